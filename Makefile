@@ -1,0 +1,126 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs in .venv; stamp files make repeat runs quick.
+
+PYTHON ?= python3
+CARGO ?= cargo
+PYTEST_WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+REPORTS := build/test
+CHECKED := $(wildcard src tests tools bench)
+KERNEL_SOURCES := $(wildcard kernel/Cargo.* kernel/*.toml kernel/*.pyi kernel/*.rs) $(shell find kernel/src -name '*.rs')
+
+# Why the native kernel could not be built; there only while it could not.
+KERNEL_NOTICE := $(STAMPS)/kernel-notice
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PREREQUISITES := PYTHON="$(PYTHON)" CARGO="$(CARGO)" sh tools/prerequisites.sh
+KERNEL_CARGO := cd kernel && "$(CARGO)"
+
+export CARGO
+export PYTHONDONTWRITEBYTECODE = 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
+	bench bench-kernel vectors fuzz wheel clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMPS)/python kernel ## build .venv, and the native kernel where cargo is there
+
+prerequisites: ## what this machine lacks, with the package to install
+	@$(PREREQUISITES) && echo "all prerequisites are there"
+
+$(STAMPS)/python: pyproject.toml constraints.txt
+	@$(PREREQUISITES) python
+	@echo "setup: Python packages into $(VENV)"
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(PIP) install --quiet --constraint constraints.txt hatchling maturin
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,lattice]'
+	@mkdir -p $(STAMPS) && touch $@
+
+# A kernel that is older than its sources is never used: it is built again, or taken out where it cannot be.
+kernel: $(STAMPS)/python
+	@if $(PREREQUISITES) cargo cc > $(KERNEL_NOTICE).new; then \
+		rm -f $(KERNEL_NOTICE) $(KERNEL_NOTICE).new && $(MAKE) --no-print-directory --silent $(STAMPS)/kernel; \
+	else \
+		mv $(KERNEL_NOTICE).new $(KERNEL_NOTICE); \
+		$(PIP) uninstall --quiet --yes pvdm-kernel > /dev/null 2>&1; rm -f $(STAMPS)/kernel; \
+		echo "notice: the native kernel is not built; digests go through the Python reference, some hundred times slower"; \
+		sed 's/^/  /' $(KERNEL_NOTICE); \
+		test "$$PVDM_REQUIRE_SERVICES" != 1; \
+	fi
+
+$(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
+	@echo "setup: the native kernel (about a minute and a half the first time)"
+	@rm -rf build/kernel && mkdir -p build/kernel
+	@$(BIN)/maturin build --quiet --release --compatibility linux --manifest-path kernel/Cargo.toml \
+		--interpreter $(BIN)/python --out build/kernel
+	@$(PIP) install --quiet --no-index --no-deps --force-reinstall build/kernel/*.whl
+	@touch $@
+
+demo: setup ## digest a generated table, drop a row, see the difference
+	@$(BIN)/pvdm demo
+
+test: lint test-kernel test-python ## lint, then every test but the long ones; says what it could not start
+
+test-kernel: setup
+	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) test --locked --quiet; fi
+
+test-python: setup
+	@mkdir -p $(REPORTS)
+	@status=0; \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
+	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
+	exit $$status
+
+test-long: setup ## the long tests, and the property tests with many more examples
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property
+
+lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
+
+lint-python: setup
+	@$(BIN)/ruff check $(CHECKED)
+	@$(BIN)/ruff format --check $(CHECKED)
+	@$(BIN)/mypy $(CHECKED)
+	@$(BIN)/lint-imports --no-logo
+
+lint-kernel: setup
+	@if test ! -f $(STAMPS)/kernel; then exit 0; fi; \
+	for part in fmt clippy; do \
+		(cd kernel && "$(CARGO)" $$part --version > /dev/null 2>&1) || { \
+			echo "lint: cargo $$part is not installed and was not run (rustup component add rustfmt clippy)"; continue; }; \
+		case $$part in \
+			fmt) (cd kernel && "$(CARGO)" fmt --check) || exit 1 ;; \
+			clippy) (cd kernel && "$(CARGO)" clippy --quiet --locked --all-targets --features python -- -D warnings) || exit 1 ;; \
+		esac; \
+	done
+
+format: setup ## rewrite the sources in their one format
+	@$(BIN)/ruff check --fix --quiet $(CHECKED) || true
+	@$(BIN)/ruff format $(CHECKED)
+	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
+
+bench: bench-kernel ## every benchmark
+
+bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.kernel --out build/bench/kernel.json
+
+vectors: setup ## make the conformance vectors again
+	@$(BIN)/python -m tools.make_vectors
+
+fuzz: setup ## random bytes to the decoder, random batches to the kernel
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long -k fuzz
+
+wheel: setup ## wheels of pvdm and of the kernel for this machine, in dist/
+	@rm -rf dist && mkdir -p dist
+	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@if test -f $(STAMPS)/kernel; then cp build/kernel/*.whl dist/; fi
+	@ls dist
+
+clean: ## remove everything that the other targets made
+	rm -rf $(VENV) build dist kernel/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,81 @@
+//! A digester: batches in, one row count and one sum a projection out.
+
+use crate::bind::bind_batch;
+use crate::element::{Hasher, Sum};
+use crate::error::Result;
+use crate::rows::{BatchColumn, TILE_ROWS, Tile, checked_rows};
+use crate::schema::Plan;
+use crate::sha256::Path;
+use arrow_array::{Array, StructArray};
+use std::time::{Duration, Instant};
+
+pub struct Digester {
+    plan: Plan,
+    hashers: Vec<Hasher>,
+    sums: Vec<Sum>,
+    rows: u64,
+    tile: Tile,
+    hashing: Duration,
+}
+
+impl Digester {
+    /// One element key a projection, in the plan's order.
+    pub fn new(plan: Plan, keys: &[[u8; 32]], path: Path) -> Self {
+        let hashers: Vec<_> = keys.iter().map(|key| Hasher::new(plan.construction, key, path)).collect();
+        let sums = vec![Sum::default(); keys.len()];
+        Digester { plan, hashers, sums, rows: 0, tile: Tile::default(), hashing: Duration::ZERO }
+    }
+
+    /// Adds every row of the batch. After an error the sums are void.
+    pub fn update(&mut self, batch: &StructArray) -> Result<()> {
+        self.rows = checked_rows(self.rows, batch.len())?;
+        let columns = bind(&self.plan, batch)?;
+        let projections: Vec<Vec<&BatchColumn>> = self.plan.projections.iter().map(|p| pick(&columns, p)).collect();
+        for first in (0..batch.len()).step_by(TILE_ROWS) {
+            let end = (first + TILE_ROWS).min(batch.len());
+            for (at, projection) in projections.iter().enumerate() {
+                let mut next = first;
+                while next < end {
+                    next += self.tile.fill(projection, next, end - next)?;
+                    let start = Instant::now();
+                    self.hashers[at].sum(self.tile.messages(), self.tile.lengths(), &mut self.sums[at]);
+                    self.hashing += start.elapsed();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    pub fn sums(&self) -> &[Sum] {
+        &self.sums
+    }
+
+    /// The part of all updates that went into hashing.
+    pub fn hashing(&self) -> Duration {
+        self.hashing
+    }
+}
+
+/// The canonical rows of one projection, on the same way as a digester makes them.
+pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec<Vec<u8>>> {
+    let columns = bind(plan, batch)?;
+    let picked = pick(&columns, &plan.projections[projection]);
+    let (mut tile, mut rows) = (Tile::default(), Vec::with_capacity(batch.len()));
+    while rows.len() < batch.len() {
+        let filled = tile.fill(&picked, rows.len(), batch.len() - rows.len())?;
+        rows.extend((0..filled).map(|row| tile.row(row).to_vec()));
+    }
+    Ok(rows)
+}
+
+fn bind(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<BatchColumn>>> {
+    Ok(bind_batch(plan, batch)?.into_iter().map(|column| column.map(BatchColumn::new)).collect())
+}
+
+fn pick<'a>(columns: &'a [Option<BatchColumn>], positions: &[usize]) -> Vec<&'a BatchColumn> {
+    positions.iter().filter_map(|position| columns[*position].as_ref()).collect()
+}

@@ -1,0 +1,35 @@
+//! Errors of the kernel: a stable code of spec/canonical.md, the column, the row and what was wrong.
+
+use std::fmt;
+
+pub type Result<T> = std::result::Result<T, Fault>;
+
+/// Why a batch was refused. `row` is the row within the batch, where one row is at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub code: &'static str,
+    pub column: String,
+    pub row: Option<usize>,
+    pub expected: String,
+    pub got: String,
+}
+
+impl Fault {
+    pub fn new(code: &'static str, column: &str, expected: impl Into<String>, got: impl Into<String>) -> Self {
+        Fault { code, column: column.to_owned(), row: None, expected: expected.into(), got: got.into() }
+    }
+
+    /// The same fault, met at this row.
+    pub fn at(mut self, row: usize) -> Self {
+        self.row.get_or_insert(row);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: column {:?}: expected {}, got {}", self.code, self.column, self.expected, self.got)
+    }
+}
+
+impl std::error::Error for Fault {}

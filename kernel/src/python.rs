@@ -1,0 +1,111 @@
+//! The Python module `pvdm_kernel`; its types are in `pvdm_kernel.pyi`.
+
+use crate::digest::{self, Digester};
+use crate::error::Fault;
+use crate::schema::Plan;
+use crate::sha256::Path;
+use arrow_array::StructArray;
+use arrow_data::ArrayData;
+use arrow_pyarrow::FromPyArrowUnchecked;
+use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use zeroize::Zeroize;
+
+pyo3::create_exception!(pvdm_kernel, KernelError, PyException, "code, column, row, expected, got");
+
+impl From<Fault> for PyErr {
+    fn from(fault: Fault) -> PyErr {
+        KernelError::new_err((fault.code, fault.column, fault.row, fault.expected, fault.got))
+    }
+}
+
+/// A record batch by way of the Arrow C data interface: no value is copied.
+fn import(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
+    // SAFETY: the checked import validates every value, which would cost as much as a digest, and refuses bytes under a
+    // null. Buffer sizes, which the interface infers from the last offsets, have been checked by pyarrow's `validate` at
+    // the door; after that `bind` and `column` read values through slices and checked ranges only. (arrow's own cheap
+    // `validate` refuses legal empty arrays whose first offset is not 0.)
+    let data = unsafe { ArrayData::from_pyarrow_bound_unchecked(batch)? };
+    match data.data_type() {
+        arrow_schema::DataType::Struct(_) => Ok(StructArray::from(data)),
+        other => Err(PyValueError::new_err(format!("expected a record batch, got {other}"))),
+    }
+}
+
+fn path(name: &str) -> PyResult<Path> {
+    let available = Path::available();
+    match name {
+        "auto" => Ok(available[0]),
+        _ => available
+            .into_iter()
+            .find(|path| path.name() == name)
+            .ok_or_else(|| PyValueError::new_err(format!("this processor has no hash path {name:?}"))),
+    }
+}
+
+#[pyclass(name = "Digester", module = "pvdm_kernel")]
+struct PyDigester(Digester);
+
+#[pymethods]
+impl PyDigester {
+    #[new]
+    #[pyo3(signature = (plan, keys, hash_path = "auto"))]
+    fn new(plan: &str, keys: Vec<Vec<u8>>, hash_path: &str) -> PyResult<Self> {
+        let plan = Plan::parse(plan)?;
+        let mut fixed = Vec::with_capacity(keys.len());
+        for mut key in keys {
+            fixed.push(<[u8; 32]>::try_from(&key[..]).map_err(|_| PyValueError::new_err("a key has 32 bytes"))?);
+            key.zeroize();
+        }
+        if fixed.len() != plan.projections.len() {
+            return Err(PyValueError::new_err("one key a projection is needed"));
+        }
+        let digester = Digester::new(plan, &fixed, path(hash_path)?);
+        fixed.iter_mut().for_each(Zeroize::zeroize);
+        Ok(PyDigester(digester))
+    }
+
+    fn update(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
+        let batch = import(batch)?;
+        Ok(py.detach(|| self.0.update(&batch))?)
+    }
+
+    fn totals<'py>(&self, py: Python<'py>) -> Vec<(u64, Bound<'py, PyBytes>)> {
+        self.0.sums().iter().map(|sum| (self.0.rows(), PyBytes::new(py, &sum.bytes()))).collect()
+    }
+
+    #[getter]
+    fn hash_seconds(&self) -> f64 {
+        self.0.hashing().as_secs_f64()
+    }
+}
+
+#[pyfunction]
+fn encode<'py>(
+    py: Python<'py>,
+    plan: &str,
+    projection: usize,
+    batch: &Bound<'py, PyAny>,
+) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let (plan, batch) = (Plan::parse(plan)?, import(batch)?);
+    if projection >= plan.projections.len() {
+        return Err(PyValueError::new_err("the plan has no such projection"));
+    }
+    let rows = py.detach(|| digest::encode(&plan, projection, &batch))?;
+    Ok(rows.iter().map(|row| PyBytes::new(py, row)).collect())
+}
+
+#[pyfunction]
+fn hash_paths() -> Vec<&'static str> {
+    Path::available().into_iter().map(Path::name).collect()
+}
+
+#[pymodule]
+fn pvdm_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyDigester>()?;
+    module.add_function(wrap_pyfunction!(encode, module)?)?;
+    module.add_function(wrap_pyfunction!(hash_paths, module)?)?;
+    module.add("KernelError", module.py().get_type::<KernelError>())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,41 @@
+"""Canonical rows, element hash, multiset digest behind one door. May call `pvdm.model` and `pvdm.errors`."""
+
+from pvdm.digest.arrow import schema_from_arrow
+from pvdm.digest.digester import (
+    ArrowData,
+    Digester,
+    KernelMissingWarning,
+    Keys,
+    batches,
+    default_engine,
+    digest,
+    kernel_engine,
+    reference_engine,
+)
+from pvdm.digest.engine import Accumulator, Engine
+from pvdm.digest.partial import Partial, combine
+from pvdm.digest.plan import Construction, Mode, Plan, fingerprint
+from pvdm.digest.probe import ProbeResult, probe_coverage
+
+__all__ = [
+    "Accumulator",
+    "ArrowData",
+    "Construction",
+    "Digester",
+    "Engine",
+    "KernelMissingWarning",
+    "Keys",
+    "Mode",
+    "Partial",
+    "Plan",
+    "ProbeResult",
+    "batches",
+    "combine",
+    "default_engine",
+    "digest",
+    "fingerprint",
+    "kernel_engine",
+    "probe_coverage",
+    "reference_engine",
+    "schema_from_arrow",
+]

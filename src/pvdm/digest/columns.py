@@ -1,0 +1,327 @@
+"""Reads Arrow arrays of any layout as values of their logical source type (spec/canonical.md section 7.1).
+
+Buffers are read as they are: temporal values as integers, floats as bits, text as bytes. No value goes through a Python
+date, float or Decimal, which could lose or refuse it.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyarrow import lib
+
+from pvdm.errors import InputError
+
+_OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}
+_VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
+
+Position: TypeAlias = Callable[[int], Any]
+"""Where the value of a position stands: an int, or None for null."""
+
+
+def _none(at: int) -> Any:
+    raise AssertionError(f"position {at} of this column has no such reading")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An opened array. `value` and `span` may be asked only where `null` is false."""
+
+    null: Callable[[int], bool]
+    value: Callable[[int], Any] = _none
+    """Scalars: bool, int (floats as bits, decimals unscaled) or bytes."""
+    span: Callable[[int], range] = _none
+    """Lists and maps: where the elements stand in `parts`."""
+    parts: Mapping[str, Column] = field(default_factory=dict)
+    """Struct fields by name, at the same position; or `element`, or `key` and `value`, at the positions of `span`."""
+
+
+def open_column(array: Any) -> Column:
+    """A column over an array of any supported layout; buffers that contradict themselves are refused."""
+    try:
+        array.validate()
+    except pa.ArrowInvalid as error:
+        raise arrow_invalid("buffers as the type needs them", str(error)) from None
+    return _open(array)
+
+
+def arrow_invalid(expected: str, got: str) -> InputError:
+    """The error for buffers that contradict themselves."""
+    return InputError("arrow_invalid", "the Arrow buffers contradict themselves", expected=expected, got=got[:200])
+
+
+def _open(array: Any) -> Column:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _open(array.storage)
+    match kind.id:
+        case lib.Type_NA:
+            return Column(null=lambda _: True)
+        case lib.Type_DICTIONARY:
+            return _open_dictionary(array)
+        case lib.Type_RUN_END_ENCODED:
+            return _open_run_ends(array)
+        case lib.Type_STRUCT:
+            # `field` cuts the child to the parent's slice; the parent's nulls are asked first.
+            parts = {kind.field(at).name: _open(array.field(at)) for at in range(kind.num_fields)}
+            return Column(_nulls(array), parts=parts)
+    if kind.id in _OFFSET_LISTS:
+        return _open_offset_list(array)
+    if kind.id in _VIEW_LISTS:
+        return _open_view_list(array)
+    if kind.id == lib.Type_FIXED_SIZE_LIST:
+        size = kind.list_size
+        element = _open(array.values.slice(array.offset * size, len(array) * size))
+        return Column(_nulls(array), span=lambda at: range(at * size, (at + 1) * size), parts={"element": element})
+    return Column(_nulls(array), value=_scalars(array))
+
+
+def _open_dictionary(array: Any) -> Column:
+    index, size = _open(array.indices), len(array.dictionary)
+
+    def position(at: int) -> int | None:
+        if index.null(at):
+            return None
+        found: int = index.value(at)
+        if not 0 <= found < size:
+            raise arrow_invalid(f"a dictionary index below {size}", str(found))
+        return found
+
+    return _through(position, _open(array.dictionary))
+
+
+def _open_run_ends(array: Any) -> Column:
+    ends, start = _numbers(array.run_ends, "hiq"[(16, 32, 64).index(array.type.run_end_type.bit_width)]), array.offset
+    if any(left >= right for left, right in pairwise((0, *ends))) or (len(array) and ends[-1] < start + len(array)):
+        raise arrow_invalid(f"ascending run ends up to {start + len(array)}", "others")
+    return _through(lambda at: bisect_right(ends, start + at), _open(array.values))
+
+
+def _through(position: Position, inner: Column) -> Column:
+    """The column whose values stand elsewhere: position `at` of it is `position(at)` of `inner`, or null."""
+
+    def null(at: int) -> bool:
+        there = position(at)
+        return there is None or inner.null(there)
+
+    if inner.span is not _none:
+        return Column(null, span=lambda at: inner.span(position(at)), parts=inner.parts)
+    parts = {name: _through(position, part) for name, part in inner.parts.items()}
+    return Column(null, value=lambda at: inner.value(position(at)), parts=parts)
+
+
+def _open_offset_list(array: Any) -> Column:
+    values = array.values
+    offsets = _offsets(array, _OFFSET_LISTS[array.type.id], len(values))
+    # Only what this slice refers to is opened; spans count from there.
+    start = offsets[0]
+    inside = values.slice(start, offsets[-1] - start)
+    if array.type.id == lib.Type_MAP:
+        # Not `keys` and `items`: they forget that the entries may be a slice themselves.
+        parts = {"key": _open(inside.field(0)), "value": _open(inside.field(1))}
+    else:
+        parts = {"element": _open(inside)}
+    return Column(_nulls(array), span=lambda at: range(offsets[at] - start, offsets[at + 1] - start), parts=parts)
+
+
+def _open_view_list(array: Any) -> Column:
+    code, size = _VIEW_LISTS[array.type.id], len(array.values)
+    starts, sizes = _numbers(array, code, buffer=1), _numbers(array, code, buffer=2)
+
+    def span(at: int) -> range:
+        found = range(starts[at], starts[at] + sizes[at])
+        if not 0 <= found.start <= found.stop <= size:
+            raise arrow_invalid(f"a list inside its {size} values", f"{found.start} to {found.stop}")
+        return found
+
+    return Column(_nulls(array), span=span, parts={"element": _open(array.values)})
+
+
+# --- Buffers ---
+
+
+def _window(buffer: pa.Buffer | None, start: int, size: int) -> memoryview:
+    """`size` bytes from `start`; a buffer that ends before them is refused."""
+    data = memoryview(b"") if buffer is None else memoryview(buffer).cast("B")
+    if len(data) < start + size:
+        raise arrow_invalid(f"a buffer of at least {start + size} bytes", str(len(data)))
+    return data[start : start + size]
+
+
+def _numbers(array: Any, code: str, *, buffer: int = 1, more: int = 0) -> Sequence[int]:
+    """The integers of one buffer, from the array's offset on."""
+    width, count = struct.calcsize("=" + code), len(array) + more
+    return _window(array.buffers()[buffer], array.offset * width, count * width).cast(code)  # type: ignore[call-overload,no-any-return]
+
+
+def _offsets(array: Any, code: str, end: int) -> Sequence[int]:
+    """The ascending offsets of lists, strings and binaries, all within 0 and `end`; an empty array may have none."""
+    if not len(array):
+        return (0,)
+    offsets = _numbers(array, code, more=1)
+    if offsets[0] < 0 or offsets[-1] > end or any(left > right for left, right in pairwise(offsets)):
+        raise arrow_invalid(f"ascending offsets from 0 to {end}", f"others, from {offsets[0]} to {offsets[-1]}")
+    return offsets
+
+
+def _bits(array: Any, buffer: int) -> Callable[[int], bool]:
+    start = array.offset
+    data = _window(array.buffers()[buffer], 0, (start + len(array) + 7) // 8)
+    return lambda at: bool(data[(start + at) >> 3] >> ((start + at) & 7) & 1)
+
+
+def _nulls(array: Any) -> Callable[[int], bool]:
+    if array.buffers()[0] is None:
+        return lambda _: False
+    valid = _bits(array, 0)
+    return lambda at: not valid(at)
+
+
+# Arrow type -> how its integers, or the bits of its floats, are stored.
+_CODES: Final = {
+    lib.Type_INT8: "b",
+    lib.Type_INT16: "h",
+    lib.Type_INT32: "i",
+    lib.Type_INT64: "q",
+    lib.Type_UINT8: "B",
+    lib.Type_UINT16: "H",
+    lib.Type_UINT32: "I",
+    lib.Type_UINT64: "Q",
+    lib.Type_HALF_FLOAT: "H",
+    lib.Type_FLOAT: "I",
+    lib.Type_DOUBLE: "Q",
+    lib.Type_DATE32: "i",
+    lib.Type_DATE64: "q",
+    lib.Type_TIME32: "i",
+    lib.Type_TIME64: "q",
+    lib.Type_TIMESTAMP: "q",
+}
+_BYTES: Final = {
+    lib.Type_STRING: "i",
+    lib.Type_BINARY: "i",
+    lib.Type_LARGE_STRING: "q",
+    lib.Type_LARGE_BINARY: "q",
+}
+_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000}
+DAY_MILLISECONDS: Final = 86_400_000
+
+
+def _scalars(array: Any) -> Callable[[int], Any]:
+    kind = array.type
+    if kind.id in _CODES:
+        return _converted(kind, _numbers(array, _CODES[kind.id]))
+    if kind.id == lib.Type_BOOL:
+        return _bits(array, 1)
+    if kind.id in _BYTES:
+        data = _window(buffer := array.buffers()[2], 0, 0 if buffer is None else buffer.size)
+        offsets = _offsets(array, _BYTES[kind.id], len(data))
+        return lambda at: bytes(data[offsets[at] : offsets[at + 1]])
+    if kind.id in (lib.Type_STRING_VIEW, lib.Type_BINARY_VIEW):
+        return _views(array)
+    width = kind.byte_width
+    data = _window(array.buffers()[1], array.offset * width, len(array) * width)
+    if kind.id == lib.Type_FIXED_SIZE_BINARY:
+        return lambda at: bytes(data[at * width : (at + 1) * width])
+    return lambda at: int.from_bytes(data[at * width : (at + 1) * width], sys.byteorder, signed=True)
+
+
+def _views(array: Any) -> Callable[[int], bytes]:
+    """Strings and binaries that stand in their view (up to 12 bytes) or in one of several buffers."""
+    _, first, *others = array.buffers()
+    views = _window(first, array.offset * 16, len(array) * 16)
+
+    def value(at: int) -> bytes:
+        view = views[at * 16 : (at + 1) * 16]
+        size, prefix, buffer, start = struct.unpack("=i4sii", view)
+        if 0 <= size <= 12:
+            return bytes(view[4 : 4 + size])
+        if size < 0 or not 0 <= buffer < len(others) or start < 0:
+            raise arrow_invalid("a view into one of the buffers", f"size {size}, buffer {buffer}, start {start}")
+        found = bytes(_window(others[buffer], start, size))
+        if found[:4] != prefix:
+            raise arrow_invalid("a view that repeats the first four bytes", "others")
+        return found
+
+    return value
+
+
+def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
+    """Numbers in the unit of the source type: days, microseconds, bits of a binary32."""
+    match kind.id:
+        case lib.Type_HALF_FLOAT:
+            return lambda at: widen(numbers[at], HALF, SINGLE)
+        case lib.Type_DATE64:
+            return lambda at: _days(numbers[at])
+        case lib.Type_TIME32 | lib.Type_TIMESTAMP if kind.unit in _MICROSECONDS:
+            factor = _MICROSECONDS[kind.unit]
+            return lambda at: within(numbers[at] * factor, bits=64)
+    return numbers.__getitem__
+
+
+def _days(milliseconds: int) -> int:
+    days, rest = divmod(milliseconds, DAY_MILLISECONDS)
+    if rest:
+        raise InputError(
+            "value_out_of_range", "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
+        )
+    return within(days, bits=32)
+
+
+def within(number: int, *, bits: int) -> int:
+    """The number, if a signed integer of so many bits can hold it."""
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise InputError(
+            "value_out_of_range",
+            "the value leaves its type",
+            expected=f"a signed integer of {bits} bits",
+            got=str(number),
+        )
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """How many bits an IEEE-754 format gives to exponent and fraction."""
+
+    exponent: int
+    fraction: int
+
+    @property
+    def bias(self) -> int:
+        """What is added to an exponent to store it."""
+        return (1 << self.exponent - 1) - 1
+
+    @property
+    def special(self) -> int:
+        """The stored exponent of infinities and NaNs."""
+        return (1 << self.exponent) - 1
+
+
+HALF: Final = FloatFormat(5, 10)
+SINGLE: Final = FloatFormat(8, 23)
+DOUBLE: Final = FloatFormat(11, 52)
+
+
+def widen(bits: int, narrow: FloatFormat, wide: FloatFormat) -> int:
+    """The same number, or the same NaN, in a wider format (spec/canonical.md section 5.3)."""
+    fraction = bits & (1 << narrow.fraction) - 1
+    exponent = bits >> narrow.fraction & narrow.special
+    sign = bits >> narrow.fraction + narrow.exponent
+    if exponent == narrow.special:
+        exponent = wide.special
+    elif exponent:
+        exponent += wide.bias - narrow.bias
+    elif fraction:
+        # Subnormal: every wider format holds it as a normal number, with its highest bit implied.
+        shift = narrow.fraction + 1 - fraction.bit_length()
+        fraction = fraction << shift & (1 << narrow.fraction) - 1
+        exponent = wide.bias - narrow.bias + 1 - shift
+    fraction <<= wide.fraction - narrow.fraction
+    return (sign << wide.exponent | exponent) << wide.fraction | fraction

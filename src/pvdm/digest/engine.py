@@ -1,0 +1,35 @@
+"""The one interface behind which the readable reference and the native kernel stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from pvdm.digest.plan import Plan
+from pvdm.model.projection import ProjectionName
+
+
+class Accumulator(Protocol):
+    """Adds rows to the digests of every projection of a plan."""
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Add every row of the batch, or raise; after an error the accumulator is void."""
+
+    def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
+        """Rows and sum so far, by projection."""
+
+
+class Engine(Protocol):
+    """One implementation of spec/canonical.md and spec/digest.md."""
+
+    @property
+    def name(self) -> str:
+        """`reference` or `kernel`."""
+
+    def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
+        """The canonical rows of one projection, for vectors and tests."""
+
+    def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> Accumulator:
+        """An accumulator at zero, under these element keys."""

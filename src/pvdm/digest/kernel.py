@@ -1,0 +1,101 @@
+"""The native kernel behind the engine interface; importing this module needs the package pvdm-kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pvdm_kernel
+import pyarrow as pa
+
+from pvdm.digest.plan import Plan
+from pvdm.errors import InputError
+from pvdm.model.projection import ProjectionName
+
+
+class KernelEngine:
+    """The Rust implementation: columnar, without the GIL, several rows hashed at a time."""
+
+    def __init__(self, hash_path: str = "auto") -> None:
+        self._hash_path = hash_path
+
+    @property
+    def name(self) -> str:
+        """`kernel`."""
+        return "kernel"
+
+    def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
+        """The canonical rows of one projection."""
+        _validate(batch)
+        position = plan.projections.index(plan.projection(projection))
+        try:
+            return pvdm_kernel.encode(_plan_json(plan), position, batch)
+        except pvdm_kernel.KernelError as error:
+            raise _refused(error) from None
+
+    def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> KernelAccumulator:
+        """An accumulator at zero."""
+        keys = [element_keys[projection.name] for projection in plan.projections]
+        return KernelAccumulator(plan, pvdm_kernel.Digester(_plan_json(plan), keys, self._hash_path))
+
+
+class KernelAccumulator:
+    """Sums element hashes in the kernel."""
+
+    def __init__(self, plan: Plan, digester: pvdm_kernel.Digester) -> None:
+        self._plan = plan
+        self._digester = digester
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Add every row of the batch."""
+        _validate(batch)
+        try:
+            self._digester.update(batch)
+        except pvdm_kernel.KernelError as error:
+            raise _refused(error) from None
+
+    def totals(self) -> dict[ProjectionName, tuple[int, int]]:
+        """Rows and sum so far."""
+        return {
+            projection.name: (rows, int.from_bytes(total, "big"))
+            for projection, (rows, total) in zip(self._plan.projections, self._digester.totals(), strict=True)
+        }
+
+    @property
+    def hash_seconds(self) -> float:
+        """The part of all updates that went into hashing; benchmarks read it."""
+        return self._digester.hash_seconds
+
+
+def _plan_json(plan: Plan) -> str:
+    return json.dumps(
+        {
+            "schema": plan.schema.to_json(),
+            "mode": plan.mode.value,
+            "construction": plan.construction.value,
+            "projections": [list(projection.columns) for projection in plan.projections],
+        }
+    )
+
+
+def _validate(batch: pa.RecordBatch) -> None:
+    # The C data interface carries no buffer sizes: they are inferred from the last offsets, which must be sane first.
+    try:
+        batch.validate()
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            "arrow_invalid", "the batch contradicts itself", expected="valid Arrow arrays", got=str(error)
+        ) from None
+
+
+def _refused(error: pvdm_kernel.KernelError) -> InputError:
+    code, column, row, expected, got = error.args
+    where = f"column {column!r}" if column else "the batch"
+    if row is not None:
+        where += f", row {row}"
+    details: dict[str, str | int] = {}
+    if column:
+        details["column"] = column
+    if row is not None:
+        details["row"] = row
+    return InputError(code, f"{where} is refused", expected=expected, got=got, hint=None, **details)

@@ -1,0 +1,143 @@
+"""Partial digests: what a worker has seen, combined only with its like (spec/digest.md section 4)."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvdm.digest.plan import KEY_CHECK_BYTES, Construction, Mode, framed
+from pvdm.errors import InputError
+from pvdm.model.projection import ProjectionName
+
+_MAGIC: Final = b"pvdm\x01"
+_MODULUS: Final = 1 << 256
+ROW_COUNT_MAX: Final = 2**63 - 1
+_NAME_MAX_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partial:
+    """Rows seen and the sum of their hashes. The sum is a secret: it is neither printed nor compared with `==`."""
+
+    epoch: int
+    construction: Construction
+    mode: Mode
+    projection: ProjectionName
+    fingerprint: bytes
+    key_check: bytes
+    rows: int
+    total: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rows <= ROW_COUNT_MAX:
+            raise InputError(
+                "row_count_overflow",
+                "too many rows in one digest",
+                expected=f"at most {ROW_COUNT_MAX}",
+                got=str(self.rows),
+            )
+
+    def to_bytes(self) -> bytes:
+        """The wire form that Steward workers report."""
+        return b"".join(
+            (
+                _MAGIC,
+                self.epoch.to_bytes(8, "big"),
+                framed(self.construction.value.encode()),
+                framed(self.mode.value.encode()),
+                framed(self.projection.value.encode()),
+                self.fingerprint,
+                self.key_check,
+                self.rows.to_bytes(8, "big"),
+                self.total.to_bytes(32, "big"),
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Partial:
+        """The partial that `to_bytes` wrote; anything else is an error."""
+        reader = _Reader(data)
+        if reader.take(len(_MAGIC)) != _MAGIC:
+            raise _malformed("the magic bytes of version 1", "others")
+        epoch = int.from_bytes(reader.take(8), "big")
+        try:
+            construction = Construction(reader.name())
+            mode = Mode(reader.name())
+            projection = ProjectionName(reader.name())
+        except ValueError as error:
+            raise _malformed("a known name", str(error)) from None
+        fingerprint = reader.take(32)
+        check = reader.take(KEY_CHECK_BYTES)
+        rows = int.from_bytes(reader.take(8), "big")
+        total = int.from_bytes(reader.take(32), "big")
+        if reader.rest():
+            raise _malformed("nothing after the sum", f"{reader.rest()} bytes")
+        return cls(epoch, construction, mode, projection, fingerprint, check, rows, total)
+
+    def require_alike(self, other: Partial) -> None:
+        """Raise unless both were made under one epoch, construction, mode, projection, schema and key."""
+        for code, ours, theirs in (
+            ("partial_epoch_mismatch", self.epoch, other.epoch),
+            ("partial_construction_mismatch", self.construction.value, other.construction.value),
+            ("partial_mode_mismatch", self.mode.value, other.mode.value),
+            ("partial_projection_mismatch", self.projection.value, other.projection.value),
+            ("partial_schema_mismatch", self.fingerprint.hex(), other.fingerprint.hex()),
+            ("partial_key_mismatch", self.key_check.hex(), other.key_check.hex()),
+        ):
+            if ours != theirs:
+                raise InputError(
+                    code, "these partial digests do not belong together", expected=str(ours), got=str(theirs)
+                )
+
+    def matches(self, other: Partial) -> bool:
+        """Whether both saw the same multiset of rows; partials that do not belong together are an error."""
+        self.require_alike(other)
+        same_sum = hmac.compare_digest(self.total.to_bytes(32, "big"), other.total.to_bytes(32, "big"))
+        return same_sum and self.rows == other.rows
+
+
+def combine(partials: Iterable[Partial]) -> Partial:
+    """The digest of all rows that these partials saw together."""
+    first: Partial | None = None
+    rows = total = 0
+    for partial in partials:
+        if first is None:
+            first = partial
+        first.require_alike(partial)
+        rows += partial.rows
+        total = (total + partial.total) % _MODULUS
+    if first is None:
+        raise InputError(
+            "partial_missing", "there is nothing to combine", expected="at least one partial digest", got="none"
+        )
+    return Partial(
+        first.epoch, first.construction, first.mode, first.projection, first.fingerprint, first.key_check, rows, total
+    )
+
+
+def _malformed(expected: str, got: str) -> InputError:
+    return InputError("partial_malformed", "these bytes are not a partial digest", expected=expected, got=got)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        if len(part) != size:
+            raise _malformed(f"{size} bytes", f"{len(part)}")
+        self._at += size
+        return part
+
+    def name(self) -> str:
+        size = self.take(1)[0]
+        if size > _NAME_MAX_BYTES:
+            raise _malformed(f"a name of at most {_NAME_MAX_BYTES} bytes", str(size))
+        return self.take(size).decode("ascii", errors="replace")
+
+    def rest(self) -> int:
+        return len(self._data) - self._at

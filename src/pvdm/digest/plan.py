@@ -1,0 +1,147 @@
+"""What is hashed and how: target schema, mode, construction, projections; judged before any row is read."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model.projection import Projection, ProjectionName
+from pvdm.model.schema import DecimalType, GeoType, Kind, PrimitiveType, Schema
+from pvdm.model.secret import DigestKey
+
+
+class Mode(Enum):
+    """How values are normalized (spec/canonical.md section 2)."""
+
+    STORED = "stored"
+    PORTABLE = "portable"
+
+
+class Construction(Enum):
+    """Element hashes that may stand in a proof (spec/digest.md section 3). An unkeyed one is never added here."""
+
+    HMAC_SHA256 = "hmac-sha256"
+    BLAKE3 = "blake3"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A judged digest plan; both engines take exactly this."""
+
+    schema: Schema
+    projections: tuple[Projection, ...]
+    mode: Mode = Mode.STORED
+    construction: Construction = Construction.HMAC_SHA256
+
+    def __post_init__(self) -> None:
+        if not self.projections:
+            raise InputError(
+                "projection_empty", "the plan has no projection", expected="identity, content or both", got="none"
+            )
+        names = [projection.name for projection in self.projections]
+        if len(set(names)) != len(names):
+            raise InputError(
+                "projection_invalid", "a projection is given twice", expected="each at most once", got=str(len(names))
+            )
+        for projection in self.projections:
+            _judge(self.schema.select(projection.columns), self.mode)
+
+    def projection(self, name: ProjectionName) -> Projection:
+        """The projection of that name; one that the plan does not have is an error."""
+        for projection in self.projections:
+            if projection.name is name:
+                return projection
+        raise InputError(
+            "projection_unknown", "the plan has no such projection", expected="one of the plan's", got=name.value
+        )
+
+    def projected(self, name: ProjectionName) -> Schema:
+        """The projected target schema."""
+        return self.schema.select(self.projection(name).columns)
+
+    def fingerprint(self, name: ProjectionName) -> bytes:
+        """The schema fingerprint of one projection."""
+        return fingerprint(self.projected(name))
+
+
+def _judge(schema: Schema, mode: Mode) -> None:
+    for path, slot in schema.walk():
+        match slot.type:
+            case DecimalType(_, _, declared):
+                if mode is Mode.PORTABLE and declared is None:
+                    raise InputError(
+                        "portable_scale_undeclared",
+                        f"decimal {path!r} has no declared scale",
+                        expected="a declared scale",
+                        got=str(slot.type),
+                        hint="portable mode compares decimals of different engines at one declared scale",
+                    )
+                if mode is Mode.STORED and declared is not None:
+                    raise InputError(
+                        "schema_invalid",
+                        f"decimal {path!r} has a declared scale",
+                        expected="none in stored mode",
+                        got=str(slot.type),
+                    )
+            case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
+                raise InputError(
+                    "portable_float",
+                    f"{path!r} is a raw binary float",
+                    expected="a decimal with a declared scale",
+                    got=str(slot.type),
+                    hint="carry it as a decimal; two engines rarely agree on the last bits of a float",
+                )
+            case _:
+                pass
+
+
+def fingerprint(schema: Schema) -> bytes:
+    """SHA-256 over the schema's canonical JSON (spec/digest.md section 1)."""
+    text = json.dumps(schema.to_json(), ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(b"pvdm/schema/v1\0" + text.encode()).digest()
+
+
+KEY_CHECK_BYTES: Final = 16
+
+
+def element_key(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
+    """The key of the element hash, separated by construction, mode, projection and schema."""
+    return _derive(key, b"pvdm/element/v1\0", plan, name)
+
+
+def key_check(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
+    """Tells two keys apart without telling anything about either."""
+    return _derive(key, b"pvdm/key-check/v1\0", plan, name)[:KEY_CHECK_BYTES]
+
+
+def _derive(key: DigestKey, label: bytes, plan: Plan, name: ProjectionName) -> bytes:
+    context = b"".join(
+        framed(part)
+        for part in (
+            plan.construction.value.encode(),
+            plan.mode.value.encode(),
+            name.value.encode(),
+            plan.fingerprint(name),
+        )
+    )
+    return hmac.digest(key.reveal(), label + context, hashlib.sha256)
+
+
+def framed(part: bytes) -> bytes:
+    """F(x) of spec/digest.md: the length as uvarint, then the bytes."""
+    return uvarint(len(part)) + part
+
+
+def uvarint(number: int) -> bytes:
+    """Unsigned LEB128, shortest form (spec/canonical.md section 4)."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

@@ -1,0 +1,278 @@
+"""The functional-coverage probe: changes every leaf of a schema in turn and sees which digests notice."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from pvdm.digest.digester import digest
+from pvdm.digest.engine import Engine
+from pvdm.digest.partial import Partial
+from pvdm.digest.plan import Mode, Plan
+from pvdm.errors import VerificationError
+from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import (
+    DecimalType,
+    Field,
+    FixedType,
+    GeoType,
+    Inner,
+    Kind,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    StructType,
+    Type,
+)
+from pvdm.model.secret import DigestKey
+
+_DECIMAL128_DIGITS: Final = 38
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One leaf: which changes were tried, and which projections noticed each of them (the others noticed none).
+
+    `changes` holds `value` (another value) and `null` (a null instead of a value), as far as the type allows them. It
+    is empty for a leaf that has one possible value only, such as `unknown`: there is nothing that could change.
+    """
+
+    leaf: str
+    type: str
+    changes: tuple[str, ...]
+    noticed_by: tuple[ProjectionName, ...]
+
+
+_Partials: TypeAlias = dict[ProjectionName, Partial]
+
+
+def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeResult, ...]:
+    """Change each leaf of each column of the target and require that exactly the covering projections notice."""
+    keys = {projection.name: DigestKey(secrets.token_bytes(32), epoch=0) for projection in plan.projections}
+    target = arrow_schema(plan.schema)
+    base = [_sample(field, plan.mode) for field in plan.schema.fields]
+
+    def digest_of(row: list[Any]) -> _Partials:
+        columns = [pa.array([value], type=field.type) for value, field in zip(row, target, strict=True)]
+        return digest(pa.RecordBatch.from_arrays(columns, schema=target), plan, keys, engine=engine)
+
+    before = digest_of(base)
+    results: list[ProbeResult] = []
+    for index, column in enumerate(plan.schema.fields):
+        covering = tuple(each.name for each in plan.projections if column.name in each.columns)
+        for leaf, slot, variations in _variations(column.name, column, plan.mode):
+            for change, value in variations.items():
+                after = digest_of([*base[:index], value, *base[index + 1 :]])
+                _require_noticed(leaf, change, before, after, covering)
+            results.append(ProbeResult(leaf, str(slot.type), tuple(variations), covering if variations else ()))
+    return tuple(results)
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema whose types are read as just this schema (spec/canonical.md section 7.1)."""
+    return pa.schema(_arrow_fields(schema.fields))
+
+
+def arrow_type(kind: Type) -> pa.DataType:
+    """The Arrow type that is read as this type."""
+    match kind:
+        case PrimitiveType(name):
+            return _PRIMITIVE[name]
+        case DecimalType(precision, scale, _) if precision <= _DECIMAL128_DIGITS:
+            return pa.decimal128(precision, scale)
+        case DecimalType(precision, scale, _):
+            return pa.decimal256(precision, scale)
+        case FixedType(length):
+            return pa.binary(length)
+        case GeoType():
+            return pa.binary()
+        case StructType(fields):
+            return pa.struct(_arrow_fields(fields))
+        case ListType(element):
+            return pa.list_(_arrow_field("element", element))
+        case MapType(Inner(PrimitiveType(Kind.UNKNOWN)), _):
+            # Arrow has no map whose keys are all null; a column of such maps is read from nulls.
+            return pa.null()
+        case MapType(key, value):
+            # Fields, not types: they carry nullability, which the type hints of `map_` do not know.
+            parts: tuple[Any, Any] = _arrow_field("key", key), _arrow_field("value", value)
+            return pa.map_(*parts)
+
+
+_PRIMITIVE: Final[dict[Kind, pa.DataType]] = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.time64("us"),
+    Kind.TIME_NS: pa.time64("ns"),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    Kind.TIMESTAMP_NS: pa.timestamp("ns"),
+    Kind.TIMESTAMPTZ_NS: pa.timestamp("ns", "UTC"),
+    Kind.STRING: pa.string(),
+    Kind.UUID: pa.binary(16),
+    Kind.BINARY: pa.binary(),
+    Kind.UNKNOWN: pa.null(),
+    Kind.VARIANT: pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]),
+}
+
+
+def _arrow_fields(fields: tuple[Field, ...]) -> list[pa.Field[Any]]:
+    return [_arrow_field(field.name, field) for field in fields]
+
+
+def _arrow_field(name: str, slot: Field | Inner) -> pa.Field[Any]:
+    kind = arrow_type(slot.type)
+    # Arrow knows no required null; the engine still refuses a row that would hold one.
+    return pa.field(name, kind, nullable=not slot.required or pa.types.is_null(kind))
+
+
+def _variant(number: int) -> dict[str, bytes]:
+    """A variant that holds an int8: metadata version 1 with an empty dictionary, then type 3 and the byte."""
+    return {"metadata": bytes((1, 0, 0)), "value": bytes((3 << 2, number))}
+
+
+# Two neighbouring values of each type: the smallest change there is.
+_VALUES: Final[dict[Kind, tuple[Any, ...]]] = {
+    Kind.BOOLEAN: (False, True),
+    Kind.FLOAT: (1.0, 1.0 + 2**-23),
+    Kind.DOUBLE: (1.0, 1.0 + 2**-52),
+    Kind.STRING: ("a", "b"),
+    Kind.UUID: (bytes(16), bytes(15) + b"\x01"),
+    Kind.BINARY: (b"", b"\x00"),
+    Kind.UNKNOWN: (),
+    Kind.VARIANT: (_variant(0), _variant(1)),
+}
+_WHOLE: Final = (0, 1)
+
+
+def _leaf_values(kind: Type, mode: Mode) -> tuple[Any, ...]:
+    """Two values of a type without parts; fewer where there are no two."""
+    match kind:
+        case PrimitiveType(name):
+            return _VALUES.get(name, _WHOLE)
+        case DecimalType() as decimal:
+            return _decimal_values(decimal, mode)
+        case FixedType(length):
+            return bytes(length), bytes(length - 1) + b"\x01"
+        case GeoType():
+            # A point in WKB, little endian; its x is 0 or the smallest number above.
+            point = bytes((1, 1, 0, 0, 0))
+            return point + bytes(16), point + b"\x01" + bytes(15)
+        case StructType(()):
+            return ({},)
+        case _:
+            return ()
+
+
+def _decimal_values(decimal: DecimalType, mode: Mode) -> tuple[Decimal, ...]:
+    """Zero and the smallest step that both the type and the declared scale can hold."""
+    written = decimal.scale if mode is Mode.STORED or decimal.declared is None else decimal.declared
+    step = min(decimal.scale, written)
+    digits = max(decimal.scale, written) - step + 1
+    zero = Decimal(0)
+    # decimal(2,2) at declared scale 0 has no exact value but zero.
+    return (zero, Decimal(1).scaleb(-step)) if digits <= decimal.precision else (zero,)
+
+
+def _inhabited(kind: Type, mode: Mode) -> bool:
+    match kind:
+        case StructType(fields):
+            return all(_possible(field, mode) for field in fields)
+        case ListType():
+            return True
+        case MapType(key, _):
+            return key.type != PrimitiveType(Kind.UNKNOWN)
+        case _:
+            return bool(_leaf_values(kind, mode))
+
+
+def _possible(slot: Field | Inner, mode: Mode) -> bool:
+    """Whether any value, null included, may stand here; none may in a required `unknown`."""
+    return not slot.required or _inhabited(slot.type, mode)
+
+
+def _sample(slot: Field | Inner, mode: Mode) -> Any:
+    """A value with one entry in every list and map; null only where there is no other."""
+    if not _inhabited(slot.type, mode):
+        return None
+    match slot.type:
+        case StructType(fields):
+            return {field.name: _sample(field, mode) for field in fields}
+        case ListType(element):
+            return [_sample(element, mode)] if _possible(element, mode) else []
+        case MapType(key, value):
+            return [(_sample(key, mode), _sample(value, mode))] if _entry_possible(key, value, mode) else []
+        case kind:
+            return _leaf_values(kind, mode)[0]
+
+
+def _entry_possible(key: Inner, value: Inner, mode: Mode) -> bool:
+    return _possible(key, mode) and _possible(value, mode)
+
+
+_Variation: TypeAlias = tuple[str, Field | Inner, dict[str, Any]]
+
+
+def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[_Variation]:
+    """Each leaf below (and with) this slot: its path, itself, and the slot's value with just that leaf changed."""
+    match slot.type:
+        case StructType(fields) if fields:
+            whole = _sample(slot, mode) or {}
+            reachable = bool(whole)
+            for field in fields:
+                for leaf, inner, changed in _variations(f"{path}.{field.name}", field, mode):
+                    within = {change: {**whole, field.name: each} for change, each in changed.items() if reachable}
+                    yield leaf, inner, within
+        case ListType(element):
+            reachable = _possible(element, mode)
+            for leaf, inner, changed in _variations(f"{path}.element", element, mode):
+                yield leaf, inner, {change: [each] for change, each in changed.items() if reachable}
+        case MapType(key, value):
+            yield from _map_variations(path, key, value, mode)
+        case kind:
+            yield path, slot, _leaf_changes(slot, _leaf_values(kind, mode))
+
+
+def _map_variations(path: str, key: Inner, value: Inner, mode: Mode) -> Iterator[_Variation]:
+    reachable = _entry_possible(key, value, mode)
+    for leaf, inner, changed in _variations(f"{path}.key", key, mode):
+        yield leaf, inner, {change: [(each, _sample(value, mode))] for change, each in changed.items() if reachable}
+    for leaf, inner, changed in _variations(f"{path}.value", value, mode):
+        yield leaf, inner, {change: [(_sample(key, mode), each)] for change, each in changed.items() if reachable}
+
+
+def _leaf_changes(slot: Field | Inner, values: tuple[Any, ...]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if len(values) > 1:
+        changes["value"] = values[1]
+    if values and not slot.required:
+        changes["null"] = None
+    return changes
+
+
+def _require_noticed(
+    leaf: str, change: str, before: _Partials, after: _Partials, covering: tuple[ProjectionName, ...]
+) -> None:
+    for name, partial in before.items():
+        noticed = not partial.matches(after[name])
+        if noticed == (name in covering):
+            continue
+        raise VerificationError(
+            "coverage_probe_failed",
+            f"a changed {change} of {leaf!r} and the {name.value} projection do not fit together",
+            expected="another digest" if name in covering else "the same digest, since the projection leaves it out",
+            got="another digest" if noticed else "the same digest",
+            hint="the engine does not hash what the plan says; publish nothing with it",
+            leaf=leaf,
+            projection=name.value,
+        )

@@ -1,0 +1,469 @@
+"""The readable reference: canonical rows by spec/canonical.md, sections 4 to 7 in their order, then the engine.
+
+Speed lives in the native kernel. Here every rule stands once, in the words of the specification, so that it can be
+checked by reading and followed in another language. Arrow buffers are read in `columns`, variants taken apart in
+`variant`; both hand over plain values: integers (floats as their bits, decimals unscaled) and bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import pyarrow as pa
+from blake3 import blake3
+
+from pvdm.digest import variant
+from pvdm.digest.arrow import Shape, Source, holds_variant, source, type_unsupported
+from pvdm.digest.columns import DOUBLE, SINGLE, Column, arrow_invalid, open_column, widen, within
+from pvdm.digest.plan import Construction, Mode, Plan, framed
+from pvdm.digest.unicode14 import UNASSIGNED
+from pvdm.errors import InputError
+from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import (
+    ROW_SIZE_MAX_BYTES,
+    DecimalType,
+    Field,
+    FixedType,
+    GeoType,
+    Inner,
+    Kind,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    Type,
+)
+
+# --- Section 4: framing ---
+
+
+class Tag(IntEnum):
+    """The first byte of a cell."""
+
+    NULL = 0x00
+    BOOLEAN = 0x01
+    INTEGER = 0x02
+    DECIMAL = 0x03
+    FLOAT = 0x04
+    DOUBLE = 0x05
+    DATE = 0x06
+    TIME = 0x07
+    TIMESTAMP = 0x08
+    TIMESTAMPTZ = 0x09
+    TIMESTAMP_NS = 0x0A
+    TIMESTAMPTZ_NS = 0x0B
+    STRING = 0x0C
+    UUID = 0x0D
+    FIXED = 0x0E
+    BINARY = 0x0F
+    STRUCT = 0x10
+    LIST = 0x11
+    MAP = 0x12
+    VARIANT = 0x13
+    OBJECT = 0x14
+    GEOMETRY = 0x15
+    GEOGRAPHY = 0x16
+    TIME_NS = 0x17
+
+
+NULL: Final = bytes((Tag.NULL,))
+
+
+def frame(tag: Tag, body: bytes) -> bytes:
+    """A cell that is not null: tag, length, bytes."""
+    return bytes((tag,)) + framed(body)
+
+
+def join(cells: Iterable[bytes]) -> bytes:
+    """Cells one after another."""
+    joined = bytearray()
+    for part in cells:
+        joined += part
+        require_row_size(len(joined))
+    return bytes(joined)
+
+
+def require_row_size(size: int) -> None:
+    """Section 8, asked as a row grows, so that hostile buffers cannot make it outgrow the memory."""
+    if size > ROW_SIZE_MAX_BYTES:
+        raise _refused("row_too_large", "the row is too large", f"at most {ROW_SIZE_MAX_BYTES} bytes", "more")
+
+
+# --- Section 5: values ---
+
+_INTEGERS: Final = {
+    Kind.INT: Tag.INTEGER,
+    Kind.LONG: Tag.INTEGER,
+    Kind.DATE: Tag.DATE,
+    Kind.TIME: Tag.TIME,
+    Kind.TIME_NS: Tag.TIME_NS,
+    Kind.TIMESTAMP: Tag.TIMESTAMP,
+    Kind.TIMESTAMPTZ: Tag.TIMESTAMPTZ,
+    Kind.TIMESTAMP_NS: Tag.TIMESTAMP_NS,
+    Kind.TIMESTAMPTZ_NS: Tag.TIMESTAMPTZ_NS,
+}
+_DAY: Final = {Kind.TIME: 86_400_000_000, Kind.TIME_NS: 86_400_000_000_000}
+
+
+def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
+    """The cell of a value that has no parts and is already of this type."""
+    match kind:
+        case PrimitiveType(Kind.BOOLEAN):
+            return frame(Tag.BOOLEAN, b"true" if value else b"false")
+        case PrimitiveType(number) if number in _INTEGERS:
+            if number in _DAY and not 0 <= value < _DAY[number]:
+                raise _refused("value_out_of_range", "the time is not in one day", f"below {_DAY[number]}", value)
+            return frame(_INTEGERS[number], str(value).encode())
+        case DecimalType():
+            return frame(Tag.DECIMAL, decimal_text(value, _written_scale(kind)))
+        case PrimitiveType(Kind.FLOAT):
+            return frame(Tag.FLOAT, value.to_bytes(4, "big"))
+        case PrimitiveType(Kind.DOUBLE):
+            return frame(Tag.DOUBLE, value.to_bytes(8, "big"))
+        case PrimitiveType(Kind.STRING):
+            return frame(Tag.STRING, text(value, mode))
+        case PrimitiveType(Kind.UUID):
+            return frame(Tag.UUID, value)
+        case PrimitiveType(Kind.BINARY):
+            return frame(Tag.BINARY, value)
+        case FixedType():
+            return frame(Tag.FIXED, value)
+        case GeoType(_, algorithm):
+            return frame(Tag.GEOMETRY if algorithm is None else Tag.GEOGRAPHY, value)
+    raise AssertionError(f"{kind} has parts, or no value but null")
+
+
+def decimal_text(unscaled: int, scale: int) -> bytes:
+    """Section 5.2: all the digits after the point, at least one before it, no sign on zero."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    point = len(digits) - scale
+    return (sign + digits[:point] + ("." + digits[point:] if scale else "")).encode()
+
+
+def _written_scale(kind: DecimalType) -> int:
+    return kind.scale if kind.declared is None else kind.declared
+
+
+def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
+    """Section 5.2: the unscaled integer at the scale that is written; never rounded, never wider than its type."""
+    wanted = _written_scale(target)
+    result: int
+    result, lost = divmod(unscaled * 10**wanted, 10**scale)
+    if lost:
+        raise _refused("decimal_not_exact", "the decimal has further digits", f"{wanted} after the point", "more")
+    if abs(result) >= 10**target.precision:
+        digits = len(str(abs(result)))
+        raise _refused("decimal_too_wide", "the decimal is too wide", f"at most {target.precision} digits", digits)
+    return result
+
+
+_RANGE_STARTS: Final = [first for first, _ in UNASSIGNED]
+
+
+def text(data: bytes, mode: Mode) -> bytes:
+    """Sections 5.4 and 2: well-formed UTF-8, and in portable mode NFC of assigned code points."""
+    try:
+        decoded = data.decode()
+    except UnicodeDecodeError as error:
+        place = f"a bad byte at {error.start}"
+        raise _refused("string_not_utf8", "the string is not UTF-8", "well-formed text", place) from None
+    if mode is Mode.STORED or decoded.isascii():
+        return data
+    for code in map(ord, decoded):
+        near = bisect_right(_RANGE_STARTS, code) - 1
+        if near >= 0 and code <= UNASSIGNED[near][1]:
+            raise _refused(
+                "string_unassigned_code_point",
+                "the string holds a code point that has no normal form",
+                "code points that Unicode 14.0.0 assigns",
+                f"U+{code:04X}",
+            )
+    return unicodedata.normalize("NFC", decoded).encode()
+
+
+def _refused(code: str, message: str, expected: str, got: object) -> InputError:
+    return InputError(code, message, expected=expected, got=str(got))
+
+
+# --- Section 6: variant ---
+
+
+def variant_cell(node: variant.Node, mode: Mode) -> bytes:
+    """The inner cell of a decoded variant value."""
+    match node:
+        case None:
+            return NULL
+        case variant.Array(elements):
+            return frame(Tag.LIST, join(variant_cell(element, mode) for element in elements))
+        case variant.Object(fields):
+            return frame(Tag.OBJECT, _object_body(fields, mode))
+        case variant.Scalar(PrimitiveType(Kind.FLOAT | Kind.DOUBLE) as kind, _) if mode is Mode.PORTABLE:
+            raise _refused("portable_float", "the variant holds a raw binary float", "a decimal outside variants", kind)
+        case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
+            raise _refused("portable_scale_undeclared", "the variant holds a decimal", "a declared scale", kind)
+        case variant.Scalar(kind, value):
+            return scalar_cell(kind, value, mode)
+
+
+def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> bytes:
+    named: dict[bytes, variant.Node] = {}
+    for name, node in fields:
+        key = text(name.encode(), mode)
+        if key in named:
+            raise _refused("variant_key_duplicate", "two names of an object become one", "distinct names", "one twice")
+        named[key] = node
+    # Sorted as they are written: normalization may have changed the order. UTF-8 bytes sort like code points.
+    return join(part for key in sorted(named) for part in (frame(Tag.STRING, key), variant_cell(named[key], mode)))
+
+
+# --- Section 7: bringing a source to the target's schema ---
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A column, or a part of one, whose source was accepted for its target."""
+
+    path: str
+    source: Type | Shape
+    target: Type
+    required: bool
+    depth: int
+    parts: tuple[tuple[str, Slot], ...] = ()
+    """Struct fields in code-point order of their names; or `element`; or `key` and `value`."""
+
+
+def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Slot:
+    """Accept a source for its target by the closed list, at every depth, or raise; no value is looked at."""
+    path, kind = found.path, target.type
+    inside: list[tuple[str, Field | Inner, pa.Field[Any]]] = []
+    match kind, found.type:
+        case StructType(fields), Shape.STRUCT:
+            given = by_name(path, [field.name for field in fields], found.parts)
+            inside = [(field.name, field, given[field.name]) for field in sorted(fields, key=lambda field: field.name)]
+        case ListType(element), Shape.LIST:
+            inside = [("element", element, found.parts[0])]
+        case MapType(key, value), Shape.MAP:
+            inside = [("key", key, found.parts[0]), ("value", value, found.parts[1])]
+        case PrimitiveType(Kind.VARIANT), Shape.STRUCT if any(part.name == "typed_value" for part in found.parts):
+            raise type_unsupported(path, found.arrow)  # shredded
+        case _ if not accepted(found, target, mode):
+            raise InputError(
+                "cast_refused",
+                f"column {path!r} cannot be brought to its target type",
+                expected=f"{kind}, required" if target.required else str(kind),
+                got=str(found)[:200],
+                hint="only the lossless casts of spec/canonical.md section 7 are made",
+                column=path,
+            )
+    parts = tuple((name, bind(slot, source(f"{path}.{name}", part), mode, depth + 1)) for name, slot, part in inside)
+    return Slot(path, found.type, kind, target.required, depth, parts)
+
+
+def accepted(found: Source, target: Field | Inner, mode: Mode) -> bool:
+    """The closed list, and what Arrow types stand for beside their own (section 7.1)."""
+    if found.type == target.type:
+        return True
+    match found.type, target.type:
+        case PrimitiveType(Kind.UNKNOWN), _:
+            return not target.required
+        case PrimitiveType(Kind.INT), PrimitiveType(Kind.LONG):
+            return True
+        case PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE):
+            return True
+        case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMP_NS):
+            return True
+        case DecimalType(narrow, scale), DecimalType(wide, same):
+            return mode is Mode.PORTABLE or (wide >= narrow and same == scale)
+        case PrimitiveType(Kind.BINARY), GeoType():
+            return True
+        case FixedType(16), PrimitiveType(Kind.UUID):
+            return True
+        case Shape.STRUCT, PrimitiveType(Kind.VARIANT):
+            return holds_variant(found)
+    return False
+
+
+def cast(value: Any, found: Type | Shape, target: Type) -> Any:
+    """The value of an accepted source as a value of its target."""
+    match found, target:
+        case PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE):
+            return widen(value, SINGLE, DOUBLE)
+        case DecimalType(_, scale), DecimalType():
+            return rescale(value, scale, target)
+        case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP):
+            return within(value * _DAY[Kind.TIME], bits=64)
+        case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP_NS):
+            return within(value * _DAY[Kind.TIME_NS], bits=64)
+    return value
+
+
+def by_name(
+    path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], beside: Iterable[str] = ()
+) -> dict[str, pa.Field[Any]]:
+    """The given fields by name: all that are wanted, none twice, none but these and those allowed beside them."""
+    prefix = f"{path}." if path else ""
+    found: dict[str, pa.Field[Any]] = {}
+    for part in given:
+        if part.name in found:
+            raise _misnamed("column_duplicate", f"column {prefix + part.name!r} is there twice", prefix + part.name)
+        found[part.name] = part
+    known = set(wanted)
+    for name in sorted(known - found.keys()):
+        raise _misnamed("column_missing", f"column {prefix + name!r} is missing", prefix + name)
+    for name in sorted(found.keys() - known - set(beside)):
+        raise _misnamed("column_unexpected", f"column {prefix + name!r} is not in the target", prefix + name)
+    return found
+
+
+def _misnamed(code: str, message: str, path: str) -> InputError:
+    return InputError(code, message, hint="source and target are matched by name", column=path)
+
+
+def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
+    """The cell of what stands at position `at`."""
+    try:
+        if not column.null(at):
+            return value_cell(slot, column, at, mode)
+        if slot.required:
+            raise _refused("null_in_required", "a required value is null", "a value", "null")
+        return NULL
+    except InputError as error:
+        # The innermost part that failed names itself; the row is added where rows are counted.
+        error.details.setdefault("column", slot.path)
+        error.details.setdefault("type", str(slot.target))
+        raise
+
+
+def value_cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
+    """The cell of a value that is not null."""
+    match slot.target:
+        case StructType():
+            return frame(Tag.STRUCT, join(cell(part, column.parts[name], at, mode) for name, part in slot.parts))
+        case ListType():
+            (name, element), inside = slot.parts[0], column.span(at)
+            return frame(Tag.LIST, join(cell(element, column.parts[name], there, mode) for there in inside))
+        case MapType():
+            return frame(Tag.MAP, _map_body(slot, column, at, mode))
+        case PrimitiveType(Kind.VARIANT):
+            metadata, value = column.parts["metadata"], column.parts["value"]
+            if metadata.null(at) or value.null(at):
+                raise variant.malformed("metadata and value", "null in their place")
+            node = variant.decode(metadata.value(at), value.value(at), depth=slot.depth)
+            return frame(Tag.VARIANT, variant_cell(node, mode))
+    return scalar_cell(slot.target, cast(column.value(at), slot.source, slot.target), mode)
+
+
+def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
+    (_, key_slot), (_, value_slot) = slot.parts
+    keys, values = column.parts["key"], column.parts["value"]
+    entries: dict[bytes, bytes] = {}
+    size = 0
+    for there in column.span(at):
+        if keys.null(there):
+            raise _refused("map_key_null", "a key of the map is null", "a value", "null")
+        key = cell(key_slot, keys, there, mode)
+        if key in entries:
+            raise _refused("map_key_duplicate", "two entries have the same key", "distinct keys", "one twice")
+        entries[key] = cell(value_slot, values, there, mode)
+        size += len(key) + len(entries[key])
+        require_row_size(size)
+    return join(part for key in sorted(entries) for part in (key, entries[key]))
+
+
+# --- Section 3: rows ---
+
+
+def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """The canonical rows of a projection. Names, types and buffers are judged at once, rows as they are asked for."""
+    targets = plan.projected(name).fields
+    try:
+        given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
+        slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
+    except UnicodeDecodeError:
+        raise arrow_invalid("column names in UTF-8", "other bytes") from None
+    columns = []
+    for slot in slots:
+        try:
+            columns.append((slot, open_column(batch.column(slot.path))))
+        except InputError as error:
+            error.details["column"] = slot.path
+            raise _located(error) from None
+    return _rows(columns, batch.num_rows, plan.mode)
+
+
+def _rows(columns: list[tuple[Slot, Column]], count: int, mode: Mode) -> Iterator[bytes]:
+    for row in range(count):
+        try:
+            yield join(cell(slot, column, row, mode) for slot, column in columns)
+        except InputError as error:
+            error.details["row"] = row
+            raise _located(error) from None
+
+
+def _located(error: InputError) -> InputError:
+    """The error with column, type and row in its message as well as in its details."""
+    details = error.details
+    words = [f"column {details['column']!r}"] if "column" in details else []
+    if "type" in details:
+        words[0] += f" ({details['type']})"
+    if "row" in details:
+        words.append(f"row {details['row']}")
+    message = f"{', '.join(words)}: {error.message}"
+    return InputError(error.code, message, expected=error.expected, got=error.got, hint=error.hint, **details)
+
+
+# --- The engine (spec/digest.md section 3) ---
+
+
+def element_hash(construction: Construction, key: bytes, row: bytes) -> bytes:
+    """The keyed hash of one canonical row."""
+    match construction:
+        case Construction.HMAC_SHA256:
+            return hmac.digest(key, row, hashlib.sha256)
+        case Construction.BLAKE3:
+            return blake3(row, key=key).digest()
+
+
+class ReferenceEngine:
+    """The readable implementation behind `pvdm.digest.engine.Engine`."""
+
+    name: Final = "reference"
+
+    def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
+        """The canonical rows of one projection."""
+        return list(canonical_rows(plan, projection, batch))
+
+    def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> ReferenceAccumulator:
+        """An accumulator at zero."""
+        return ReferenceAccumulator(plan, element_keys)
+
+
+class ReferenceAccumulator:
+    """Rows and sums of element hashes, by projection."""
+
+    def __init__(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> None:
+        self._plan = plan
+        self._keys = dict(element_keys)
+        self._totals = dict.fromkeys(self._keys, (0, 0))
+
+    def update(self, batch: pa.RecordBatch) -> None:
+        """Add every row of the batch, or raise."""
+        pending = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
+        for name, encoded in pending.items():
+            count, total = self._totals[name]
+            for row in encoded:
+                count += 1
+                total += int.from_bytes(element_hash(self._plan.construction, self._keys[name], row), "big")
+            self._totals[name] = count, total % 2**256
+
+    def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
+        """Rows and sum so far, by projection."""
+        return dict(self._totals)

@@ -1,0 +1,87 @@
+"""Every error pvdm raises: a code, what was expected, what was got, one next step. Calls no other room."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class PvdmError(Exception):
+    """An error with a stable code; subclasses say which outcome (exit code) it is."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        expected: str | None = None,
+        got: str | None = None,
+        hint: str | None = None,
+        **details: str | int,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.expected = expected
+        self.got = got
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.expected is not None or self.got is not None:
+            text += f": expected {self.expected or 'something else'}, got {self.got or 'nothing'}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (
+            type(self),
+            self.code,
+            self.message,
+            self.expected,
+            self.got,
+            self.hint,
+            self.details,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The error envelope, the same in `--json` output and over HTTP."""
+        return {
+            "code": self.code,
+            "message": str(self),
+            "expected": self.expected,
+            "got": self.got,
+            "hint": self.hint,
+            "details": dict(self.details),
+        }
+
+
+def _rebuild(
+    cls: type[PvdmError],
+    code: str,
+    message: str,
+    expected: str | None,
+    got: str | None,
+    hint: str | None,
+    details: dict[str, str | int],
+) -> PvdmError:
+    return cls(code, message, expected=expected, got=got, hint=hint, **details)
+
+
+class InputError(PvdmError):
+    """The caller's words, schema or data cannot be accepted as they are."""
+
+    exit_code = 2
+
+
+class VerificationError(PvdmError):
+    """Something that was checked does not hold."""
+
+    exit_code = 3
+
+
+class UnavailableError(PvdmError):
+    """A part that this work needs cannot be reached or is not installed."""
+
+    exit_code = 7

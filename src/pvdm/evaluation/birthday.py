@@ -1,0 +1,106 @@
+"""Truncated element hashes against the exact birthday prediction (paper, section 7.6)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Final
+
+import pyarrow as pa
+
+from pvdm.digest import Engine, Plan
+from pvdm.evaluation.rows import contributions, random_keys
+from pvdm.model.projection import ProjectionName, content
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+
+BITS_MIN: Final = 12
+BITS_MAX: Final = 28
+_Z_95: Final = 1.959963984540054
+# Beyond five standard deviations (one run in two million) the hash, not chance, is the likelier cause.
+_Z_BROKEN: Final = 5.0
+_DIGITS: Final = 60
+
+_SCHEMA: Final = Schema((Field("element", PrimitiveType(Kind.LONG), required=True),))
+
+
+@dataclass(frozen=True, slots=True)
+class Birthday:
+    """One width: distinct elements hashed, collisions (elements less distinct values) seen and predicted."""
+
+    bits: int
+    elements: int
+    observed: int
+    expected: float
+    standard_deviation: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval around the expectation."""
+        reach = _Z_95 * self.standard_deviation
+        return self.expected - reach, self.expected + reach
+
+    @property
+    def inside(self) -> bool:
+        """Whether the observation lies in the 95 % interval; one honest run in twenty does not."""
+        low, high = self.interval
+        return low <= self.observed <= high
+
+    @property
+    def holds(self) -> bool:
+        """Whether chance can explain the observation."""
+        return abs(self.observed - self.expected) <= _Z_BROKEN * self.standard_deviation
+
+    def to_json(self) -> dict[str, object]:
+        """The same facts as JSON."""
+        low, high = self.interval
+        return {
+            "bits": self.bits,
+            "elements": self.elements,
+            "observed": self.observed,
+            "expected": round(self.expected, 3),
+            "standard_deviation": round(self.standard_deviation, 3),
+            "interval_95": [round(low, 3), round(high, 3)],
+            "inside_interval_95": self.inside,
+        }
+
+
+def birthday_study(*, seed: int, bits: Sequence[int], engine: Engine) -> tuple[Birthday, ...]:
+    """Hash distinct elements under a fresh key a width and count what coincides in the leading bits."""
+    rng = random.Random(f"birthday {seed}")
+    return tuple(_at_width(width, rng, engine) for width in bits)
+
+
+def elements_for(bits: int) -> int:
+    """Tens of thousands, more for wider hashes: 20,000 at 16 bits, 40,000 at 20, 80,000 from 24 on."""
+    doublings = min(max((bits - 16) // 4, 0), 2)
+    return 20_000 << doublings
+
+
+def prediction(elements: int, bits: int) -> tuple[float, float]:
+    """Mean and standard deviation of the collisions of uniform hashes.
+
+    With m = 2^bits bins and n elements a bin stays empty with p1 = (1 - 1/m)^n, two given bins with p2 = (1 - 2/m)^n.
+    The number E of empty bins has mean m p1 and, summing the covariances, variance m p1 + m (m - 1) p2 - (m p1)^2.
+    Collisions are n - (m - E), so their mean is n - m (1 - p1) and their variance is that of E. The terms nearly
+    cancel, hence the long decimals.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        bins = Decimal(1 << bits)
+        one_empty = (1 - 1 / bins) ** elements
+        two_empty = (1 - 2 / bins) ** elements
+        mean = elements - bins * (1 - one_empty)
+        variance = bins * one_empty + bins * (bins - 1) * two_empty - (bins * one_empty) ** 2
+        return float(mean), float(variance.sqrt())
+
+
+def _at_width(bits: int, rng: random.Random, engine: Engine) -> Birthday:
+    plan = Plan(_SCHEMA, (content(_SCHEMA),))
+    count = elements_for(bits)
+    first = rng.getrandbits(48)
+    batch = pa.RecordBatch.from_pydict({"element": pa.array(range(first, first + count), pa.int64())})
+    hashes = contributions(batch, plan, random_keys(rng, plan), ProjectionName.CONTENT, engine)
+    distinct = len({each >> (256 - bits) for each in hashes})
+    return Birthday(bits, count, count - distinct, *prediction(count, bits))

@@ -1,0 +1,1 @@
+"""Data that the experiments check again at every run."""

@@ -1,0 +1,1 @@
+"""Frozen types that every room speaks. No input or output; may call `pvdm.errors` only."""

@@ -1,0 +1,99 @@
+"""Projections: which columns of a target are hashed, and the guard that none is left out silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pvdm.errors import InputError
+from pvdm.model.schema import Schema
+
+
+class ProjectionName(Enum):
+    """The two projections; the value is the name in proofs."""
+
+    IDENTITY = "identity"
+    CONTENT = "content"
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A column that the content projection leaves out, and why; it is bound into the proof."""
+
+    column: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Columns of a target in canonical order; made by `identity` or `content` only."""
+
+    name: ProjectionName
+    columns: tuple[str, ...]
+    excluded: tuple[Exclusion, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise InputError(
+                "projection_empty",
+                f"the {self.name.value} projection has no column",
+                expected="at least one column",
+                got="none",
+            )
+
+    def to_json(self) -> dict[str, object]:
+        """What a proof says of the projection."""
+        return {
+            "name": self.name.value,
+            "columns": list(self.columns),
+            "excluded": [{"column": gone.column, "reason": gone.reason} for gone in self.excluded],
+        }
+
+
+def identity(schema: Schema, keys: Iterable[str]) -> Projection:
+    """The declared key columns."""
+    names = list(keys)
+    for name in names:
+        schema.column(name)
+    if len(set(names)) != len(names):
+        raise InputError(
+            "projection_invalid", "a key column is named twice", expected="distinct columns", got=", ".join(names)
+        )
+    return Projection(ProjectionName.IDENTITY, tuple(sorted(names)))
+
+
+def content(
+    schema: Schema, *, columns: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None
+) -> Projection:
+    """Every column of the target but the declared exclusions; `columns`, where given, must be just these."""
+    exclude = exclude or {}
+    for name, reason in exclude.items():
+        schema.column(name)
+        if not reason.strip():
+            raise InputError(
+                "exclusion_reason_missing",
+                f"column {name!r} is excluded from the content projection without a reason",
+                expected="a reason",
+                got="none",
+                hint="say why consumers do not rely on it; the reason is bound into the proof",
+            )
+    required = {name for name in schema.names if name not in exclude}
+    if columns is not None:
+        declared = set(columns)
+        for name in declared:
+            schema.column(name)
+        if declared != required:
+            missing = ", ".join(sorted(required - declared)) or "excluded columns are listed"
+            raise InputError(
+                "coverage_incomplete",
+                "the content projection does not cover the target",
+                expected=f"{len(required)} columns",
+                got=f"{len(declared)} ({missing})",
+                hint="list every column, or declare an exclusion with a reason",
+            )
+    return Projection(
+        ProjectionName.CONTENT,
+        tuple(sorted(required)),
+        tuple(Exclusion(name, exclude[name]) for name in sorted(exclude)),
+    )

@@ -1,0 +1,420 @@
+"""Logical types and schemas (spec/canonical.md section 1), and their JSON (spec/digest.md section 1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final, TypeAlias, TypeVar
+
+from pvdm.errors import InputError
+
+COLUMNS_MAX: Final = 10_000
+NAME_MAX_BYTES: Final = 1_024
+NESTING_DEPTH_MAX: Final = 64
+ROW_SIZE_MAX_BYTES: Final = 268_435_456
+DECIMAL_PRECISION_MAX: Final = 76
+FIELD_ID_MAX: Final = 2**31 - 1
+
+
+class Kind(Enum):
+    """The types that have no parameter; the value is the name in JSON."""
+
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    DATE = "date"
+    TIME = "time"
+    TIME_NS = "time_ns"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamptz"
+    TIMESTAMP_NS = "timestamp_ns"
+    TIMESTAMPTZ_NS = "timestamptz_ns"
+    STRING = "string"
+    UUID = "uuid"
+    BINARY = "binary"
+    UNKNOWN = "unknown"
+    VARIANT = "variant"
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveType:
+    """A type without parameters."""
+
+    kind: Kind
+
+    def __str__(self) -> str:
+        return self.kind.value
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """`decimal(P,S)`; `declared` is the scale that portable mode writes at."""
+
+    precision: int
+    scale: int
+    declared: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.precision <= DECIMAL_PRECISION_MAX:
+            raise _invalid("decimal precision", f"1 to {DECIMAL_PRECISION_MAX}", str(self.precision))
+        if not 0 <= self.scale <= self.precision:
+            raise _invalid("decimal scale", f"0 to the precision {self.precision}", str(self.scale))
+        if self.declared is not None and not 0 <= self.declared <= self.precision:
+            raise _invalid("declared scale", f"0 to the precision {self.precision}", str(self.declared))
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" + ("" if self.declared is None else f"@{self.declared}")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedType:
+    """`fixed(L)`: exactly L bytes."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= ROW_SIZE_MAX_BYTES:
+            raise _invalid("length of fixed", f"1 to {ROW_SIZE_MAX_BYTES}", str(self.length))
+
+    def __str__(self) -> str:
+        return f"fixed({self.length})"
+
+
+@dataclass(frozen=True, slots=True)
+class GeoType:
+    """`geometry` (no algorithm) or `geography` (with one)."""
+
+    crs: str
+    algorithm: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_text("CRS", self.crs)
+        if self.algorithm is not None:
+            _check_text("edge algorithm", self.algorithm)
+
+    def __str__(self) -> str:
+        return "geometry" if self.algorithm is None else "geography"
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A list element, map key or map value: a field without a name."""
+
+    type: Type
+    required: bool = False
+    field_id: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_field_id(self.field_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named column or struct field."""
+
+    name: str
+    type: Type
+    required: bool = False
+    field_id: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_text("field name", self.name)
+        _check_field_id(self.field_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    """Named fields; their order is kept but means nothing."""
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        _check_fields(self.fields)
+
+    def __str__(self) -> str:
+        return "struct"
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """Elements in order."""
+
+    element: Inner
+
+    def __str__(self) -> str:
+        return "list"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """Pairs of key and value; keys are required."""
+
+    key: Inner
+    value: Inner
+
+    def __post_init__(self) -> None:
+        if not self.key.required:
+            raise _invalid("map key", "a required type", "an optional one")
+
+    def __str__(self) -> str:
+        return "map"
+
+
+Type: TypeAlias = PrimitiveType | DecimalType | FixedType | GeoType | StructType | ListType | MapType
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a table or of a projection of it."""
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        _check_fields(self.fields)
+        for field in self.fields:
+            depth = _depth(field.type)
+            if depth > NESTING_DEPTH_MAX:
+                raise InputError(
+                    "nesting_too_deep",
+                    f"column {field.name!r} nests too deeply",
+                    expected=f"at most {NESTING_DEPTH_MAX} levels",
+                    got=str(depth),
+                )
+        with_id = [slot.field_id is not None for _, slot in self.walk()]
+        if any(with_id) and not all(with_id):
+            raise _invalid("field ids", "an id on every field or on none", "a mixture")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names, in the schema's own order."""
+        return tuple(field.name for field in self.fields)
+
+    def column(self, name: str) -> Field:
+        """The column of that name; an unknown one is an error."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise InputError(
+            "projection_column_unknown",
+            f"no column {name!r} in the schema",
+            expected=f"one of {', '.join(self.names)}",
+            got=name,
+        )
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """The schema of these columns only, in canonical order."""
+        return Schema(tuple(self.column(name) for name in sorted(names)))
+
+    def walk(self) -> Iterator[tuple[str, Field | Inner]]:
+        """Every field and inner at every depth with its dotted path, outermost first."""
+        for field in self.fields:
+            yield from _walk(field.name, field)
+
+    def with_scales(self, scales: Mapping[str, int]) -> Schema:
+        """The schema with declared decimal scales, by dotted path (`a.b`, `l.element`, `m.key`, `m.value`)."""
+        pending = dict(scales)
+        declared = Schema(tuple(_declare(field.name, field, pending) for field in self.fields))
+        if pending:
+            raise _invalid("declared scale", "the path of a decimal", ", ".join(sorted(pending)))
+        return declared
+
+    def to_json(self) -> dict[str, object]:
+        """JSON value; keys and fields in the fingerprint's order."""
+        return {"fields": _fields_to_json(self.fields), "type": "struct"}
+
+    @classmethod
+    def from_json(cls, value: object) -> Schema:
+        """The schema that `to_json` wrote; anything else is an error."""
+        parsed = _type_from_json(value, depth=0)
+        if not isinstance(parsed, StructType):
+            raise _invalid("schema", "a struct", str(parsed))
+        return cls(parsed.fields)
+
+
+def _invalid(what: str, expected: str, got: str) -> InputError:
+    return InputError("schema_invalid", f"{what} cannot be accepted", expected=expected, got=got)
+
+
+def _check_text(what: str, text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise _invalid(what, "well-formed Unicode", ascii(text)) from None
+    if not 1 <= size <= NAME_MAX_BYTES:
+        raise _invalid(what, f"1 to {NAME_MAX_BYTES} bytes", f"{size} bytes")
+
+
+def _check_field_id(field_id: int | None) -> None:
+    if field_id is not None and not 0 <= field_id <= FIELD_ID_MAX:
+        raise _invalid("field id", f"0 to {FIELD_ID_MAX}", str(field_id))
+
+
+def _check_fields(fields: tuple[Field, ...]) -> None:
+    if len(fields) > COLUMNS_MAX:
+        raise _invalid("schema", f"at most {COLUMNS_MAX} fields in one struct", str(len(fields)))
+    seen: set[str] = set()
+    for field in fields:
+        if field.name in seen:
+            raise _invalid("field names", "distinct names", f"{field.name!r} twice")
+        seen.add(field.name)
+
+
+def _children(kind: Type) -> tuple[tuple[str, Field | Inner], ...]:
+    match kind:
+        case StructType(fields):
+            return tuple((field.name, field) for field in fields)
+        case ListType(element):
+            return (("element", element),)
+        case MapType(key, value):
+            return (("key", key), ("value", value))
+        case _:
+            return ()
+
+
+def _depth(kind: Type) -> int:
+    return 1 + max((_depth(slot.type) for _, slot in _children(kind)), default=0)
+
+
+def _walk(path: str, slot: Field | Inner) -> Iterator[tuple[str, Field | Inner]]:
+    yield path, slot
+    for name, child in _children(slot.type):
+        yield from _walk(f"{path}.{name}", child)
+
+
+_Slot = TypeVar("_Slot", Field, Inner)
+
+
+def _declare(path: str, slot: _Slot, pending: dict[str, int]) -> _Slot:
+    match slot.type:
+        case DecimalType() as decimal if path in pending:
+            return replace(slot, type=replace(decimal, declared=pending.pop(path)))
+        case StructType(fields):
+            return replace(
+                slot, type=StructType(tuple(_declare(f"{path}.{child.name}", child, pending) for child in fields))
+            )
+        case ListType(element):
+            return replace(slot, type=ListType(_declare(f"{path}.element", element, pending)))
+        case MapType(key, value):
+            return replace(
+                slot,
+                type=MapType(_declare(f"{path}.key", key, pending), _declare(f"{path}.value", value, pending)),
+            )
+        case _:
+            return slot
+
+
+def _fields_to_json(fields: tuple[Field, ...]) -> list[dict[str, object]]:
+    return [
+        {
+            **({} if field.field_id is None else {"id": field.field_id}),
+            "name": field.name,
+            "required": field.required,
+            "type": type_to_json(field.type),
+        }
+        for field in sorted(fields, key=lambda field: field.name)
+    ]
+
+
+def _inner_to_json(inner: Inner) -> dict[str, object]:
+    return {
+        **({} if inner.field_id is None else {"id": inner.field_id}),
+        "required": inner.required,
+        "type": type_to_json(inner.type),
+    }
+
+
+def type_to_json(kind: Type) -> object:
+    """A type as the fingerprint's JSON has it."""
+    match kind:
+        case GeoType(crs, None):
+            return {"crs": crs, "type": "geometry"}
+        case GeoType(crs, algorithm):
+            return {"algorithm": algorithm, "crs": crs, "type": "geography"}
+        case StructType(fields):
+            return {"fields": _fields_to_json(fields), "type": "struct"}
+        case ListType(element):
+            return {"element": _inner_to_json(element), "type": "list"}
+        case MapType(key, value):
+            return {"key": _inner_to_json(key), "type": "map", "value": _inner_to_json(value)}
+        case _:
+            return str(kind)
+
+
+def type_from_json(value: object) -> Type:
+    """The type that `type_to_json` wrote; anything else is an error."""
+    return _type_from_json(value, depth=1)
+
+
+_DECIMAL: Final = re.compile(r"decimal\((\d{1,3}),(\d{1,3})\)(?:@(\d{1,3}))?", re.ASCII)
+_FIXED: Final = re.compile(r"fixed\((\d{1,10})\)", re.ASCII)
+
+
+def _type_from_json(value: object, depth: int) -> Type:
+    if depth > NESTING_DEPTH_MAX:
+        raise InputError(
+            "nesting_too_deep",
+            "the schema nests too deeply",
+            expected=f"at most {NESTING_DEPTH_MAX} levels",
+            got="more",
+        )
+    if isinstance(value, str):
+        return _named_type(value)
+    if not isinstance(value, dict):
+        raise _invalid("type", "a name or an object", type(value).__name__)
+    match value:
+        case {"type": "struct", "fields": list(fields), **rest} if not rest:
+            return StructType(tuple(_field_from_json(field, depth + 1) for field in fields))
+        case {"type": "list", "element": element, **rest} if not rest:
+            return ListType(_inner_from_json(element, depth + 1))
+        case {"type": "map", "key": key, "value": map_value, **rest} if not rest:
+            return MapType(_inner_from_json(key, depth + 1), _inner_from_json(map_value, depth + 1))
+        case {"type": "geometry", "crs": str(crs), **rest} if not rest:
+            return GeoType(crs)
+        case {"type": "geography", "crs": str(crs), "algorithm": str(algorithm), **rest} if not rest:
+            return GeoType(crs, algorithm)
+    raise _invalid("type", "struct, list, map, geometry or geography with their parts", repr(value)[:120])
+
+
+def _named_type(name: str) -> Type:
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale, declared = match.groups()
+        return DecimalType(int(precision), int(scale), None if declared is None else int(declared))
+    if match := _FIXED.fullmatch(name):
+        return FixedType(int(match[1]))
+    try:
+        return PrimitiveType(Kind(name))
+    except ValueError:
+        raise InputError(
+            "schema_type_unknown",
+            "the type is not known",
+            expected="a type of spec/canonical.md section 1",
+            got=repr(name)[:120],
+        ) from None
+
+
+def _slot_from_json(value: object, allowed: frozenset[str], depth: int) -> tuple[dict[str, Any], Type]:
+    if not isinstance(value, dict) or not value.keys() <= allowed or not {"required", "type"} <= value.keys():
+        raise _invalid("field", f"an object with {', '.join(sorted(allowed))}", repr(value)[:120])
+    field_id = value.get("id")
+    if not isinstance(value["required"], bool):
+        raise _invalid("required", "true or false", repr(value["required"])[:40])
+    if "id" in value and (not isinstance(field_id, int) or isinstance(field_id, bool)):
+        raise _invalid("field id", "an integer", repr(field_id)[:40])
+    return value, _type_from_json(value["type"], depth)
+
+
+def _field_from_json(value: object, depth: int) -> Field:
+    parts, kind = _slot_from_json(value, frozenset({"id", "name", "required", "type"}), depth)
+    name = parts.get("name")
+    if not isinstance(name, str):
+        raise _invalid("field name", "a string", repr(name)[:40])
+    return Field(name, kind, parts["required"], parts.get("id"))
+
+
+def _inner_from_json(value: object, depth: int) -> Inner:
+    parts, kind = _slot_from_json(value, frozenset({"id", "required", "type"}), depth)
+    return Inner(kind, parts["required"], parts.get("id"))

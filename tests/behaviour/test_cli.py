@@ -1,0 +1,242 @@
+"""The command line: one envelope, one exit code an outcome, no traceback, and docs that show its real help."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from pvdm import __version__
+from pvdm.cli import main
+from pvdm.cli.app import pvdm
+from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+
+ROOT = Path(__file__).parents[2]
+ENVELOPE = {"code", "message", "expected", "got", "hint", "details"}
+Capture = pytest.CaptureFixture[str]
+
+
+def commands(group: click.Group = pvdm, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield above, group
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+        else:
+            yield (*above, name), command
+
+
+LEAVES = [words for words, command in commands() if not isinstance(command, click.Group)]
+GROUPS = [words for words, command in commands() if isinstance(command, click.Group)]
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def stand_in(*_words: object, **_named: object) -> Any:
+        raise error
+
+    return stand_in
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Makes `pvdm demo` end with an error."""
+    monkeypatch.delenv("PVDM_DEBUG", raising=False)
+    return lambda error: monkeypatch.setattr("pvdm.cli.demo.play", raising(error))
+
+
+def test_the_version_is_the_package_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pvdm {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [words for words, _ in commands()], ids=" ".join)
+def test_every_command_has_help_with_examples(words: tuple[str, ...], capsys: Capture) -> None:
+    assert main([*words, "--help"]) == 0
+    assert "Examples:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_takes_json(words: tuple[str, ...], capsys: Capture) -> None:
+    main([*words, "--help"])
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_a_usage_error_of_every_command_is_an_envelope_under_json(words: tuple[str, ...], capsys: Capture) -> None:
+    assert main([*words, "--json", "--no-such-option"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], set(error)) == ("usage", ENVELOPE)
+
+
+@pytest.mark.parametrize("words", GROUPS, ids=lambda words: " ".join(words) or "pvdm")
+def test_a_group_without_a_command_is_a_usage_error(words: tuple[str, ...], capsys: Capture) -> None:
+    assert main(list(words)) == 2
+    assert capsys.readouterr().err.startswith("error: a command is missing\nhint: `pvdm")
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: Capture) -> None:
+    assert main(["publsh"]) == 2
+    assert capsys.readouterr().err.startswith("error: no such command")
+
+
+def test_a_usage_error_names_the_help_that_helps(capsys: Capture) -> None:
+    main(["demo", "--rows", "many"])
+    assert capsys.readouterr().err.endswith("hint: `pvdm demo --help` shows what it takes\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (InputError("cast_refused", "no"), 2),
+        (VerificationError("coverage_probe_failed", "no"), 3),
+        (KeyboardInterrupt(), 4),
+        (UnavailableError("kernel_missing", "no"), 7),
+        (PvdmError("bug", "no"), 1),
+        (ZeroDivisionError("no"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_each_outcome_has_its_exit_code(
+    error: BaseException, exit_code: int, failing: Callable[[BaseException], None], capsys: Capture
+) -> None:
+    failing(error)
+    assert main(["demo"]) == exit_code
+
+
+def test_an_error_for_people_has_expected_got_details_and_hint(
+    failing: Callable[[BaseException], None], capsys: Capture
+) -> None:
+    failing(
+        InputError("cast_refused", "no cast", expected="long", got="double", hint="widen it", source_column="[red]")
+    )
+    main(["demo", "--engine", "reference", "--rows", "10"])
+    assert capsys.readouterr().err == (
+        "error: no cast\n  expected long, got double\n  source column: [red]\nhint: widen it\n"
+    )
+
+
+def test_an_error_for_people_leaves_standard_output_empty(
+    failing: Callable[[BaseException], None], capsys: Capture
+) -> None:
+    failing(InputError("cast_refused", "no cast"))
+    main(["demo"])
+    assert capsys.readouterr().out == ""
+
+
+def test_an_error_under_json_is_the_errors_own_envelope(
+    failing: Callable[[BaseException], None], capsys: Capture
+) -> None:
+    error = InputError("cast_refused", "no cast", expected="long", got="double", column="amount")
+    failing(error)
+    main(["demo", "--json"])
+    assert json.loads(capsys.readouterr().out) == {"error": error.to_json()}
+
+
+def test_a_bug_shows_no_traceback(failing: Callable[[BaseException], None], capsys: Capture) -> None:
+    failing(ZeroDivisionError("by nothing"))
+    main(["demo"])
+    shown = capsys.readouterr().err
+    assert "Traceback" not in shown
+    assert "a bug: unexpected ZeroDivisionError: by nothing" in shown
+
+
+def test_a_bug_shows_its_traceback_on_request(
+    failing: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    failing(ZeroDivisionError("by nothing"))
+    monkeypatch.setenv("PVDM_DEBUG", "1")
+    main(["demo"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_is_a_sentence(failing: Callable[[BaseException], None], capsys: Capture) -> None:
+    failing(KeyboardInterrupt())
+    main(["demo"])
+    assert "error: interrupted before the end; nothing was published\n" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_real_run_with_code_4_and_no_traceback(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", f"import sys; print('up', flush=True); {INTERRUPTIBLE}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)},
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "up\n"
+    assert run.stdout.readline() == "started\n"
+    time.sleep(0.3)
+    run.send_signal(signal.SIGINT)
+    _, shown = run.communicate(timeout=60)
+    assert (run.returncode, "Traceback" in shown, "interrupted" in shown) == (4, False, True)
+
+
+# A study far too long to end by itself; the line tells that imports are over and the signal meets the command.
+INTERRUPTIBLE = (
+    "from pvdm.cli import main; print('started', flush=True); "
+    "sys.exit(main(['eval', 'collision', '--multisets', '1000000', '--engine', 'reference', '--out', '/dev/null']))"
+)
+
+
+def test_ctrl_c_leaves_no_files_of_the_demo_behind(
+    failing: Callable[[BaseException], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing(KeyboardInterrupt())
+    main(["demo"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("pvdm.cli.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel")))
+    assert main(["demo", "--engine", "kernel", "--json"]) == 7
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
+
+
+def test_a_missing_kernel_is_a_notice_when_any_engine_will_do(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("pvdm.cli.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel")))
+    assert main(["demo", "--rows", "10"]) == 0
+    assert capsys.readouterr().err.startswith("notice: no kernel; the Python reference computes")
+
+
+def test_a_module_can_be_run_as_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pvdm.cli", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.stdout == f"pvdm {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [words for words, _ in commands()], ids=lambda words: " ".join(words) or "pvdm")
+def test_the_docs_show_the_help_of_every_command(
+    words: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main([*words, "--help"])
+    shown = capsys.readouterr().out
+    title = " ".join(["pvdm", *words])
+    documented = re.search(
+        rf"^## `{re.escape(title)}`\n.*?```text\n(.*?)```",
+        (ROOT / "docs" / "cli.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert documented is not None
+    assert documented[1] == shown
+
+
+def test_the_docs_show_no_other_command() -> None:
+    titles = re.findall(r"^## `(pvdm.*)`$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+    assert sorted(titles) == sorted(" ".join(["pvdm", *words]) for words, _ in commands())

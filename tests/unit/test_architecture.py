@@ -1,0 +1,78 @@
+"""Facts about the checkout that the documents promise."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pvdm
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(path for folder in ("src", "tests", "tools", "bench") for path in (ROOT / folder).rglob("*.py"))
+FILE_MAX_LINES = 500
+FUNCTION_MAX_LINES = 70
+
+
+def project() -> dict[str, object]:
+    parsed: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return parsed
+
+
+def requirement_name(text: str) -> str:
+    return re.split(r"[<>=!~ \[]", text, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def named(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def test_every_room_is_described() -> None:
+    rooms = {path.stem for path in (ROOT / "src" / "pvdm").iterdir() if not path.name.startswith(("_", "py.typed"))}
+    described = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE))
+    assert rooms <= described
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    assert named([path for path in SOURCES if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= FUNCTION_MAX_LINES
+    ]
+    assert long == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert named([path for path in SOURCES if ast.get_docstring(ast.parse(path.read_text())) is None]) == []
+
+
+def test_every_direct_dependency_has_an_exact_pin() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {requirement_name(line) for line in lines if "==" in line and not line.startswith("#")}
+    wanted = project()
+    extras = wanted["optional-dependencies"]
+    assert isinstance(extras, dict)
+    assert isinstance(wanted["dependencies"], list)
+    direct = {requirement_name(text) for text in [*wanted["dependencies"], *extras["dev"], *extras["lattice"]]}
+    assert direct - pinned == set()
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "pyproject.toml", "kernel/pyproject.toml", "Makefile", ".ci/run"])
+def test_no_package_index_is_named(name: str) -> None:
+    assert re.findall(r"https?://|--(?:extra-)?index-url|--find-links", (ROOT / name).read_text()) == []
+
+
+def test_package_and_kernel_have_one_version() -> None:
+    kernel = tomllib.loads((ROOT / "kernel" / "Cargo.toml").read_text())["package"]["version"]
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    assert (kernel, extras["kernel"]) == (pvdm.__version__, [f"pvdm-kernel=={pvdm.__version__}"])

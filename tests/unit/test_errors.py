@@ -1,0 +1,56 @@
+"""Errors carry a code, what was expected, what was got and a next step, and survive a process boundary."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+
+
+def example() -> InputError:
+    return InputError("cast_refused", "no cast", expected="long", got="double", hint="widen it", column="amount", row=3)
+
+
+def test_the_text_says_what_was_expected_and_what_was_got() -> None:
+    assert str(example()) == "no cast: expected long, got double"
+
+
+def test_the_text_of_an_error_without_expectation_is_its_message() -> None:
+    assert str(PvdmError("bug", "it broke")) == "it broke"
+
+
+def test_the_envelope_has_every_field() -> None:
+    assert example().to_json() == {
+        "code": "cast_refused",
+        "message": "no cast: expected long, got double",
+        "expected": "long",
+        "got": "double",
+        "hint": "widen it",
+        "details": {"column": "amount", "row": 3},
+    }
+
+
+def test_the_envelope_of_a_bare_error_has_the_same_fields() -> None:
+    assert PvdmError("bug", "it broke").to_json().keys() == example().to_json().keys()
+
+
+def test_a_pickled_error_comes_back_as_the_same_class() -> None:
+    assert type(pickle.loads(pickle.dumps(example()))) is InputError
+
+
+def test_a_pickled_error_comes_back_with_the_same_envelope() -> None:
+    assert pickle.loads(pickle.dumps(example())).to_json() == example().to_json()
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code"), [(PvdmError, 1), (InputError, 2), (VerificationError, 3), (UnavailableError, 7)]
+)
+def test_each_class_has_the_exit_code_of_its_outcome(kind: type[PvdmError], exit_code: int) -> None:
+    assert kind.exit_code == exit_code
+
+
+def test_an_error_of_any_class_is_caught_as_one() -> None:
+    with pytest.raises(PvdmError, match="no cast"):
+        raise example()
