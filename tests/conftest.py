@@ -25,14 +25,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "property: holds for all inputs; HYPOTHESIS_PROFILE=long tries 50,000 of them")
 
 
-@pytest.fixture(scope="session", params=["reference", "kernel"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """Each implementation in turn; without the kernel its tests are skipped, or fail where everything is required."""
-    if request.param == "reference":
-        return reference_engine()
+def _kernel() -> Engine:
     try:
         return kernel_engine()
     except UnavailableError as error:
         if os.environ.get("PVDM_REQUIRE_SERVICES") == "1":
             pytest.fail(f"PVDM_REQUIRE_SERVICES=1, but {error}")
         pytest.skip(f"{error.message}; {error.hint}")
+
+
+@pytest.fixture(scope="session", params=["reference", "kernel"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each implementation in turn; without the kernel its tests are skipped, or fail where everything is required."""
+    return reference_engine() if request.param == "reference" else _kernel()
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Engine:
+    """The kernel alone, where the test is about it."""
+    return _kernel()

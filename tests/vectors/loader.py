@@ -70,7 +70,7 @@ class Vector:
     def plan(self) -> Plan:
         """The judged plan of the vector; a refused one raises here or later."""
         schema = Schema.from_json(self._schema_json())
-        projection = _projection(schema, self.entry.get("projection", {"content": None}))
+        projection = projection_of(schema, self.entry.get("projection", {"content": None}))
         return Plan(schema, (projection,), Mode(self.entry["mode"]))
 
     def _schema_json(self) -> object:
@@ -91,10 +91,10 @@ class Vector:
         """The source's rows."""
         if "columns" in self.entry:
             names = [column["name"] for column in self.entry["columns"]]
-            return _batch(names, [_column(column) for column in self.entry["columns"]])
+            return batch_of(names, [_column(column) for column in self.entry["columns"]])
         source = type_from_json(self.entry.get("source_type", self.entry["type"]))
         layout = arrow_type(self.entry["arrow"]) if "arrow" in self.entry else default_layout(source)
-        return _batch([COLUMN], [build(layout, [_in_arrow_units(self.entry["value"], layout)])])
+        return batch_of([COLUMN], [build(layout, [_in_arrow_units(self.entry["value"], layout)])])
 
 
 def load(file: str, part: str = "vectors") -> list[Vector]:
@@ -102,13 +102,15 @@ def load(file: str, part: str = "vectors") -> list[Vector]:
     return [Vector(entry) for entry in json.loads((VECTORS / file).read_text("utf-8"))[part]]
 
 
-def _projection(schema: Schema, given: dict[str, Any]) -> Projection:
+def projection_of(schema: Schema, given: dict[str, Any]) -> Projection:
+    """The projection in its notation."""
     if "identity" in given:
         return identity(schema, given["identity"])
     return content(schema, columns=given["content"], exclude=given.get("exclude"))
 
 
-def _batch(names: Sequence[str], arrays: Sequence[Array]) -> pa.RecordBatch:
+def batch_of(names: Sequence[str], arrays: Sequence[Array]) -> pa.RecordBatch:
+    """A batch of these columns; names may repeat."""
     fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
     return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(fields))
 
@@ -125,6 +127,10 @@ def _column(column: dict[str, Any]) -> Array:
             return pa.Array.from_buffers(layout, length, [None, offsets, pa.py_buffer(bytes.fromhex(column["child"]))])
         child = build(layout.value_type, column["child"])
         return pa.Array.from_buffers(layout, length, [None, offsets], children=[child])
+    if "views" in column:
+        views = pa.py_buffer(bytes.fromhex("".join(column["views"])))
+        data = [pa.py_buffer(bytes.fromhex(buffer)) for buffer in column["buffers"]]
+        return pa.Array.from_buffers(layout, len(column["views"]), [None, views, *data])
     return build(layout, column["values"])
 
 
