@@ -58,7 +58,7 @@ def _entry(engine: Engine, case: Case, construction: Construction) -> Json:
         "schema": case.schema,
         "projection": case.projection or {"content": sorted(names)},
         "key": case.key,
-        "epoch": case.epoch,
+        "epoch": str(case.epoch),
         "rows": list(case.rows),
         **({} if case.equals is None else {"equals": f"{case.equals}, {construction.value}"}),
     }

@@ -94,7 +94,10 @@ fn bind(place: Place, array: ArrayRef, field: &ArrowField, target: &Type) -> Res
                 Type::Struct(fields) if extension.is_none() => bind_struct(&place, &array, fields)?,
                 Type::List(element) if extension.is_none() => bind_list(&place, &array, element)?,
                 Type::Map(key, value) if extension.is_none() => bind_map(&place, &array, key, value)?,
-                Type::Variant => bind_variant(&place, &array)?,
+                Type::Variant => match bind_variant(&place, &array)? {
+                    None if extension.is_some() => return Err(place.unsupported(format!("a variant over {source}"))),
+                    bound => bound,
+                },
                 Type::Uuid if matches!(extension, None | Some("arrow.uuid")) => scalar(&place, &array, target),
                 _ if extension.is_none() => scalar(&place, &array, target),
                 _ => None,

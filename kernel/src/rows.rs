@@ -198,7 +198,7 @@ impl Tile {
                 Way::Bytes(ByteStrings::Views { views, .. }) if column.nulls.is_none() => {
                     bounded += HEADER_MAX_BYTES;
                     for (size, view) in self.sizes.iter_mut().zip(&views[first..first + rows]) {
-                        *size += *view as u32 as usize;
+                        *size += usize::try_from(*view as i32).unwrap_or(0);
                     }
                 }
                 Way::Bytes(values) => {

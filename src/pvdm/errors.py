@@ -81,6 +81,12 @@ class VerificationError(PvdmError):
     exit_code = 3
 
 
+class RolledBackError(PvdmError):
+    """Work was stopped before its end and undone; it can be taken up again."""
+
+    exit_code = 4
+
+
 class UnavailableError(PvdmError):
     """A part that this work needs cannot be reached or is not installed."""
 

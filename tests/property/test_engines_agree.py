@@ -12,8 +12,8 @@ from tests.strategies import Case, cases
 
 pytestmark = pytest.mark.property
 
-# 2,000 examples in every run of the tests; the long profile brings 50,000.
-EXAMPLES = settings(max_examples=max(1_000, settings().max_examples // 2))
+# Two tests: 2,000 examples in every run of the tests, 50,000 in the long one.
+EXAMPLES = settings(max_examples=5 * settings().max_examples)
 KEY = bytes(range(32))
 
 

@@ -126,3 +126,14 @@ def test_a_refused_dictionary_value_matters_only_where_it_is_used(kernel: Engine
     with pytest.raises(InputError) as refusal:
         kernel.encode(plan, ProjectionName.CONTENT, pa.RecordBatch.from_arrays([used], names=["v"]))
     assert (refusal.value.code, refusal.value.details["row"]) == ("string_not_utf8", 1)
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["column", "field"])
+def test_a_name_that_arrow_would_cut_short_does_not_pass_for_another(engine: Engine, nested: bool) -> None:
+    meant = pa.struct([pa.field("a", pa.int64())]) if nested else pa.int64()
+    plan = plan_of(pa.RecordBatch.from_arrays([pa.nulls(0, meant)], names=["a"]))
+    cut = pa.struct([pa.field("a\0b", pa.int64())]) if nested else pa.int64()
+    batch = pa.RecordBatch.from_arrays([pa.nulls(1, cut)], names=["a" if nested else "a\0b"])
+    with pytest.raises(InputError) as refusal:
+        engine.encode(plan, ProjectionName.CONTENT, batch)
+    assert refusal.value.code in {"column_unexpected", "column_missing"}

@@ -144,19 +144,6 @@ def test_a_leaf_that_is_always_null_has_nothing_to_change(engine: Engine) -> Non
     assert by_leaf(probe_coverage(one_column(UNKNOWN), engine=engine))["x"] == ProbeResult("x", "unknown", (), ())
 
 
-@pytest.mark.parametrize(
-    ("kind", "leaf"),
-    [
-        (ListType(Inner(UNKNOWN, required=True)), "x.element"),
-        (MapType(Inner(UNKNOWN, required=True), Inner(LONG)), "x.value"),
-        (StructType((Field("u", UNKNOWN, required=True), Field("v", LONG))), "x.v"),
-    ],
-    ids=["list", "map", "struct"],
-)
-def test_a_leaf_that_no_value_can_reach_has_nothing_to_change(kind: Type, leaf: str, engine: Engine) -> None:
-    assert by_leaf(probe_coverage(one_column(kind), engine=engine))[leaf].changes == ()
-
-
 def test_an_empty_struct_is_probed_by_its_absence(engine: Engine) -> None:
     assert by_leaf(probe_coverage(one_column(StructType(())), engine=engine))["x"].changes == ("null",)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -237,3 +238,16 @@ def test_a_plan_without_projection_is_refused() -> None:
 
 def test_a_plan_with_a_projection_twice_is_refused() -> None:
     assert refusal(lambda: Plan(PAYMENTS, (content(PAYMENTS), content(PAYMENTS)))) == "projection_invalid"
+
+
+@pytest.mark.parametrize("slot", [Field, lambda _, kind, required: Inner(kind, required)], ids=["field", "inner"])
+def test_a_required_unknown_is_refused(slot: Callable[..., object]) -> None:
+    with pytest.raises(InputError) as refusal:
+        slot("x", PrimitiveType(Kind.UNKNOWN), True)
+    assert refusal.value.code == "schema_invalid"
+
+
+def test_a_name_that_arrow_would_cut_short_is_refused() -> None:
+    with pytest.raises(InputError) as refusal:
+        Field("a\0b", PrimitiveType(Kind.LONG))
+    assert refusal.value.code == "schema_invalid"

@@ -32,7 +32,7 @@ class Multiset:
     @property
     def key(self) -> DigestKey:
         """The test key."""
-        return DigestKey(bytes.fromhex(self.entry["key"]), epoch=self.entry["epoch"])
+        return DigestKey(bytes.fromhex(self.entry["key"]), epoch=int(self.entry["epoch"]))
 
     def plan(self) -> Plan:
         """The plan of the one projection."""

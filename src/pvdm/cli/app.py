@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import ClassVar
 
 import click
 
@@ -15,13 +14,7 @@ from pvdm.cli.demo import demo
 from pvdm.cli.evaluate import evaluate
 from pvdm.cli.options import require_command
 from pvdm.cli.screen import say_error
-from pvdm.errors import InputError, PvdmError
-
-
-class InterruptedRunError(PvdmError):
-    """Someone pressed Ctrl-C."""
-
-    exit_code: ClassVar[int] = 4
+from pvdm.errors import InputError, PvdmError, RolledBackError
 
 
 @click.group(
@@ -75,7 +68,7 @@ def _judge(error: BaseException) -> PvdmError:
         case click.ClickException():
             return InputError("usage", _lower(error.format_message()))
         case KeyboardInterrupt() | click.Abort():
-            return InterruptedRunError(
+            return RolledBackError(
                 "interrupted", "interrupted before the end; nothing was published", hint="run the same command again"
             )
         case _:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pvdm_kernel
 import pyarrow as pa
@@ -82,10 +83,29 @@ def _validate(batch: pa.RecordBatch) -> None:
     # The C data interface carries no buffer sizes: they are inferred from the last offsets, which must be sane first.
     try:
         batch.validate()
-    except pa.ArrowInvalid as error:
+        names = list(_names(batch.schema))
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise InputError(
             "arrow_invalid", "the batch contradicts itself", expected="valid Arrow arrays", got=str(error)
         ) from None
+    # It also ends a name at U+0000: "a\0b" would pass for "a".
+    for name in names:
+        if "\0" in name:
+            raise InputError(
+                "column_unexpected", "a column is not in the target", expected="names without U+0000", got=ascii(name)
+            )
+
+
+def _names(fields: Iterable[pa.Field[Any]]) -> Iterator[str]:
+    for field in fields:
+        yield field.name
+        kind = field.type
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
+            kind = kind.value_type
+        if pa.types.is_nested(kind):
+            yield from _names(kind.field(position) for position in range(kind.num_fields))
 
 
 def _refused(error: pvdm_kernel.KernelError) -> InputError:

@@ -10,6 +10,7 @@ from typing import Final
 from pvdm.digest.plan import KEY_CHECK_BYTES, Construction, Mode, framed
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import EPOCH_MAX
 
 _MAGIC: Final = b"pvdm\x01"
 _MODULUS: Final = 1 << 256
@@ -31,6 +32,10 @@ class Partial:
     total: int = field(repr=False)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.epoch <= EPOCH_MAX:
+            raise InputError(
+                "epoch_invalid", "the epoch cannot be accepted", expected=f"0 to {EPOCH_MAX}", got=str(self.epoch)
+            )
         if not 0 <= self.rows <= ROW_COUNT_MAX:
             raise InputError(
                 "row_count_overflow",

@@ -96,9 +96,6 @@ def arrow_type(kind: Type) -> pa.DataType:
             return pa.struct(_arrow_fields(fields))
         case ListType(element):
             return pa.list_(_arrow_field("element", element))
-        case MapType(Inner(PrimitiveType(Kind.UNKNOWN)), _):
-            # Arrow has no map whose keys are all null; a column of such maps is read from nulls.
-            return pa.null()
         case MapType(key, value):
             # Fields, not types: they carry nullability, which the type hints of `map_` do not know.
             parts: tuple[Any, Any] = _arrow_field("key", key), _arrow_field("value", value)
@@ -131,9 +128,7 @@ def _arrow_fields(fields: tuple[Field, ...]) -> list[pa.Field[Any]]:
 
 
 def _arrow_field(name: str, slot: Field | Inner) -> pa.Field[Any]:
-    kind = arrow_type(slot.type)
-    # Arrow knows no required null; the engine still refuses a row that would hold one.
-    return pa.field(name, kind, nullable=not slot.required or pa.types.is_null(kind))
+    return pa.field(name, arrow_type(slot.type), nullable=not slot.required)
 
 
 def _variant(number: int) -> dict[str, bytes]:
@@ -184,40 +179,19 @@ def _decimal_values(decimal: DecimalType, mode: Mode) -> tuple[Decimal, ...]:
     return (zero, Decimal(1).scaleb(-step)) if digits <= decimal.precision else (zero,)
 
 
-def _inhabited(kind: Type, mode: Mode) -> bool:
-    match kind:
-        case StructType(fields):
-            return all(_possible(field, mode) for field in fields)
-        case ListType():
-            return True
-        case MapType(key, _):
-            return key.type != PrimitiveType(Kind.UNKNOWN)
-        case _:
-            return bool(_leaf_values(kind, mode))
-
-
-def _possible(slot: Field | Inner, mode: Mode) -> bool:
-    """Whether any value, null included, may stand here; none may in a required `unknown`."""
-    return not slot.required or _inhabited(slot.type, mode)
-
-
 def _sample(slot: Field | Inner, mode: Mode) -> Any:
-    """A value with one entry in every list and map; null only where there is no other."""
-    if not _inhabited(slot.type, mode):
-        return None
+    """A value with one entry in every list and map; null only for `unknown`, which has no other."""
     match slot.type:
+        case PrimitiveType(Kind.UNKNOWN):
+            return None
         case StructType(fields):
             return {field.name: _sample(field, mode) for field in fields}
         case ListType(element):
-            return [_sample(element, mode)] if _possible(element, mode) else []
+            return [_sample(element, mode)]
         case MapType(key, value):
-            return [(_sample(key, mode), _sample(value, mode))] if _entry_possible(key, value, mode) else []
+            return [(_sample(key, mode), _sample(value, mode))]
         case kind:
             return _leaf_values(kind, mode)[0]
-
-
-def _entry_possible(key: Inner, value: Inner, mode: Mode) -> bool:
-    return _possible(key, mode) and _possible(value, mode)
 
 
 _Variation: TypeAlias = tuple[str, Field | Inner, dict[str, Any]]
@@ -227,28 +201,20 @@ def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[_Variati
     """Each leaf below (and with) this slot: its path, itself, and the slot's value with just that leaf changed."""
     match slot.type:
         case StructType(fields) if fields:
-            whole = _sample(slot, mode) or {}
-            reachable = bool(whole)
+            whole = _sample(slot, mode)
             for field in fields:
                 for leaf, inner, changed in _variations(f"{path}.{field.name}", field, mode):
-                    within = {change: {**whole, field.name: each} for change, each in changed.items() if reachable}
-                    yield leaf, inner, within
+                    yield leaf, inner, {change: {**whole, field.name: each} for change, each in changed.items()}
         case ListType(element):
-            reachable = _possible(element, mode)
             for leaf, inner, changed in _variations(f"{path}.element", element, mode):
-                yield leaf, inner, {change: [each] for change, each in changed.items() if reachable}
+                yield leaf, inner, {change: [each] for change, each in changed.items()}
         case MapType(key, value):
-            yield from _map_variations(path, key, value, mode)
+            for leaf, inner, changed in _variations(f"{path}.key", key, mode):
+                yield leaf, inner, {change: [(each, _sample(value, mode))] for change, each in changed.items()}
+            for leaf, inner, changed in _variations(f"{path}.value", value, mode):
+                yield leaf, inner, {change: [(_sample(key, mode), each)] for change, each in changed.items()}
         case kind:
             yield path, slot, _leaf_changes(slot, _leaf_values(kind, mode))
-
-
-def _map_variations(path: str, key: Inner, value: Inner, mode: Mode) -> Iterator[_Variation]:
-    reachable = _entry_possible(key, value, mode)
-    for leaf, inner, changed in _variations(f"{path}.key", key, mode):
-        yield leaf, inner, {change: [(each, _sample(value, mode))] for change, each in changed.items() if reachable}
-    for leaf, inner, changed in _variations(f"{path}.value", value, mode):
-        yield leaf, inner, {change: [(_sample(key, mode), each)] for change, each in changed.items() if reachable}
 
 
 def _leaf_changes(slot: Field | Inner, values: tuple[Any, ...]) -> dict[str, Any]:

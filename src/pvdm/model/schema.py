@@ -109,7 +109,7 @@ class Inner:
     field_id: int | None = None
 
     def __post_init__(self) -> None:
-        _check_field_id(self.field_id)
+        _check_slot(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,9 @@ class Field:
 
     def __post_init__(self) -> None:
         _check_text("field name", self.name)
-        _check_field_id(self.field_id)
+        if "\0" in self.name:
+            raise _invalid("field name", "one without U+0000, where Arrow ends a name", ascii(self.name))
+        _check_slot(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +250,11 @@ def _check_text(what: str, text: str) -> None:
         raise _invalid(what, f"1 to {NAME_MAX_BYTES} bytes", f"{size} bytes")
 
 
-def _check_field_id(field_id: int | None) -> None:
-    if field_id is not None and not 0 <= field_id <= FIELD_ID_MAX:
-        raise _invalid("field id", f"0 to {FIELD_ID_MAX}", str(field_id))
+def _check_slot(slot: Field | Inner) -> None:
+    if slot.field_id is not None and not 0 <= slot.field_id <= FIELD_ID_MAX:
+        raise _invalid("field id", f"0 to {FIELD_ID_MAX}", str(slot.field_id))
+    if slot.required and slot.type == PrimitiveType(Kind.UNKNOWN):
+        raise _invalid("type unknown", "an optional one: it holds only null", "a required one")
 
 
 def _check_fields(fields: tuple[Field, ...]) -> None:

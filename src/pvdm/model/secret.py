@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 from pvdm.errors import InputError
 
 KEY_BYTES: Final = 32
+EPOCH_MAX: Final = 2**63 - 1
 
 
 class DigestKey:
@@ -22,7 +23,7 @@ class DigestKey:
                 expected=f"{KEY_BYTES} bytes",
                 got=str(len(material)),
             )
-        if not 0 <= epoch < 2**63:
+        if not 0 <= epoch <= EPOCH_MAX:
             raise InputError("epoch_invalid", "the epoch cannot be accepted", expected="0 to 2^63-1", got=str(epoch))
         self._material = bytes(material)
         self.epoch = epoch
