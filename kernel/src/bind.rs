@@ -66,7 +66,7 @@ impl Place {
         Fault::new(
             "cast_refused",
             &self.path,
-            format!("a type that becomes {target:?} without loss"),
+            if self.null_code.is_some() { format!("{target}, required") } else { target.to_string() },
             source.to_string(),
         )
     }

@@ -183,8 +183,9 @@ impl Decimals {
     fn put(&self, index: usize, path: &str, out: &mut Vec<u8>) -> Result<()> {
         let (negative, digits) = self.digits(index);
         let Some(written) = rescale(digits.as_bytes(), self.scale.into(), self.written.into()) else {
-            let got = format!("{digits} at scale {}", self.scale);
-            return Err(Fault::new("decimal_not_exact", path, format!("a value exact at scale {}", self.written), got));
+            // The value itself is data and stays out of messages.
+            let expected = format!("{} digits after the point", self.written);
+            return Err(Fault::new("decimal_not_exact", path, expected, "further ones"));
         };
         if written.len() > self.precision.into() {
             let expected = format!("at most {} digits", self.precision);
@@ -280,7 +281,7 @@ impl Column {
             }
             Values::Integers { tag, values, conversion } => {
                 let stored = values.get(index).ok_or_else(|| self.invalid("an integer"))?;
-                let number = conversion.apply(stored).ok_or_else(|| self.out_of_range(stored))?;
+                let number = conversion.apply(stored).ok_or_else(|| self.out_of_range())?;
                 push_integer(out, *tag, number);
             }
             Values::Floats { tag, values } => values.push(index, *tag, out),
@@ -401,8 +402,8 @@ impl Column {
         Fault::new("row_too_large", &self.path, format!("at most {ROW_SIZE_MAX_BYTES} bytes"), size.to_string())
     }
 
-    fn out_of_range(&self, stored: i64) -> Fault {
-        Fault::new("value_out_of_range", &self.path, "a value in the range of its type", stored.to_string())
+    fn out_of_range(&self) -> Fault {
+        Fault::new("value_out_of_range", &self.path, "a value in the range of its type", "another")
     }
 
     fn invalid(&self, expected: &str) -> Fault {

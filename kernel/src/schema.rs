@@ -4,6 +4,7 @@ use crate::element::Construction;
 use crate::error::{Fault, Result};
 use serde::Deserialize;
 use serde_json::Value;
+use std::fmt;
 
 pub const ROW_SIZE_MAX_BYTES: usize = 268_435_456;
 pub const NESTING_DEPTH_MAX: usize = 64;
@@ -40,6 +41,41 @@ pub enum Type {
     Struct(Vec<Field>),
     List(Box<Slot>),
     Map(Box<Slot>, Box<Slot>),
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Type::Boolean => "boolean",
+            Type::Int => "int",
+            Type::Long => "long",
+            Type::Float => "float",
+            Type::Double => "double",
+            Type::Decimal { precision, scale, declared: None } => return write!(f, "decimal({precision},{scale})"),
+            Type::Decimal { precision, scale, declared: Some(d) } => {
+                return write!(f, "decimal({precision},{scale})@{d}");
+            }
+            Type::Date => "date",
+            Type::Time => "time",
+            Type::TimeNs => "time_ns",
+            Type::Timestamp => "timestamp",
+            Type::TimestampTz => "timestamptz",
+            Type::TimestampNs => "timestamp_ns",
+            Type::TimestampTzNs => "timestamptz_ns",
+            Type::String => "string",
+            Type::Uuid => "uuid",
+            Type::Fixed(length) => return write!(f, "fixed({length})"),
+            Type::Binary => "binary",
+            Type::Geometry => "geometry",
+            Type::Geography => "geography",
+            Type::Unknown => "unknown",
+            Type::Variant => "variant",
+            Type::Struct(_) => "struct",
+            Type::List(_) => "list",
+            Type::Map(_, _) => "map",
+        };
+        f.write_str(name)
+    }
 }
 
 /// A list element, map key or map value.

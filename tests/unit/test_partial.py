@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -137,8 +140,28 @@ def test_the_repr_is_silent_about_the_sum() -> None:
     assert f"{SUM:x}" not in shown
 
 
-def test_equal_partials_are_not_equal_by_accident() -> None:
-    assert partial() != partial()
+def test_partials_are_compared_with_matches_only() -> None:
+    # A silent False would make `assert dropped != expected` a test that always passes.
+    with pytest.raises(TypeError, match="matches"):
+        bool(partial() == partial())
+
+
+@pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, hash], ids=["pickle", "copy", "hash"])
+def test_a_partial_does_not_leave_by_the_back_door(leak: Callable[[Partial], object]) -> None:
+    with pytest.raises(TypeError, match="secret"):
+        leak(partial())
+
+
+def test_a_sum_of_no_rows_that_is_not_zero_is_refused() -> None:
+    with pytest.raises(InputError) as refusal:
+        Partial.from_bytes(partial(rows=0).to_bytes())
+    assert refusal.value.code == "partial_malformed"
+
+
+def test_something_that_is_no_partial_is_not_combined() -> None:
+    with pytest.raises(InputError) as refusal:
+        combine([partial(), 3])  # type: ignore[list-item]
+    assert refusal.value.code == "partial_missing"
 
 
 @pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])

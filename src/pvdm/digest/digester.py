@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Final, TypeAlias
@@ -29,7 +29,7 @@ class KernelMissingWarning(UserWarning):
 
 
 class Digester:
-    """Adds Arrow data to one digest a projection."""
+    """Adds Arrow data to one digest a projection. For one thread; several take one each and combine."""
 
     def __init__(self, plan: Plan, keys: Keys, *, engine: Engine | None = None) -> None:
         self._plan = plan
@@ -37,18 +37,27 @@ class Digester:
         self._accumulator = (engine or default_engine()).start(
             plan, {name: element_key(key, plan, name) for name, key in self._keys.items()}
         )
+        self._rows = 0
         self._failed = False
 
     def update(self, data: ArrowData) -> None:
         """Add every row; after an error this digester gives no digest any more."""
+        for batch in batches(data):
+            self.add(batch, first_row=self._rows)
+
+    def add(self, batch: pa.RecordBatch, *, first_row: int) -> None:
+        """Add one batch, whose first row is row `first_row` of the whole input; errors name rows by that count."""
         if self._failed:
             raise _void()
         try:
-            for batch in batches(data):
-                self._accumulator.update(batch)
+            self._accumulator.update(batch)
+        except InputError as refusal:
+            self._failed = True
+            raise _explained(refusal, first_row) from None
         except BaseException:
             self._failed = True
             raise
+        self._rows += batch.num_rows
 
     def partials(self) -> dict[ProjectionName, Partial]:
         """What was seen so far, by projection."""
@@ -69,16 +78,50 @@ class Digester:
         }
 
 
+_HINTS: Final = {
+    "arrow_invalid": "read the data again; a reader that makes such arrays is broken",
+    "arrow_type_unsupported": "cast the column to a type of the target before digesting, or drop it from the source",
+    "cast_refused": "only the lossless casts of spec/canonical.md section 7 are made",
+    "column_duplicate": "source and target are matched by name",
+    "column_missing": "source and target are matched by name, upper and lower case included",
+    "column_unexpected": "source and target are matched by name, upper and lower case included",
+    "decimal_not_exact": "nothing is rounded here: round in the job, or declare a larger scale",
+    "decimal_too_wide": "widen the target's precision",
+    "map_key_duplicate": "make the keys of each map distinct; engines disagree on which entry counts",
+    "map_key_null": "map keys are never null",
+    "nesting_too_deep": "flatten the value, or exclude the column with a reason",
+    "null_in_required": "fill the value, or make the target's column optional",
+    "row_too_large": "split the value, or exclude the column with a reason",
+    "string_not_utf8": "store other bytes as binary",
+    "string_unassigned_code_point": "portable mode knows Unicode 14.0.0; remove the character",
+    "value_out_of_range": "correct the value in the source",
+    "variant_malformed": "write the variant again with a conforming writer",
+}
+
+
+def _explained(refusal: InputError, first_row: int) -> InputError:
+    """The refusal with its row counted from the first of the whole input, and a next step."""
+    details = dict(refusal.details)
+    message = refusal.message
+    row = details.get("row")
+    if isinstance(row, int) and first_row:
+        message = f"{message} (row {first_row + row} of the input)"
+        details["row"] = first_row + row
+    hint = refusal.hint or _HINTS.get(refusal.code)
+    return InputError(refusal.code, message, expected=refusal.expected, got=refusal.got, hint=hint, **details)
+
+
 def digest(
     data: ArrowData, plan: Plan, keys: Keys, *, threads: int = 1, engine: Engine | None = None
 ) -> dict[ProjectionName, Partial]:
     """The digests of all rows of `data`; with several threads each takes the next batch as it is free."""
-    if not 1 <= threads <= THREADS_MAX:
+    asked: object = threads  # what a caller without type checks may bring
+    if not isinstance(asked, int) or not 1 <= asked <= THREADS_MAX:
         raise InputError(
             "threads_invalid",
             "the number of threads cannot be accepted",
             expected=f"1 to {THREADS_MAX}",
-            got=str(threads),
+            got=str(asked),
         )
     source = _Shared(batches(data))
     workers = [Digester(plan, keys, engine=engine) for _ in range(threads)]
@@ -86,8 +129,13 @@ def digest(
         _drain(source, workers[0])
     else:
         with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(_drain, source, worker) for worker in workers]:
-                done.result()
+            try:
+                for done in [pool.submit(_drain, source, worker) for worker in workers]:
+                    done.result()
+            except BaseException:
+                # Interrupted here or failed there: the others stop after the batch they have.
+                source.stop()
+                raise
     seen = [worker.partials() for worker in workers]
     return {name: combine(partials[name] for partials in seen) for name in seen[0]}
 
@@ -103,7 +151,7 @@ def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.Table):
         data = data.to_reader()
     elif not isinstance(data, pa.RecordBatchReader):
-        if not hasattr(data, "__arrow_c_stream__"):
+        if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.ChunkedArray):
             raise InputError(
                 "input_not_arrow",
                 "only Arrow data can be digested",
@@ -156,26 +204,33 @@ def default_engine() -> Engine:
 
 
 class _Shared:
-    """An iterator that several threads may take from."""
+    """An iterator that several threads may take from, with the row at which each batch begins."""
 
-    def __init__(self, source: Iterable[pa.RecordBatch]) -> None:
-        self._source = iter(source)
+    def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
+        self._source = source
         self._lock = threading.Lock()
+        self._rows = 0
         self._stopped = False
 
-    def take(self) -> pa.RecordBatch | None:
+    def take(self) -> tuple[int, pa.RecordBatch] | None:
         with self._lock:
-            return None if self._stopped else next(self._source, None)
+            batch = None if self._stopped else next(self._source, None)
+            if batch is None:
+                return None
+            first_row = self._rows
+            self._rows += batch.num_rows
+            return first_row, batch
 
     def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
+        # Without the lock: a thread that waits for the source must not keep others from stopping.
+        self._stopped = True
 
 
 def _drain(source: _Shared, worker: Digester) -> None:
     try:
-        while (batch := source.take()) is not None:
-            worker.update(batch)
+        while (taken := source.take()) is not None:
+            first_row, batch = taken
+            worker.add(batch, first_row=first_row)
     except BaseException:
         source.stop()
         raise
@@ -183,12 +238,21 @@ def _drain(source: _Shared, worker: Digester) -> None:
 
 def _judge_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
     wanted = {projection.name for projection in plan.projections}
+    given: object = keys  # what a caller without type checks may bring
+    if not isinstance(given, Mapping) or not all(isinstance(key, DigestKey) for key in given.values()):
+        raise InputError(
+            "keys_invalid",
+            "the keys cannot be accepted",
+            expected="a mapping from ProjectionName to DigestKey",
+            got="something else",
+            hint="DigestKey(32 secret bytes, epoch=…)",
+        )
     if keys.keys() != wanted:
         raise InputError(
             "keys_invalid",
             "the keys do not fit the plan",
             expected=", ".join(sorted(name.value for name in wanted)),
-            got=", ".join(sorted(name.value for name in keys)) or "none",
+            got=", ".join(sorted(str(getattr(name, "value", name)) for name in keys)) or "none",
         )
     epochs = {key.epoch for key in keys.values()}
     if len(epochs) > 1:

@@ -32,7 +32,7 @@ class KernelEngine:
         try:
             return pvdm_kernel.encode(_plan_json(plan), position, batch)
         except pvdm_kernel.KernelError as error:
-            raise _refused(error) from None
+            raise _refused(error, batch) from None
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> KernelAccumulator:
         """An accumulator at zero."""
@@ -53,7 +53,7 @@ class KernelAccumulator:
         try:
             self._digester.update(batch)
         except pvdm_kernel.KernelError as error:
-            raise _refused(error) from None
+            raise _refused(error, batch) from None
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
         """Rows and sum so far."""
@@ -108,8 +108,11 @@ def _names(fields: Iterable[pa.Field[Any]]) -> Iterator[str]:
             yield from _names(kind.field(position) for position in range(kind.num_fields))
 
 
-def _refused(error: pvdm_kernel.KernelError) -> InputError:
+def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
     code, column, row, expected, got = error.args
+    if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
+        # By the name the user knows: pyarrow's.
+        got = str(batch.schema.field(column).type)
     where = f"column {column!r}" if column else "the batch"
     if row is not None:
         where += f", row {row}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 from pvdm.digest.plan import KEY_CHECK_BYTES, Construction, Mode, framed
 from pvdm.errors import InputError
@@ -44,6 +44,15 @@ class Partial:
                 got=str(self.rows),
             )
 
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError("digests are compared with matches(), in constant time and only with their like")
+
+    def __hash__(self) -> NoReturn:
+        raise TypeError("digests are secrets and not hashed")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("digests are secrets and not pickled; Steward workers report to_bytes()")
+
     def to_bytes(self) -> bytes:
         """The wire form that Steward workers report."""
         return b"".join(
@@ -77,23 +86,33 @@ class Partial:
         check = reader.take(KEY_CHECK_BYTES)
         rows = int.from_bytes(reader.take(8), "big")
         total = int.from_bytes(reader.take(32), "big")
+        if rows == 0 and total:
+            raise _malformed("a zero sum of no rows", "another")
         if reader.rest():
             raise _malformed("nothing after the sum", f"{reader.rest()} bytes")
         return cls(epoch, construction, mode, projection, fingerprint, check, rows, total)
 
     def require_alike(self, other: Partial) -> None:
         """Raise unless both were made under one epoch, construction, mode, projection, schema and key."""
-        for code, ours, theirs in (
-            ("partial_epoch_mismatch", self.epoch, other.epoch),
-            ("partial_construction_mismatch", self.construction.value, other.construction.value),
-            ("partial_mode_mismatch", self.mode.value, other.mode.value),
-            ("partial_projection_mismatch", self.projection.value, other.projection.value),
-            ("partial_schema_mismatch", self.fingerprint.hex(), other.fingerprint.hex()),
-            ("partial_key_mismatch", self.key_check.hex(), other.key_check.hex()),
+        if not isinstance(other, Partial):
+            raise InputError(
+                "partial_missing", "this is no partial digest", expected="a Partial", got=type(other).__name__
+            )
+        for what, ours, theirs in (
+            ("epoch", self.epoch, other.epoch),
+            ("construction", self.construction.value, other.construction.value),
+            ("mode", self.mode.value, other.mode.value),
+            ("projection", self.projection.value, other.projection.value),
+            ("schema", self.fingerprint.hex(), other.fingerprint.hex()),
+            ("key", self.key_check.hex(), other.key_check.hex()),
         ):
             if ours != theirs:
                 raise InputError(
-                    code, "these partial digests do not belong together", expected=str(ours), got=str(theirs)
+                    f"partial_{what}_mismatch",
+                    f"these partial digests do not belong together: the {what} differs",
+                    expected=str(ours),
+                    got=str(theirs),
+                    hint="both sides need one plan and one attempt's keys",
                 )
 
     def matches(self, other: Partial) -> bool:
@@ -108,8 +127,7 @@ def combine(partials: Iterable[Partial]) -> Partial:
     first: Partial | None = None
     rows = total = 0
     for partial in partials:
-        if first is None:
-            first = partial
+        first = partial if first is None else first
         first.require_alike(partial)
         rows += partial.rows
         total = (total + partial.total) % _MODULUS

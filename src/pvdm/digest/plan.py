@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model.projection import Projection, ProjectionName
+from pvdm.model.projection import Projection, ProjectionName, content
 from pvdm.model.schema import DecimalType, GeoType, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 
@@ -39,6 +39,7 @@ class Plan:
     construction: Construction = Construction.HMAC_SHA256
 
     def __post_init__(self) -> None:
+        _judge_parts(self)
         if not self.projections:
             raise InputError(
                 "projection_empty", "the plan has no projection", expected="identity, content or both", got="none"
@@ -49,6 +50,7 @@ class Plan:
                 "projection_invalid", "a projection is given twice", expected="each at most once", got=str(len(names))
             )
         for projection in self.projections:
+            _judge_coverage(self.schema, projection)
             _judge(self.schema.select(projection.columns), self.mode)
 
     def projection(self, name: ProjectionName) -> Projection:
@@ -69,6 +71,31 @@ class Plan:
         return fingerprint(self.projected(name))
 
 
+def _judge_parts(plan: Plan) -> None:
+    """Words where a value of our own is meant would fail much later, and past the checks of its mode."""
+    for value, kind in (
+        (plan.schema, Schema),
+        (plan.mode, Mode),
+        (plan.construction, Construction),
+        *((projection, Projection) for projection in plan.projections),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(
+                "plan_invalid", "the plan cannot be accepted", expected=f"a {kind.__name__}", got=type(value).__name__
+            )
+
+
+def _judge_coverage(schema: Schema, projection: Projection) -> None:
+    """The projection was made for this very schema: content and its declared exclusions are all of its columns."""
+    if projection.name is ProjectionName.CONTENT:
+        exclude = {gone.column: gone.reason for gone in projection.excluded}
+        content(schema, columns=projection.columns, exclude=exclude)
+    elif projection.excluded:
+        raise InputError(
+            "projection_invalid", "only content excludes columns", expected="none", got=projection.name.value
+        )
+
+
 def _judge(schema: Schema, mode: Mode) -> None:
     for path, slot in schema.walk():
         match slot.type:
@@ -79,7 +106,8 @@ def _judge(schema: Schema, mode: Mode) -> None:
                         f"decimal {path!r} has no declared scale",
                         expected="a declared scale",
                         got=str(slot.type),
-                        hint="portable mode compares decimals of different engines at one declared scale",
+                        hint=f"declare it: schema.with_scales({{{path!r}: …}})",
+                        column=path,
                     )
                 if mode is Mode.STORED and declared is not None:
                     raise InputError(
@@ -87,6 +115,8 @@ def _judge(schema: Schema, mode: Mode) -> None:
                         f"decimal {path!r} has a declared scale",
                         expected="none in stored mode",
                         got=str(slot.type),
+                        hint="leave with_scales out, or take portable mode",
+                        column=path,
                     )
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
                 raise InputError(
@@ -95,6 +125,7 @@ def _judge(schema: Schema, mode: Mode) -> None:
                     expected="a decimal with a declared scale",
                     got=str(slot.type),
                     hint="carry it as a decimal; two engines rarely agree on the last bits of a float",
+                    column=path,
                 )
             case _:
                 pass

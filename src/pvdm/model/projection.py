@@ -53,7 +53,7 @@ class Projection:
 
 def identity(schema: Schema, keys: Iterable[str]) -> Projection:
     """The declared key columns."""
-    names = list(keys)
+    names = _names(keys)
     for name in names:
         schema.column(name)
     if len(set(names)) != len(names):
@@ -68,28 +68,39 @@ def content(
 ) -> Projection:
     """Every column of the target but the declared exclusions; `columns`, where given, must be just these."""
     exclude = exclude or {}
-    for name, reason in exclude.items():
+    given: object = exclude  # what a caller without type checks may bring
+    if not isinstance(given, Mapping):
+        raise InputError(
+            "projection_invalid",
+            "exclusions cannot be accepted",
+            expected="a mapping from column to reason",
+            got=type(given).__name__,
+        )
+    for name, reason in given.items():
         schema.column(name)
-        if not reason.strip():
+        if not isinstance(reason, str) or not reason.strip():
             raise InputError(
                 "exclusion_reason_missing",
                 f"column {name!r} is excluded from the content projection without a reason",
                 expected="a reason",
                 got="none",
                 hint="say why consumers do not rely on it; the reason is bound into the proof",
+                column=name,
             )
     required = {name for name in schema.names if name not in exclude}
     if columns is not None:
-        declared = set(columns)
+        declared = set(_names(columns))
         for name in declared:
             schema.column(name)
         if declared != required:
-            missing = ", ".join(sorted(required - declared)) or "excluded columns are listed"
+            missing = ", ".join(sorted(required - declared))
             raise InputError(
                 "coverage_incomplete",
                 "the content projection does not cover the target",
                 expected=f"{len(required)} columns",
-                got=f"{len(declared)} ({missing})",
+                got=f"{len(declared)}; missing: {missing}"
+                if missing
+                else f"{len(declared)}; excluded ones are listed too",
                 hint="list every column, or declare an exclusion with a reason",
             )
     return Projection(
@@ -97,3 +108,15 @@ def content(
         tuple(sorted(required)),
         tuple(Exclusion(name, exclude[name]) for name in sorted(exclude)),
     )
+
+
+def _names(columns: Iterable[str]) -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            "projection_invalid",
+            "columns cannot be accepted",
+            expected="a list of column names",
+            got=repr(columns)[:80],
+        )
+    return names
