@@ -192,9 +192,13 @@ def show(figures: dict[str, object], rates: dict[str, float], times: dict[str, l
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/bench/kernel.json"))
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="The first run generates TPC-H lineitem into build/tpch (2.6 GB). CONTRIBUTING.md explains the figures.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/bench/kernel.json"), help="where the figures go")
+    parser.add_argument("--repetitions", type=int, default=5, help="times each variant is measured, alternating")
     parser.add_argument("--stream", type=int, choices=sorted(ROWS_AT_SCALE_FACTOR), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stream is not None:

@@ -1,6 +1,6 @@
 //! Canonical rows of a batch, a tile at a time: column by column into slots, padded where they lie, ready to hash.
 
-use crate::column::{ByteStrings, Column, Conversion, Decimals, Integers, Unscaled, Values, has_prefix};
+use crate::column::{ByteStrings, Column, Conversion, Decimals, Floats, Integers, Unscaled, Values, has_prefix};
 use crate::error::{Fault, Result};
 use crate::schema::{Mode, ROW_SIZE_MAX_BYTES};
 use crate::sha256::{self, Messages};
@@ -277,6 +277,18 @@ impl Tile {
             (_, Values::Decimals(decimals)) if decimals.scale == decimals.written => {
                 self.write_decimals(column, decimals, first, rows)
             }
+            (_, Values::Floats { tag, values: Floats::F64(bits) }) => self.write(column, first, rows, |slot, row| {
+                let cell = slot.first_chunk_mut::<10>()?;
+                (cell[0], cell[1]) = (*tag, 8);
+                cell[2..].copy_from_slice(&bits[first + row].to_be_bytes());
+                Some(10)
+            }),
+            (_, Values::Floats { tag, values: Floats::F32(bits) }) => self.write(column, first, rows, |slot, row| {
+                let cell = slot.first_chunk_mut::<6>()?;
+                (cell[0], cell[1]) = (*tag, 4);
+                cell[2..].copy_from_slice(&bits[first + row].to_be_bytes());
+                Some(6)
+            }),
             (_, Values::Boolean(values)) => self.write(column, first, rows, |slot, row| {
                 let (cell, length) =
                     if values.value(first + row) { (b"\x01\x04true\0", 6) } else { (b"\x01\x05false", 7) };

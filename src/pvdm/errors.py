@@ -87,6 +87,18 @@ class RolledBackError(PvdmError):
     exit_code = 4
 
 
+class NotAllowedError(PvdmError):
+    """Role, protection or override do not allow it."""
+
+    exit_code = 5
+
+
+class StateUnknownError(PvdmError):
+    """It may have happened or not: ask, do not retry."""
+
+    exit_code = 6
+
+
 class UnavailableError(PvdmError):
     """A part that this work needs cannot be reached or is not installed."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -161,31 +163,53 @@ def test_a_bug_shows_its_traceback_on_request(
 def test_an_interruption_is_a_sentence(failing: Callable[[BaseException], None], capsys: Capture) -> None:
     failing(KeyboardInterrupt())
     main(["demo"])
-    assert "error: interrupted before the end; nothing was published\n" in capsys.readouterr().err
+    assert "error: interrupted before the end\nhint: run the same command again\n" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_a_real_run_with_code_4_and_no_traceback(tmp_path: Path) -> None:
+def interrupted(program: str, *before: Path) -> tuple[int, str]:
+    """Runs Python until it prints `ready`, sends Ctrl-C, and returns the exit code and standard error."""
     run = subprocess.Popen(
-        [sys.executable, "-c", f"import sys; print('up', flush=True); {INTERRUPTIBLE}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)},
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env(*before)
     )
     assert run.stdout is not None
-    assert run.stdout.readline() == "up\n"
-    assert run.stdout.readline() == "started\n"
+    assert run.stdout.readline() == "ready\n"
     time.sleep(0.3)
     run.send_signal(signal.SIGINT)
     _, shown = run.communicate(timeout=60)
-    assert (run.returncode, "Traceback" in shown, "interrupted" in shown) == (4, False, True)
+    return run.returncode, shown
 
 
-# A study far too long to end by itself; the line tells that imports are over and the signal meets the command.
-INTERRUPTIBLE = (
-    "from pvdm.cli import main; print('started', flush=True); "
-    "sys.exit(main(['eval', 'collision', '--multisets', '1000000', '--engine', 'reference', '--out', '/dev/null']))"
-)
+def env(*before: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [*map(str, before), *sys.path]))}
+
+
+# A study far too long to end by itself; imports are over when it says so.
+STUDY = """
+import sys, pvdm.cli.app
+print('ready', flush=True)
+sys.exit(pvdm.cli.main(
+    ['eval', 'collision', '--multisets', '1000000', '--engine', 'reference', '--out', '/dev/null']
+))
+"""
+
+
+def test_ctrl_c_ends_a_real_run_with_code_4_and_no_traceback() -> None:
+    code, shown = interrupted(STUDY)
+    assert (code, shown.strip()) == (4, "error: interrupted before the end\nhint: run the same command again")
+
+
+def test_ctrl_c_while_the_program_starts_is_a_sentence_too(tmp_path: Path) -> None:
+    # A pyarrow that takes its time stands in for a slow disk.
+    (tmp_path / "pyarrow.py").write_text("import time; print('ready', flush=True); time.sleep(60)")
+    code, shown = interrupted("import sys; from pvdm.cli import main; sys.exit(main(['demo']))", tmp_path)
+    assert (code, shown) == (4, "error: interrupted before the end\nhint: run the same command again\n")
+
+
+def test_the_door_imports_nothing_heavy() -> None:
+    program = "import sys, pvdm.cli; print(sorted({'click', 'pathlib', 'pyarrow', 'rich'} & sys.modules.keys()))"
+    # Without `site`, which may import much itself.
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=env())
+    assert done.stdout == "[]\n"
 
 
 def test_ctrl_c_leaves_no_files_of_the_demo_behind(
@@ -195,6 +219,42 @@ def test_ctrl_c_leaves_no_files_of_the_demo_behind(
     failing(KeyboardInterrupt())
     main(["demo"])
     assert list(tmp_path.iterdir()) == []
+
+
+# --- standard output that takes nothing ---
+
+UNWRITABLE = ["demo --rows 10 --engine reference", "demo --rows 10 --engine reference --json", "--help", "--version"]
+
+
+def pvdm_to(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    if "/dev/full" in redirection and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = f"{shlex.quote(sys.executable)} -m pvdm.cli {words} {redirection}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=env())
+
+
+@pytest.mark.parametrize("words", UNWRITABLE)
+@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-", '| true; exit "${PIPESTATUS[0]}"'])
+def test_standard_output_that_takes_nothing_is_output_not_writable(words: str, redirection: str) -> None:
+    done = pvdm_to(words, redirection)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: standard output cannot be written")
+
+
+def test_an_error_that_standard_output_does_not_take_goes_to_standard_error() -> None:
+    done = pvdm_to("demo --json --no-such-option", "> /dev/full")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: no such option '--no-such-option'")
+
+
+def test_standard_error_that_takes_nothing_changes_no_outcome() -> None:
+    assert pvdm_to("demo --rows 10 --engine reference", "2> /dev/full").returncode == 0
+
+
+def test_a_full_disk_elsewhere_is_not_blamed_on_standard_output(
+    failing: Callable[[BaseException], None], capsys: Capture
+) -> None:
+    failing(OSError(errno.ENOSPC, "no space"))
+    assert main(["demo", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_writable"
 
 
 def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -215,7 +275,7 @@ def test_a_module_can_be_run_as_the_command() -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=env(),
     )
     assert done.stdout == f"pvdm {__version__}\n"
 

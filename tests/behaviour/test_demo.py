@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow.parquet as pq
 import pytest
@@ -97,6 +97,40 @@ def test_a_folder_in_use_is_not_written_into(tmp_path: Path, capsys: pytest.Capt
     assert main(["demo", "--rows", "50", "--keep", str(tmp_path), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_empty"
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def interrupt(*_words: object, **_named: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_demo_leaves_no_new_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pvdm.evaluation.scenes._changed", interrupt)
+    assert main(["demo", "--rows", "50", "--keep", str(tmp_path / "new" / "orders")]) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_demo_leaves_an_empty_folder_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pvdm.evaluation.scenes._changed", interrupt)
+    assert main(["demo", "--rows", "50", "--keep", str(tmp_path)]) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--rows", "50", "--keep", str(tmp_path / "file" / "orders"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_writable"
+
+
+def test_an_empty_name_is_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--rows", "50", "--keep", ""]) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_reference_makes_fewer_orders_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

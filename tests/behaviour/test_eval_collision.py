@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
 import statistics
@@ -302,9 +303,48 @@ def test_a_missing_lattice_library_ends_the_command_as_unavailable(
     assert "hint: pip install 'pvdm[lattice]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("--bits", "8"), ("--bits", "x"), ("--multisets", "0"), ("--write-collision", "f")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--bits", "8"),
+        ("--bits", "x"),
+        ("--bits", "16,16"),
+        ("--multisets", "0"),
+        ("--write-collision", "f"),
+        ("--out", ""),
+    ],
+)
 def test_bad_words_are_usage_errors(words: tuple[str, ...], out: Path, capsys: Capture) -> None:
     assert run(out, *words) == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("few_keys")
+def test_on_a_terminal_the_study_shows_how_far_it_is(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    run(out)
+    parts = ("single-row faults", "hashes of 16 bits", "crafted collision")
+    assert [part for part in parts if part not in terminal.getvalue()] == []
+
+
+@pytest.mark.usefixtures("few_keys")
+def test_without_a_terminal_the_study_shows_its_result_only(out: Path, capsys: Capture) -> None:
+    run(out, "--engine", "reference")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_study_tells_every_step_to_who_watches() -> None:
+    told: list[tuple[str, int, int]] = []
+    fault_study(seed=1, multisets=3, engine=reference_engine(), watch=lambda *step: told.append(step))
+    assert told == [("single-row faults", done, 3) for done in range(4)]
 
 
 @pytest.mark.usefixtures("few_keys")

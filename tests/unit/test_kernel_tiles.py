@@ -46,6 +46,7 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
     "time us": (pa.time64("us"), lambda rnd: rnd.randrange(86_400_000_000)),
     "bool": (pa.bool_(), lambda rnd: rnd.random() < 0.5),
     "double": (pa.float64(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, float("nan"), rnd.random()))),
+    "float": (pa.float32(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, float("inf"), rnd.random()))),
     "decimal(9,2)": (pa.decimal128(9, 2), scaled(2, 9)),
     "decimal(18,0)": (pa.decimal128(18, 0), scaled(0, 18)),
     "decimal(18,18)": (pa.decimal128(18, 18), scaled(18, 18)),

@@ -2,6 +2,6 @@
 
 import sys
 
-from pvdm.cli.app import main
+from pvdm.cli import main
 
 sys.exit(main())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from pvdm.cli.options import engine_option, json_option, pick_engine, seed_option
+from pvdm.cli.options import PlaceType, engine_option, json_option, pick_engine, seed_option
 from pvdm.cli.screen import notice, say, say_json
 from pvdm.digest import Engine
 from pvdm.errors import InputError, VerificationError
@@ -33,7 +35,7 @@ NEXT: Final = "`pvdm eval collision` measures how far such a digest can be trust
 )
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PlaceType(folder=True),
     metavar="DIR",
     help="Keep the Parquet files in this new or empty folder.",
 )
@@ -51,11 +53,8 @@ def demo(*, as_json: bool, seed: int, rows: int | None, keep: Path | None, engin
     """
     engine = pick_engine(engine_name)
     count = rows if rows is not None else _default_rows(engine)
-    if keep is not None:
-        scenes = play(_empty_folder(keep), rows=count, seed=seed, engine=engine)
-    else:
-        with tempfile.TemporaryDirectory(prefix="pvdm-demo-") as folder:
-            scenes = play(Path(folder), rows=count, seed=seed, engine=engine)
+    with _temporary_folder() if keep is None else _kept_folder(keep) as folder:
+        scenes = play(folder, rows=count, seed=seed, engine=engine)
     _require_expected(scenes, count)
     if as_json:
         say_json(_to_json(scenes, rows=count, seed=seed, engine=engine, keep=keep))
@@ -70,19 +69,37 @@ def _default_rows(engine: Engine) -> int:
     return ROWS_REFERENCE
 
 
-def _empty_folder(folder: Path) -> Path:
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        taken = any(folder.iterdir())
+        with tempfile.TemporaryDirectory(prefix="pvdm-demo-") as folder:
+            yield Path(folder)
     except OSError as error:
-        raise InputError(
-            "folder_not_writable",
-            f"{folder} cannot be used",
-            expected="a folder to write into",
-            got=error.strerror or str(error),
-            hint="name another folder with --keep",
-        ) from error
-    if taken:
+        raise _not_writable("the temporary folder", error) from error
+
+
+@contextlib.contextmanager
+def _kept_folder(keep: Path) -> Iterator[Path]:
+    """A folder whose files move to `keep` when all are there; an end before that leaves no file and no new folder."""
+    missing = [folder for folder in (keep, *keep.parents) if not folder.exists()]
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        _require_empty(keep)
+        with tempfile.TemporaryDirectory(prefix=".pvdm-demo-", dir=keep) as folder:
+            yield Path(folder)
+            for file in sorted(Path(folder).iterdir()):
+                file.rename(keep / file.name)
+    except BaseException as error:
+        for made in missing:
+            with contextlib.suppress(OSError):
+                made.rmdir()
+        if isinstance(error, OSError):
+            raise _not_writable(str(keep), error) from error
+        raise
+
+
+def _require_empty(folder: Path) -> None:
+    if any(folder.iterdir()):
         raise InputError(
             "folder_not_empty",
             f"{folder} has files in it",
@@ -90,7 +107,16 @@ def _empty_folder(folder: Path) -> Path:
             got="one that is in use",
             hint="name another folder with --keep",
         )
-    return folder
+
+
+def _not_writable(folder: str, error: OSError) -> InputError:
+    return InputError(
+        "folder_not_writable",
+        f"{folder} cannot be used",
+        expected="a folder to write into",
+        got=error.strerror or str(error),
+        hint="name another folder with --keep",
+    )
 
 
 def _require_expected(scenes: list[Scene], rows: int) -> None:

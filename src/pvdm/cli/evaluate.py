@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from pvdm.cli.options import engine_option, json_option, pick_engine, require_command, seed_option
-from pvdm.cli.screen import say, say_json
+from pvdm.cli.options import PlaceType, engine_option, json_option, pick_engine, require_command, seed_option
+from pvdm.cli.screen import say, say_json, watch_on_screen
 from pvdm.errors import VerificationError
 from pvdm.evaluation import birthday, collision
 from pvdm.evaluation.crafted import KEYS, craft
@@ -42,6 +42,8 @@ def _widths(_context: click.Context, _parameter: click.Parameter, value: str) ->
     for width in widths:
         if not birthday.BITS_MIN <= width <= birthday.BITS_MAX:
             raise click.BadParameter(f"expected {birthday.BITS_MIN} to {birthday.BITS_MAX} bits, got {width}")
+    if len(set(widths)) != len(widths):
+        raise click.BadParameter(f"expected each width once, got {value}")
     return widths
 
 
@@ -61,18 +63,18 @@ def _widths(_context: click.Context, _parameter: click.Parameter, value: str) ->
     metavar="BITS",
     default=",".join(map(str, collision.BITS)),
     show_default=True,
-    help="Widths of the truncated hashes.",
+    help=f"Widths of the truncated hashes: {birthday.BITS_MIN} to {birthday.BITS_MAX}, with commas, each once.",
 )
 @click.option("--lattice", is_flag=True, help="Also attack with leaked row contributions (needs pvdm[lattice]).")
 @click.option(
     "--write-collision",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PlaceType(),
     metavar="FILE",
     help="With --lattice: craft the unkeyed collision anew, write it here and use it.",
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PlaceType(),
     metavar="FILE",
     default=OUT,
     show_default=True,
@@ -98,6 +100,8 @@ def evaluate_collision(
     3. a crafted collision that an unkeyed sum accepts and the keyed digest rejects
     4. with --lattice: what leaked row contributions are good for
 
+    Takes about ten seconds with the kernel and under a minute with the reference. On a terminal it shows how far it is.
+
     \b
     Examples:
       pvdm eval collision
@@ -110,17 +114,20 @@ def evaluate_collision(
         require_lattice()
     require_writable(out)
     engine = pick_engine(engine_name)
-    if write_collision is not None:
-        craft(write_collision, seed=seed, engine=engine)
-    study = collision.collision_study(
-        engine=engine,
-        seed=seed,
-        multisets=multisets,
-        bits=bits,
-        keys=KEYS,
-        lattice=lattice,
-        collision_file=write_collision,
-    )
+    with watch_on_screen() as watch:
+        if write_collision is not None:
+            require_writable(write_collision)
+            craft(write_collision, seed=seed, engine=engine)
+        study = collision.collision_study(
+            engine=engine,
+            seed=seed,
+            multisets=multisets,
+            bits=bits,
+            keys=KEYS,
+            lattice=lattice,
+            collision_file=write_collision,
+            watch=watch,
+        )
     record = study.to_json()
     write_json(out, record)
     if failures := study.failures():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -31,6 +32,19 @@ def seed_option(default: int) -> Callable[[_Command], _Command]:
         metavar="N",
         help="The same seed makes the same data again.",
     )
+
+
+class PlaceType(click.Path):
+    """A file or folder to write to. An empty name, as an unset shell variable gives, is not the current folder."""
+
+    def __init__(self, *, folder: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; an empty name is a usage error."""
+        if value == "":
+            self.fail("expected a name, got an empty one", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def require_command(context: click.Context) -> None:

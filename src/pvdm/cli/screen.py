@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import time
+from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from pvdm.errors import PvdmError
+from pvdm.evaluation.progress import Watch, unwatched
+
+_REDRAW_SECONDS: Final = 0.1
 
 
 def say(line: str = "", *, style: str | None = None) -> None:
     """One line of a result; never wrapped, so that it can be copied and compared."""
-    _print(Console(file=sys.stdout, highlight=False, soft_wrap=True), line, style)
+    # Text, not markup: a column name such as "[red]" is data.
+    Console(file=sys.stdout, highlight=False, soft_wrap=True).print(Text(line, style=style or ""))
 
 
 def notice(line: str) -> None:
     """One line that is not part of the result."""
-    _print(Console(file=sys.stderr, highlight=False, soft_wrap=True), f"notice: {line}", "yellow")
+    _say_aside(f"notice: {line}", "yellow")
 
 
 def say_json(value: dict[str, object]) -> None:
@@ -26,21 +35,53 @@ def say_json(value: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def say_error(error: PvdmError, *, as_json: bool) -> None:
-    """An error: as the envelope under `--json`, else as lines for people."""
-    if as_json:
-        say_json({"error": error.to_json()})
-        return
-    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
-    _print(console, f"error: {error.message}", "bold red")
+def say_error(error: PvdmError) -> None:
+    """An error, as lines for people."""
+    _say_aside(f"error: {error.message}", "bold red")
     if error.expected is not None or error.got is not None:
-        _print(console, f"  expected {error.expected or 'something else'}, got {error.got or 'nothing'}", None)
+        _say_aside(f"  expected {error.expected or 'something else'}, got {error.got or 'nothing'}")
     for name, value in error.details.items():
-        _print(console, f"  {name.replace('_', ' ')}: {value}", None)
+        _say_aside(f"  {name.replace('_', ' ')}: {value}")
     if error.hint is not None:
-        _print(console, f"hint: {error.hint}", None)
+        _say_aside(f"hint: {error.hint}")
 
 
-def _print(console: Console, line: str, style: str | None) -> None:
-    # Text, not markup: a column name such as "[red]" is data.
-    console.print(Text(line, style=style or ""))
+@contextlib.contextmanager
+def watch_on_screen() -> Iterator[Watch]:
+    """How far the work is, as bars on standard error where that is a terminal; they go away at the end."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield unwatched
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
+        yield _Bars(bars).show
+
+
+class _Bars:
+    """One bar a part of the work, redrawn some times a second: drawing each of a million steps would be the work."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._drawn = 0.0
+
+    def show(self, part: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if part in self._tasks and done < total and now - self._drawn < _REDRAW_SECONDS:
+            return
+        self._drawn = now
+        if part not in self._tasks:
+            self._tasks[part] = self._bars.add_task(part, total=total)
+        self._bars.update(self._tasks[part], completed=done, total=total)
+
+
+def _say_aside(line: str, style: str = "") -> None:
+    # rich ends the process where standard error is a closed pipe; a line nobody can read changes no outcome.
+    with contextlib.suppress(OSError, SystemExit):
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style=style))

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pvdm.digest import Engine, Plan
+from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.evaluation.rows import contributions, random_keys
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
@@ -21,6 +22,8 @@ _Z_95: Final = 1.959963984540054
 # Beyond five standard deviations (one run in two million) the hash, not chance, is the likelier cause.
 _Z_BROKEN: Final = 5.0
 _DIGITS: Final = 60
+# Elements between two reports of progress.
+_SLICE: Final = 2_000
 
 _SCHEMA: Final = Schema((Field("element", PrimitiveType(Kind.LONG), required=True),))
 
@@ -66,10 +69,10 @@ class Birthday:
         }
 
 
-def birthday_study(*, seed: int, bits: Sequence[int], engine: Engine) -> tuple[Birthday, ...]:
+def birthday_study(*, seed: int, bits: Sequence[int], engine: Engine, watch: Watch = unwatched) -> tuple[Birthday, ...]:
     """Hash distinct elements under a fresh key a width and count what coincides in the leading bits."""
     rng = random.Random(f"birthday {seed}")
-    return tuple(_at_width(width, rng, engine) for width in bits)
+    return tuple(_at_width(width, rng, engine, watch) for width in bits)
 
 
 def elements_for(bits: int) -> int:
@@ -96,11 +99,16 @@ def prediction(elements: int, bits: int) -> tuple[float, float]:
         return float(mean), float(variance.sqrt())
 
 
-def _at_width(bits: int, rng: random.Random, engine: Engine) -> Birthday:
+def _at_width(bits: int, rng: random.Random, engine: Engine, watch: Watch) -> Birthday:
     plan = Plan(_SCHEMA, (content(_SCHEMA),))
     count = elements_for(bits)
     first = rng.getrandbits(48)
     batch = pa.RecordBatch.from_pydict({"element": pa.array(range(first, first + count), pa.int64())})
-    hashes = contributions(batch, plan, random_keys(rng, plan), ProjectionName.CONTENT, engine)
-    distinct = len({each >> (256 - bits) for each in hashes})
-    return Birthday(bits, count, count - distinct, *prediction(count, bits))
+    keys = random_keys(rng, plan)
+    truncated: set[int] = set()
+    for done in range(0, count, _SLICE):
+        watch(f"hashes of {bits} bits", done, count)
+        hashes = contributions(batch.slice(done, _SLICE), plan, keys, ProjectionName.CONTENT, engine)
+        truncated.update(each >> (256 - bits) for each in hashes)
+    watch(f"hashes of {bits} bits", count, count)
+    return Birthday(bits, count, count - len(truncated), *prediction(count, bits))

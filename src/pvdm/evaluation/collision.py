@@ -13,6 +13,7 @@ from pvdm.evaluation.birthday import Birthday, birthday_study
 from pvdm.evaluation.crafted import KEYS, CraftedStudy, crafted_study
 from pvdm.evaluation.faults import FaultStudy, fault_study
 from pvdm.evaluation.lattice import LeakStudy, leak_study
+from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.evaluation.record import machine, versions
 
 SEED: Final = 20261114
@@ -70,11 +71,12 @@ def collision_study(
     keys: int = KEYS,
     lattice: bool = False,
     collision_file: Path | None = None,
+    watch: Watch = unwatched,
 ) -> CollisionStudy:
     """Run every part; nothing is judged here, `failures` does that."""
     started = time.perf_counter()
-    leak = leak_study(seed=seed, engine=engine) if lattice else None
-    faults = fault_study(seed=seed, multisets=multisets, engine=engine)
-    birthdays = birthday_study(seed=seed, bits=bits, engine=engine)
-    crafted = crafted_study(seed=seed, engine=engine, keys=keys, path=collision_file)
+    leak = leak_study(seed=seed, engine=engine, watch=watch) if lattice else None
+    faults = fault_study(seed=seed, multisets=multisets, engine=engine, watch=watch)
+    birthdays = birthday_study(seed=seed, bits=bits, engine=engine, watch=watch)
+    crafted = crafted_study(seed=seed, engine=engine, keys=keys, path=collision_file, watch=watch)
     return CollisionStudy(seed, engine.name, faults, birthdays, crafted, leak, time.perf_counter() - started)

@@ -18,6 +18,7 @@ from pvdm.digest import Engine, Plan, digest
 from pvdm.digest.probe import arrow_schema
 from pvdm.errors import InputError
 from pvdm.evaluation.lattice import find_relation, repeated, split
+from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.evaluation.record import write_json
 from pvdm.evaluation.rows import random_keys
 from pvdm.model.projection import ProjectionName, content
@@ -76,7 +77,9 @@ class CraftedStudy:
         }
 
 
-def crafted_study(*, seed: int, engine: Engine, keys: int = KEYS, path: Path | None = None) -> CraftedStudy:
+def crafted_study(
+    *, seed: int, engine: Engine, keys: int = KEYS, path: Path | None = None, watch: Watch = unwatched
+) -> CraftedStudy:
     """Sum the stored pair without a key, then digest it under so many keys."""
     rng = random.Random(f"crafted {seed}")
     collision = load(path)
@@ -84,11 +87,13 @@ def crafted_study(*, seed: int, engine: Engine, keys: int = KEYS, path: Path | N
     hashes = _unkeyed(collision.payments, plan, engine)
     left, right = repeated(collision.payments, collision.left), repeated(collision.payments, collision.right)
     rejected = 0
-    for _ in range(keys):
+    for done in range(keys):
+        watch("crafted collision", done, keys)
         key = random_keys(rng, plan)
         ours, theirs = (digest(each, plan, key, engine=engine)[ProjectionName.CONTENT] for each in (left, right))
         # The row counts are equal, so only the sums can tell the two apart.
         rejected += not ours.matches(theirs)
+    watch("crafted collision", keys, keys)
     sums_equal = _sum(hashes, collision.left) == _sum(hashes, collision.right)
     return CraftedStudy(
         rows_in_each=left.num_rows,

@@ -10,6 +10,7 @@ from typing import Final
 
 from pvdm.digest import Engine, Keys, Partial, Plan, digest
 from pvdm.evaluation import rows
+from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.model.projection import ProjectionName
 
 MULTISET_ROWS_MAX: Final = 24
@@ -89,19 +90,21 @@ class _Count:
     wrong: int = 0
 
 
-def fault_study(*, seed: int, multisets: int, engine: Engine) -> FaultStudy:
+def fault_study(*, seed: int, multisets: int, engine: Engine, watch: Watch = unwatched) -> FaultStudy:
     """One drop, one duplicate and one mutation in each of so many random multisets."""
     rng = random.Random(f"faults {seed}")
     plan = rows.plan()
     counts = {fault: _Count() for fault in Fault}
     seen = 0
-    for _ in range(multisets):
+    for done in range(multisets):
+        watch("single-row faults", done, multisets)
         multiset = _random_multiset(rng)
         keys = rows.random_keys(rng, plan)
         whole = _sums(multiset, plan, keys, engine)
         seen += len(multiset)
         for fault, faulted, touched in _faulted(multiset, rng):
             _score(counts[fault], whole, _sums(faulted, plan, keys, engine), touched)
+    watch("single-row faults", multisets, multisets)
     return FaultStudy(
         multisets,
         seen,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pvdm.digest import Engine, Keys, Plan, digest
 from pvdm.errors import UnavailableError, VerificationError
 from pvdm.evaluation import rows
+from pvdm.evaluation.progress import Watch, unwatched
 from pvdm.model.projection import ProjectionName, content
 
 LEAKED_ROWS: Final = 64
@@ -100,7 +101,7 @@ def repeated(batch: pa.RecordBatch, multiplicities: Sequence[int]) -> pa.RecordB
     return batch.take(pa.array(indices, pa.int64()))
 
 
-def leak_study(*, seed: int, engine: Engine) -> LeakStudy:
+def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakStudy:
     """A producer who learned what 64 of its rows add to the digest makes two multisets that share one."""
     require_lattice()
     rng = random.Random(f"leak {seed}")
@@ -108,9 +109,11 @@ def leak_study(*, seed: int, engine: Engine) -> LeakStudy:
     batch = rows.to_batch([rows.random_row(rng) for _ in range(LEAKED_ROWS)])
     leaked_key, fresh_key = rows.random_keys(rng, plan), rows.random_keys(rng, plan)
     leaked = rows.contributions(batch, plan, leaked_key, ProjectionName.CONTENT, engine)
+    watch("lattice reduction", 0, 1)
     started = time.perf_counter()
     left, right = split(find_relation(leaked))
     seconds = time.perf_counter() - started
+    watch("lattice reduction", 1, 1)
     pair = repeated(batch, left), repeated(batch, right)
     return LeakStudy(
         leaked=LEAKED_ROWS,
