@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from pvdm.errors import InputError
 
@@ -10,32 +10,24 @@ KEY_BYTES: Final = 32
 EPOCH_MAX: Final = 2**63 - 1
 
 
-class DigestKey:
-    """The 32-byte key of one projection's digest, with the epoch of the root it was derived from."""
+class Secret:
+    """Bytes that only `reveal` gives away; everything Python does behind one's back with a value is refused."""
 
-    __slots__ = ("_material", "epoch")
+    __slots__ = ("_material",)
 
-    def __init__(self, material: bytes, *, epoch: int) -> None:
-        if len(material) != KEY_BYTES:
-            raise InputError(
-                "key_length",
-                "the digest key has the wrong length",
-                expected=f"{KEY_BYTES} bytes",
-                got=str(len(material)),
-            )
-        if not 0 <= epoch <= EPOCH_MAX:
-            raise InputError("epoch_invalid", "the epoch cannot be accepted", expected="0 to 2^63-1", got=str(epoch))
+    def __init__(self, material: bytes) -> None:
         self._material = bytes(material)
-        self.epoch = epoch
 
     def reveal(self) -> bytes:
-        """The bytes themselves; call it only where they are handed to a hash."""
+        """The bytes themselves; call it only where they are handed to a hash or a cipher."""
         return self._material
 
     def __repr__(self) -> str:
-        return f"DigestKey(epoch={self.epoch})"
+        return f"{type(self).__name__}()"
 
     def __eq__(self, other: object) -> NoReturn:
+        # Who compares may bring the bytes themselves: they must not stand in this frame when it raises.
+        del other
         raise TypeError("secret keys are not compared")
 
     def __hash__(self) -> NoReturn:
@@ -44,5 +36,59 @@ class DigestKey:
     def __reduce__(self) -> NoReturn:
         raise TypeError("secret keys are not pickled")
 
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("secret keys are not pickled")
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("secret keys are not copied")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise TypeError("secret keys are not copied")
+
     def __format__(self, spec: str) -> NoReturn:
         raise TypeError("secret keys are not formatted")
+
+
+class _EpochKey(Secret):
+    """A 32-byte key with the epoch of the root it was derived from."""
+
+    __slots__ = ("epoch",)
+
+    def __init__(self, material: bytes, *, epoch: int) -> None:
+        self.epoch = epoch
+        super().__init__(material)
+        # A traceback may show the locals of the frame that raises: the raw bytes must not be among them.
+        del material
+        if len(self._material) != KEY_BYTES:
+            raise InputError(
+                "key_length",
+                f"the {self._what()} has the wrong length",
+                expected=f"{KEY_BYTES} bytes",
+                got=str(len(self._material)),
+            )
+        if not 0 <= epoch <= EPOCH_MAX:
+            raise InputError("epoch_invalid", "the epoch cannot be accepted", expected="0 to 2^63-1", got=str(epoch))
+
+    def _what(self) -> str:
+        return "key"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(epoch={self.epoch})"
+
+
+class DigestKey(_EpochKey):
+    """The 32-byte key of one projection's digest, with the epoch of the root it was derived from."""
+
+    __slots__ = ()
+
+    def _what(self) -> str:
+        return "digest key"
+
+
+class CommitmentKey(_EpochKey):
+    """The 32-byte key under which a proof commits to one projection's digests; never used to hash rows."""
+
+    __slots__ = ()
+
+    def _what(self) -> str:
+        return "commitment key"

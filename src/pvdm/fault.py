@@ -1,0 +1,111 @@
+"""Named fault points: places where a test makes the process fail; they do nothing unless armed. Calls no room."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NoReturn, TypeAlias
+
+# One line for each point, in order of name: what is true when a process stops there; docs/fault-points.md has the same.
+POINTS: Final = MappingProxyType(
+    {
+        "keys.after_make": "the keys of a new epoch exist in their home, the epoch book does not name them yet",
+        "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
+        "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",
+        "keys.handle.before_record": "a worker's keys are derived, nothing is recorded and nothing was handed out",
+        "store.after_commit": "the ledger has answered the commit, the caller does not know it yet",
+        "store.before_commit": "every statement of the transaction has run, its commit is not sent",
+    }
+)
+
+EXIT_CODE: Final = 86
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Raise this exception at the point."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End the process at once, as a crash would: no `finally`, no `atexit`, no flush."""
+
+    code: int = EXIT_CODE
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call this function at the point and go on."""
+
+    function: Callable[[], None]
+
+
+Action: TypeAlias = Raise | Exit | Call
+
+
+@dataclass(slots=True)
+class _Armed:
+    action: Action
+    passes: int
+
+
+_armed: dict[str, _Armed] = {}
+_lock = threading.Lock()
+
+
+def point(name: str) -> None:
+    """A place where a test may make the process fail; the name stands in `POINTS` and in the source as a literal."""
+    if not _armed:
+        return
+    with _lock:
+        found = _armed.get(name)
+        if found is None:
+            return
+        if found.passes > 0:
+            found.passes -= 1
+            return
+    _act(found.action)
+
+
+def arm(name: str, action: Action, *, passes: int = 0) -> None:
+    """Let the point act, after it has been passed `passes` times without harm."""
+    if name not in POINTS:
+        raise LookupError(f"there is no fault point {name}")
+    with _lock:
+        _armed[name] = _Armed(action, passes)
+
+
+def disarm(name: str) -> None:
+    """Make the point harmless again."""
+    with _lock:
+        _armed.pop(name, None)
+
+
+@contextmanager
+def armed(name: str, action: Action, *, passes: int = 0) -> Iterator[None]:
+    """Armed inside the `with` block only."""
+    arm(name, action, passes=passes)
+    try:
+        yield
+    finally:
+        disarm(name)
+
+
+def _act(action: Action) -> None:
+    match action:
+        case Raise(error):
+            raise error
+        case Exit(code):
+            _exit(code)
+        case Call(function):
+            function()
+
+
+def _exit(code: int) -> NoReturn:
+    os._exit(code)

@@ -1,0 +1,102 @@
+"""Canonical JSON (RFC 8785 without floating point): one value, one byte string, and a parser that accepts no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn, TypeAlias
+
+from pvdm.errors import InputError
+
+Value: TypeAlias = "bool | int | str | Sequence[Value] | Mapping[str, Value] | None"
+
+INTEGER_MAX: Final = 2**53 - 1
+DOCUMENT_DEPTH_MAX: Final = 32
+
+
+def dump(value: Value) -> bytes:
+    """The canonical bytes: keys in order of their UTF-16 code units, no white space, minimal escapes, UTF-8."""
+    _judge(value, depth=1)
+    return json.dumps(_ordered(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def parse(data: bytes, *, size_max_bytes: int) -> Value:
+    """The value of canonical bytes; duplicate keys, floats, trailing bytes and any other spelling are refused."""
+    if len(data) > size_max_bytes:
+        raise InputError(
+            "document_too_large", "the document is too large", expected=f"{size_max_bytes} bytes", got=str(len(data))
+        )
+    try:
+        value: Value = json.loads(
+            data.decode(),
+            object_pairs_hook=_distinct,
+            parse_float=_no_float,
+            parse_constant=_no_float,
+        )
+    except UnicodeDecodeError as error:
+        raise _malformed("UTF-8", error.reason) from None
+    except RecursionError:
+        raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more") from None
+    except ValueError as error:
+        raise _malformed("one JSON value", str(error)) from None
+    if dump(value) != data:
+        raise _malformed("canonical JSON", "another spelling of the same value")
+    return value
+
+
+def _judge(value: Value, depth: int) -> None:
+    if depth > DOCUMENT_DEPTH_MAX:
+        raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more")
+    match value:
+        case None | bool():
+            pass
+        case int():
+            if abs(value) > INTEGER_MAX:
+                raise _malformed("integers up to 2^53 - 1; larger ones as strings", str(value)[:40])
+        case str():
+            _judge_text(value)
+        case Mapping():
+            for key, inner in value.items():
+                if not isinstance(key, str):
+                    raise _malformed("strings as keys", type(key).__name__)
+                _judge_text(key)
+                _judge(inner, depth + 1)
+        case Sequence() if not isinstance(value, bytes | bytearray):
+            for inner in value:
+                _judge(inner, depth + 1)
+        case _:
+            raise _malformed("null, booleans, integers, strings, arrays and objects", type(value).__name__)
+
+
+def _judge_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _malformed("well-formed Unicode", "a lone surrogate") from None
+
+
+def _ordered(value: Value) -> Value:
+    match value:
+        case Mapping():
+            return {key: _ordered(value[key]) for key in sorted(value, key=lambda key: key.encode("utf-16-be"))}
+        case str():
+            return value
+        case Sequence():
+            return [_ordered(inner) for inner in value]
+        case _:
+            return value
+
+
+def _distinct(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _malformed("distinct keys", "a key twice")
+    return found
+
+
+def _no_float(text: str) -> NoReturn:
+    raise _malformed("no floating-point number", text[:40])
+
+
+def _malformed(expected: str, got: str) -> InputError:
+    return InputError("document_malformed", "the document is not canonical JSON", expected=expected, got=got)

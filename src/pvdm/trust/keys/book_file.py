@@ -1,0 +1,62 @@
+"""The epoch book in a file of its own, for key homes that keep no book themselves, on one host."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.model.secret import Secret
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.epochs import BOOK_SIZE_MAX_BYTES, EpochBook
+
+
+class FileEpochStore:
+    """An epoch store over one file; what it holds is not secret, but who may write it may bring revoked epochs back."""
+
+    __slots__ = ("_lock", "_path", "_seen")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        self._seen = -1
+
+    @classmethod
+    def create(cls, path: Path) -> FileEpochStore:
+        """A new book without epochs; a file that is there already is never overwritten."""
+        with disk.locked(path):
+            disk.write(path, Secret(EpochBook().dump()), mode=disk.PRIVATE_MODE, fresh=True)
+        return cls(path)
+
+    def load(self) -> EpochBook:
+        """The book as the file has it now; a missing file is an error, never an empty book."""
+        with self._lock:
+            data = disk.read_private(self._path, size_max_bytes=BOOK_SIZE_MAX_BYTES)
+            try:
+                book = EpochBook.parse(data)
+            except InputError as error:
+                raise VerificationError(
+                    "epoch_book_damaged",
+                    f"{self._path.name} is truncated or was changed",
+                    expected=error.expected,
+                    got=error.got,
+                    hint="bring the last good copy back",
+                ) from None
+            if book.revision < self._seen:
+                raise VerificationError(
+                    "epoch_book_rolled_back",
+                    f"{self._path.name} is older than what this process has seen",
+                    expected=f"revision {self._seen} or later",
+                    got=f"revision {book.revision}",
+                    hint="somebody put an old copy back; revoked epochs may be usable in it",
+                )
+            self._seen = book.revision
+            return book
+
+    def replace(self, book: EpochBook) -> bool:
+        """Keep this book if the file's has the revision just before it."""
+        with self._lock, disk.locked(self._path):
+            if book.revision != self.load().revision + 1:
+                return False
+            disk.write(self._path, Secret(book.dump()), mode=disk.PRIVATE_MODE)
+            return True

@@ -1,0 +1,183 @@
+"""Files that hold keys: whole or not at all, for the owner only, locked while they change."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pvdm import fault
+from pvdm.errors import InputError, NotAllowedError, StateUnknownError, UnavailableError
+from pvdm.model.secret import Secret
+
+PRIVATE_MODE: Final = 0o600
+PUBLIC_MODE: Final = 0o644
+
+
+def read_private(path: Path, *, size_max_bytes: int) -> bytes:
+    """The whole file, if it is a plain file of this user with mode 0600; judged on the open file, not on its name."""
+    return _read(path, size_max_bytes=size_max_bytes, private=True)
+
+
+def read_own(path: Path, *, size_max_bytes: int) -> bytes:
+    """The whole file, if it is a plain file of this user that nobody else may write."""
+    return _read(path, size_max_bytes=size_max_bytes, private=False)
+
+
+def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> None:
+    """Put the content under the name: after a crash the old or the new file is there, whole. `fresh`: no old one."""
+    temporary = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")
+    try:
+        _write_synced(temporary, content, mode)
+        fault.point("keys.disk.after_temp")
+        if fresh:
+            os.link(temporary, path)
+        else:
+            temporary.replace(path)
+    except FileExistsError:
+        raise NotAllowedError(
+            "key_file_exists",
+            f"{path.name} is there already",
+            expected="a new name",
+            got=str(path),
+            hint="nothing was overwritten; choose another name, or move the old file away",
+        ) from None
+    except OSError as error:
+        raise _unavailable(path, error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    fault.point("keys.disk.after_rename")
+    _sync_folder(path)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """No other process or thread holds the lock of this file meanwhile; what a crashed writer left is removed."""
+    try:
+        descriptor = os.open(
+            path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE
+        )
+    except OSError as error:
+        raise _unavailable(path, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for left in path.parent.glob(f"{_prefix(path)}*"):
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def stamp(path: Path) -> tuple[int, int, int, int]:
+    """What changes when another file has taken the place of this one, or its mode has changed."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        raise _unavailable(path, error) from None
+    return found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns
+
+
+def _read(path: Path, *, size_max_bytes: int, private: bool) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        if path.is_symlink():
+            raise _not_plain(path, "a symbolic link") from None
+        raise _unavailable(path, error) from None
+    try:
+        _judge(path, os.fstat(descriptor), private=private)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(size_max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > size_max_bytes:
+        del content
+        raise InputError(
+            "key_file_too_large", f"{path.name} is too large", expected=f"{size_max_bytes} bytes", got="more"
+        )
+    return content
+
+
+def _judge(path: Path, found: os.stat_result, *, private: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_plain(path, stat.filemode(found.st_mode))
+    if found.st_uid != os.geteuid():
+        raise NotAllowedError(
+            "key_file_owner",
+            f"{path.name} belongs to another user",
+            expected=f"user {os.geteuid()}",
+            got=f"user {found.st_uid}",
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if private and mode != PRIVATE_MODE:
+        raise NotAllowedError(
+            "key_file_mode",
+            f"{path.name} may be read by others or is not as it was made",
+            expected="mode 0600",
+            got=f"mode {mode:04o}",
+            hint=f"find out who could read it; then chmod 600 {path.name}, or make new keys",
+        )
+    if mode & 0o022:
+        raise NotAllowedError(
+            "key_file_mode",
+            f"{path.name} may be written by others",
+            expected="no write for group and others",
+            got=f"mode {mode:04o}",
+        )
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}.new-"
+
+
+def _write_synced(path: Path, content: Secret, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        # The umask may have taken bits away; the mode that is checked on reading is set here.
+        os.fchmod(descriptor, mode)
+        file.write(content.reveal())
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    try:
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StateUnknownError(
+            "key_file_unsynced",
+            f"{path.name} was written, but its folder could not be synced",
+            expected="a synced folder",
+            got=str(error.strerror),
+            hint="read the file again before going on; a power loss may bring the old one back",
+        ) from None
+
+
+def _missing(path: Path) -> UnavailableError:
+    return UnavailableError("key_file_missing", f"{path.name} is not there", expected=str(path), got="nothing")
+
+
+def _not_plain(path: Path, got: str) -> NotAllowedError:
+    return NotAllowedError("key_file_kind", f"{path.name} is not a plain file", expected="a plain file", got=got)
+
+
+def _unavailable(path: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        "key_file_unavailable",
+        f"{path.name} cannot be used",
+        expected="a readable folder and file",
+        got=str(error.strerror),
+    )

@@ -1,0 +1,290 @@
+"""The keystore file: keys and epoch book in one file of mode 0600, optionally sealed; the embedded default."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.model import document
+from pvdm.model.document import Value
+from pvdm.model.secret import KEY_BYTES, Secret
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
+from pvdm.trust.keys.passphrase import Passphrase
+from pvdm.trust.keys.public import PublicKey
+from pvdm.trust.keys.seal import SCRYPT_COST_LOG2, Seal
+from pvdm.trust.keys.service import EpochKeyService
+
+KEYSTORE_SIZE_MAX_BYTES: Final = 32 * 1024 * 1024
+
+_FORMAT: Final = "pvdm-keystore/v1"
+_CHECK_LABEL: Final = b"pvdm/keystore-check/v1\0"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Content:
+    book: EpochBook
+    keys: Mapping[str, Secret]
+
+
+class FileKeystore:
+    """A key home and an epoch store in one file, so that keys and the book that names them change together."""
+
+    __slots__ = ("_content", "_lock", "_path", "_pending", "_seal", "_stamp")
+
+    def __init__(self, path: Path, seal: Seal | None) -> None:
+        self._path = path
+        self._seal = seal
+        self._lock = threading.RLock()
+        self._pending: dict[str, Secret] = {}
+        self._content: _Content | None = None
+        self._stamp: tuple[int, ...] = ()
+
+    @classmethod
+    def create(
+        cls, path: Path, passphrase: Passphrase | None = None, *, cost_log2: int = SCRYPT_COST_LOG2
+    ) -> FileKeystore:
+        """A new keystore without epochs; a file that is there already is never overwritten."""
+        seal = None if passphrase is None else Seal.new(passphrase, cost_log2=cost_log2)
+        content = _written(_Content(EpochBook(), {}), seal)
+        with disk.locked(path):
+            disk.write(path, content, mode=disk.PRIVATE_MODE, fresh=True)
+        store = cls(path, seal)
+        store.load()
+        return store
+
+    @classmethod
+    def open(cls, path: Path, passphrase: Passphrase | None = None) -> FileKeystore:
+        """The keystore that is there; its mode, owner, form and seal are judged."""
+        header = _parsed(path, disk.read_private(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        store = cls(path, _seal_of(path, header, passphrase))
+        store.load()
+        return store
+
+    def load(self) -> EpochBook:
+        """The book as the file has it now."""
+        return self._current().book
+
+    def replace(self, book: EpochBook) -> bool:
+        """Keep this book, and the new keys it names, if the file's book has the revision just before it."""
+        with self._lock, disk.locked(self._path):
+            content = self._current()
+            if book.revision != content.book.revision + 1:
+                return False
+            known = {**content.keys, **self._pending}
+            wanted = [entry.reference for epoch in book.epochs for entry in epoch.keys]
+            keys = {reference: _material(known, reference) for reference in wanted}
+            disk.write(self._path, _written(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
+            for reference in wanted:
+                self._pending.pop(reference, None)
+            return True
+
+    def make(self, role: KeyRole) -> KeyEntry:
+        """A new key in memory; it is written together with the book that names it."""
+        secret = Secret(os.urandom(KEY_BYTES))
+        reference = os.urandom(16).hex()
+        with self._lock:
+            self._pending[reference] = secret
+        return KeyEntry(role, reference, _public(secret) if role.signs else None)
+
+    def drop(self, entry: KeyEntry) -> None:
+        """Forget a key that no book names."""
+        with self._lock:
+            self._pending.pop(entry.reference, None)
+
+    def mac(self, entry: KeyEntry, message: bytes) -> bytes:
+        """HMAC-SHA256 of the message under a root key."""
+        return hmac.digest(_material(self._current().keys, entry.reference).reveal(), message, hashlib.sha256)
+
+    def sign(self, entry: KeyEntry, data: bytes) -> bytes:
+        """The Ed25519 signature of the data."""
+        return _private(_material(self._current().keys, entry.reference)).sign(data)
+
+    def close(self) -> None:
+        """Forget the keys in memory; the file stays as it is."""
+        with self._lock:
+            self._pending.clear()
+            self._content = None
+            self._seal = None
+            self._stamp = (-1,)
+
+    def _current(self) -> _Content:
+        with self._lock:
+            if self._stamp == (-1,):
+                raise UnavailableError(
+                    "key_home_closed", "the keystore is closed", expected="an open one", got="closed"
+                )
+            stamp = disk.stamp(self._path)
+            if self._content is None or stamp != self._stamp:
+                self._content = self._read()
+                self._stamp = stamp
+            return self._content
+
+    def _read(self) -> _Content:
+        header = _parsed(self._path, disk.read_private(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        content = _opened(header, self._seal)
+        del header
+        if content is None:
+            raise _damaged(self._path)
+        if self._content is not None and content.book.revision < self._content.book.revision:
+            raise VerificationError(
+                "keystore_rolled_back",
+                f"{self._path.name} is older than what this process has seen",
+                expected=f"revision {self._content.book.revision} or later",
+                got=f"revision {content.book.revision}",
+                hint="somebody put an old copy back; revoked epochs may be usable in it",
+            )
+        return content
+
+
+def open_file_keys(path: Path, passphrase: Passphrase | None = None) -> EpochKeyService:
+    """The key service over the keystore file that is there."""
+    store = FileKeystore.open(path, passphrase)
+    return EpochKeyService(store, store)
+
+
+def create_file_keys(
+    path: Path, passphrase: Passphrase | None = None, *, cost_log2: int = SCRYPT_COST_LOG2
+) -> EpochKeyService:
+    """The key service over a new keystore file without epochs."""
+    store = FileKeystore.create(path, passphrase, cost_log2=cost_log2)
+    return EpochKeyService(store, store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    seal: Value
+    check: str
+    body: Secret
+
+
+def _written(content: _Content, seal: Seal | None) -> Secret:
+    body = Secret(
+        document.dump(
+            {
+                "book": content.book.to_json(),
+                "keys": {reference: secret.reveal().hex() for reference, secret in content.keys.items()},
+            }
+        )
+    )
+    if seal is None:
+        return _framed(None, _check(body), body)
+    header = seal.header()
+    return _framed(header, "", seal.close(body, bound=document.dump(header)))
+
+
+def _framed(seal: Value, check: str, body: Secret) -> Secret:
+    return Secret(document.dump({"format": _FORMAT, "seal": seal, "check": check, "body": body.reveal().hex()}))
+
+
+def _check(body: Secret) -> str:
+    # The body holds 256 random bits or nothing secret at all, so its hash tells nothing.
+    return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
+
+
+def _parsed(path: Path, data: bytes) -> _Header:
+    header = _try_header(data)
+    del data
+    if header is None:
+        raise _damaged(path)
+    return header
+
+
+def _try_header(data: bytes) -> _Header | None:
+    # No error leaves this function: its frames hold the file's content, and a traceback may show locals.
+    try:
+        match document.parse(data, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
+            case {"format": str(name), "seal": seal, "check": str(check), "body": str(body), **rest} if (
+                name == _FORMAT and not rest
+            ):
+                return _Header(seal, check, Secret(bytes.fromhex(body)))
+    except (PvdmError, ValueError):
+        return None
+    return None
+
+
+def _seal_of(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal | None:
+    if header.seal is None:
+        if passphrase is not None:
+            raise NotAllowedError(
+                "keystore_not_sealed",
+                f"{path.name} is not sealed, but a passphrase was given",
+                expected="a sealed keystore",
+                got="an open one",
+                hint="somebody may have put another file in its place",
+            )
+        return None
+    if passphrase is None:
+        raise InputError(
+            "passphrase_missing", f"{path.name} is sealed", expected="its passphrase", got="none", hint="give it"
+        )
+    return Seal.of(header.seal, passphrase)
+
+
+def _opened(header: _Header, seal: Seal | None) -> _Content | None:
+    # No error leaves this function, for the same reason.
+    try:
+        if seal is None:
+            if header.seal is not None or not hmac.compare_digest(_check(header.body), header.check):
+                return None
+            body = header.body
+        else:
+            if header.seal != seal.header():
+                return None
+            body = seal.open(header.body, bound=document.dump(header.seal))
+        match document.parse(body.reveal(), size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
+            case {"book": book, "keys": Mapping() as keys, **rest} if not rest:
+                content = _Content(
+                    EpochBook.from_json(book), {name: Secret(bytes.fromhex(str(keys[name]))) for name in keys}
+                )
+                return content if _agrees(content) else None
+    except (PvdmError, ValueError):
+        return None
+    return None
+
+
+def _agrees(content: _Content) -> bool:
+    entries = [entry for epoch in content.book.epochs for entry in epoch.keys]
+    if sorted(entry.reference for entry in entries) != sorted(content.keys):
+        return False
+    if any(len(secret.reveal()) != KEY_BYTES for secret in content.keys.values()):
+        return False
+    return all(entry.public == _public(content.keys[entry.reference]) for entry in entries if entry.role.signs)
+
+
+def _material(keys: Mapping[str, Secret], reference: str) -> Secret:
+    found = keys.get(reference)
+    if found is None:
+        raise UnavailableError(
+            "key_reference_unknown", "the keystore has no such key", expected="a key of its own book", got=reference
+        )
+    return found
+
+
+def _private(secret: Secret) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(secret.reveal())
+
+
+def _public(secret: Secret) -> PublicKey:
+    der = _private(secret).public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return PublicKey.from_der(der)
+
+
+def _damaged(path: Path) -> VerificationError:
+    return VerificationError(
+        "keystore_damaged",
+        f"{path.name} is truncated or was changed",
+        expected="the file as it was written",
+        got="something else",
+        hint="bring the last good copy back; keys that are lost cannot be made again",
+    )

@@ -1,0 +1,215 @@
+"""Handles: how a worker of one verify job gets that job's digest keys, once, after the freeze and before its end."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Protocol
+
+from pvdm import fault
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import DigestKey
+from pvdm.trust.keys.context import AttemptContext
+from pvdm.trust.keys.service import KeyService
+
+HANDLE_REDEMPTIONS_MAX: Final = 10_000
+
+_HANDLE_BYTES: Final = 16
+_HANDLE: Final = re.compile(r"[0-9a-f]{32}")
+_NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class HandleState(Enum):
+    """ISSUED → FROZEN → ENDED, or ISSUED → ENDED."""
+
+    ISSUED = "ISSUED"
+    FROZEN = "FROZEN"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRecord:
+    """What is kept of a handle: its hash, never itself, and nothing that is secret."""
+
+    handle_sha256: str
+    job_id: str
+    redemptions: int
+    state: HandleState = HandleState.ISSUED
+    context: AttemptContext | None = None
+    workers: frozenset[str] = frozenset()
+
+
+class HandleRegistry(Protocol):
+    """Where handles are kept; a change is one atomic step, also across processes."""
+
+    def add(self, record: HandleRecord) -> None:
+        """Keep a new handle; a job that has one already is refused (`handle_job_taken`)."""
+
+    def find(self, handle_sha256: str) -> HandleRecord | None:
+        """The handle of that hash, if it was ever issued."""
+
+    def find_job(self, job_id: str) -> HandleRecord | None:
+        """The handle of that job, if it has one."""
+
+    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
+        """Replace the record by what `step` makes of it, with nobody in between; if `step` raises, nothing changes."""
+
+
+class InProcessRegistry:
+    """A registry in memory, for one process; what it knows ends with the process, and so do the handles."""
+
+    __slots__ = ("_jobs", "_lock", "_records")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: dict[str, HandleRecord] = {}
+        self._jobs: dict[str, str] = {}
+
+    def add(self, record: HandleRecord) -> None:
+        """Keep a new handle; a job that has one already is refused."""
+        with self._lock:
+            if record.job_id in self._jobs:
+                raise _refused("handle_job_taken", "the job has a handle already", "one handle a job", record.job_id)
+            self._jobs[record.job_id] = record.handle_sha256
+            self._records[record.handle_sha256] = record
+
+    def find(self, handle_sha256: str) -> HandleRecord | None:
+        """The handle of that hash, if it was ever issued."""
+        with self._lock:
+            return self._records.get(handle_sha256)
+
+    def find_job(self, job_id: str) -> HandleRecord | None:
+        """The handle of that job, if it has one."""
+        with self._lock:
+            found = self._jobs.get(job_id)
+            return None if found is None else self._records[found]
+
+    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
+        """Replace the record by what `step` makes of it, with nobody in between."""
+        with self._lock:
+            record = self._records.get(handle_sha256)
+            if record is None:
+                raise _unknown()
+            changed = step(record)
+            self._records[handle_sha256] = changed
+            return changed
+
+
+class Handles:
+    """Issues, freezes, redeems and ends handles; keys come from the key service at the moment of redemption."""
+
+    __slots__ = ("_keys", "_registry")
+
+    def __init__(self, keys: KeyService, registry: HandleRegistry) -> None:
+        self._keys = keys
+        self._registry = registry
+
+    def issue(self, job_id: str, *, redemptions: int) -> str:
+        """A handle for one verify job, 128 random bits as hex; it opens nothing before the freeze."""
+        _judge_name("job_id", job_id)
+        if isinstance(redemptions, bool) or not 1 <= redemptions <= HANDLE_REDEMPTIONS_MAX:
+            raise InputError(
+                "handle_redemptions",
+                "this many redemptions cannot be allowed",
+                expected=f"1 to {HANDLE_REDEMPTIONS_MAX}",
+                got=str(redemptions),
+            )
+        handle = secrets.token_hex(_HANDLE_BYTES)
+        self._registry.add(HandleRecord(_hash(handle), job_id, redemptions))
+        return handle
+
+    def freeze(self, job_id: str, context: AttemptContext) -> None:
+        """Bind the job to what was frozen, so that its handle opens; the Steward calls it, never a worker."""
+        record = self._registry.find_job(job_id)
+        if record is None:
+            raise _unknown()
+        self._registry.change(record.handle_sha256, lambda found: _frozen(found, context))
+
+    def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
+        """The job's digest keys for this worker, once; a task that is run again comes as another worker."""
+        _judge_name("worker", worker)
+        if not _matches(handle, _HANDLE):
+            raise InputError(
+                "handle_malformed", "this is not a handle", expected="32 lower-case hex digits", got="something else"
+            )
+        name = _hash(handle)
+        record = self._registry.find(name)
+        if record is None:
+            raise _unknown()
+        context = _context(_redeemed(record, job_id, worker))
+        # Derived before the redemption is recorded, so that a key home that is away costs the worker nothing; handed
+        # out after it, so that no keys leave without a record.
+        keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}
+        fault.point("keys.handle.before_record")
+        self._registry.change(name, lambda found: _redeemed(found, job_id, worker))
+        return keys
+
+    def end(self, job_id: str) -> None:
+        """The job is over: its handle opens nothing any more. Ending twice is no error."""
+        record = self._registry.find_job(job_id)
+        if record is None:
+            raise _unknown()
+        self._registry.change(record.handle_sha256, lambda found: replace(found, state=HandleState.ENDED))
+
+
+def _frozen(record: HandleRecord, context: AttemptContext) -> HandleRecord:
+    if record.state is HandleState.ENDED:
+        raise _refused("handle_ended", "the verify job has ended", "a running job", record.job_id)
+    if record.state is HandleState.FROZEN:
+        raise _refused("handle_frozen_already", "the job was frozen before", "one freeze a job", record.job_id)
+    return replace(record, state=HandleState.FROZEN, context=context)
+
+
+def _redeemed(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
+    if record.job_id != job_id:
+        raise _refused("handle_wrong_job", "the handle belongs to another job", "its own job", job_id)
+    if record.state is HandleState.ENDED:
+        raise _refused("handle_ended", "the verify job has ended", "a running job", record.job_id)
+    if record.state is HandleState.ISSUED:
+        raise _refused("handle_not_frozen", "nothing is frozen yet", "freeze roots", "none")
+    if worker in record.workers:
+        raise _refused("handle_redeemed", "this worker has had its keys", "a worker's first redemption", worker)
+    if len(record.workers) >= record.redemptions:
+        raise _refused(
+            "handle_exhausted", "the handle has no redemption left", f"at most {record.redemptions}", "one more"
+        )
+    return replace(record, workers=record.workers | {worker})
+
+
+def _context(record: HandleRecord) -> AttemptContext:
+    if record.context is None:
+        raise AssertionError("a frozen handle has a context")
+    return record.context
+
+
+def _hash(handle: str) -> str:
+    return hashlib.sha256(b"pvdm/handle/v1\0" + handle.encode()).hexdigest()
+
+
+def _matches(value: object, pattern: re.Pattern[str]) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _judge_name(field: str, name: str) -> None:
+    if not _matches(name, _NAME):
+        raise InputError(
+            "handle_name",
+            f"{field} cannot be accepted",
+            expected="1 to 128 of A-Z a-z 0-9 . _ : -",
+            got=repr(name)[:160],
+            field=field,
+        )
+
+
+def _unknown() -> NotAllowedError:
+    return _refused("handle_unknown", "there is no such handle", "a handle that was issued", "another")
+
+
+def _refused(code: str, message: str, expected: str, got: str) -> NotAllowedError:
+    return NotAllowedError(code, message, expected=expected, got=got)

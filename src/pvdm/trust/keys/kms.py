@@ -1,0 +1,221 @@
+"""Keys in AWS KMS: HMAC keys derive by GenerateMac, P-256 keys sign; no key ever leaves the service."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.trust.keys.epochs import KeyEntry, KeyRole
+from pvdm.trust.keys.public import Algorithm, PublicKey
+from pvdm.trust.keys.service import EpochKeyService, EpochStore
+
+KMS_TRIES_MAX: Final = 10
+KMS_TIMEOUT_MAX_SECONDS: Final = 60
+
+# KMS hashes 1 to this many bytes itself; other data is hashed here and sent as a digest. The signature is the same.
+_RAW_MESSAGE_BYTES: Final = 4_096
+_DELETION_DAYS: Final = 7
+
+# At level DEBUG these write request and answer bodies to the log, and a derived key is in the answer.
+_TALKATIVE: Final = ("botocore.parsers", "botocore.endpoint", "botocore.hooks", "botocore.retryhandler")
+
+
+@dataclass(frozen=True, slots=True)
+class KmsSettings:
+    """Where KMS is and how long to wait for it; credentials come by AWS's own chain, never from here."""
+
+    region: str
+    endpoint: str | None = None
+    timeout_seconds: int = 5
+    tries: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.timeout_seconds <= KMS_TIMEOUT_MAX_SECONDS:
+            raise _setting("timeout_seconds", f"1 to {KMS_TIMEOUT_MAX_SECONDS}", self.timeout_seconds)
+        if not 1 <= self.tries <= KMS_TRIES_MAX:
+            raise _setting("tries", f"1 to {KMS_TRIES_MAX}", self.tries)
+
+
+class KmsHome:
+    """A key home over one KMS client; a reference is the key's ARN, so an alias that is moved changes nothing."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def make(self, role: KeyRole) -> KeyEntry:
+        """A new KMS key, tagged with its role."""
+        usage, spec = ("SIGN_VERIFY", "ECC_NIST_P256") if role.signs else ("GENERATE_VERIFY_MAC", "HMAC_256")
+        answer = self._ask(
+            self._client.create_key,
+            KeyUsage=usage,
+            KeySpec=spec,
+            Description=f"pvdm {role.value}",
+            Tags=[{"TagKey": "pvdm-role", "TagValue": role.value}],
+        )
+        reference = _text(_part(answer, "KeyMetadata"), "Arn")
+        return KeyEntry(role, reference, self._public(reference) if role.signs else None)
+
+    def drop(self, entry: KeyEntry) -> None:
+        """Let KMS delete the key after its shortest waiting time."""
+        # By its bare id: it is in this account, where it was just made.
+        key_id = entry.reference.rpartition("/")[2]
+        self._ask(self._client.schedule_key_deletion, KeyId=key_id, PendingWindowInDays=_DELETION_DAYS)
+
+    def mac(self, entry: KeyEntry, message: bytes) -> bytes:
+        """HMAC-SHA256 of the message, computed by KMS."""
+        return _blob(
+            entry.reference,
+            "Mac",
+            self._ask(self._client.generate_mac, KeyId=entry.reference, MacAlgorithm="HMAC_SHA_256", Message=message),
+        )
+
+    def sign(self, entry: KeyEntry, data: bytes) -> bytes:
+        """The ECDSA signature of the data's SHA-256, in DER."""
+        raw = 1 <= len(data) <= _RAW_MESSAGE_BYTES
+        answer = self._ask(
+            self._client.sign,
+            KeyId=entry.reference,
+            SigningAlgorithm="ECDSA_SHA_256",
+            MessageType="RAW" if raw else "DIGEST",
+            Message=data if raw else hashlib.sha256(data).digest(),
+        )
+        return _blob(entry.reference, "Signature", answer)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+    def _public(self, reference: str) -> PublicKey:
+        answer = self._ask(self._client.get_public_key, KeyId=reference)
+        public = PublicKey.from_der(_blob(reference, "PublicKey", answer))
+        if public.algorithm is not Algorithm.ECDSA_P256:
+            raise _inconsistent("an ECDSA key on P-256", public.algorithm.value)
+        return public
+
+    def _ask(self, call: Callable[..., Any], **arguments: object) -> Any:
+        # The answer may hold a key and the library's errors may hold the answer: neither is chained to ours, and
+        # ours is raised where no local holds them.
+        failure: PvdmError | None = None
+        try:
+            return call(**arguments)
+        except Exception as error:
+            failure = _failure(error)
+        raise failure
+
+
+def open_kms_keys(settings: KmsSettings, store: EpochStore) -> EpochKeyService:
+    """The key service over KMS; the epoch book is kept in `store`."""
+    return EpochKeyService(KmsHome(_client(settings)), store)
+
+
+def _client(settings: KmsSettings) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+    except ImportError:
+        raise UnavailableError(
+            "kms_missing",
+            "the AWS library is not installed",
+            expected="the package boto3",
+            got="none",
+            hint="install pvdm with the extra kms",
+        ) from None
+    _quieten()
+    config = Config(
+        connect_timeout=settings.timeout_seconds,
+        read_timeout=settings.timeout_seconds,
+        retries={"mode": "standard", "total_max_attempts": settings.tries},
+    )
+    try:
+        return boto3.session.Session().client(
+            "kms", region_name=settings.region, endpoint_url=settings.endpoint, config=config
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise InputError(
+            "kms_settings",
+            "these settings of KMS cannot be used",
+            expected="a region and an address",
+            got=type(error).__name__,
+        ) from None
+
+
+class _NoBodies(logging.Filter):
+    """Lets nothing below INFO through."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may be written."""
+        return record.levelno >= logging.INFO
+
+
+_no_bodies: Final = _NoBodies()
+
+
+def _quieten() -> None:
+    for name in _TALKATIVE:
+        logging.getLogger(name).addFilter(_no_bodies)
+
+
+def _failure(error: Exception) -> PvdmError:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    match error:
+        case ClientError():
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            got = str(error.response.get("Error", {}).get("Code", "an error without a code"))[:160]
+            code = "kms_refused" if 400 <= status < 500 else "kms_unavailable"
+        case BotoCoreError() | OSError():
+            got, code = type(error).__name__, "kms_unavailable"
+        case _:
+            raise error
+    return UnavailableError(
+        code,
+        "KMS did not do what it was asked",
+        expected="an answer",
+        got=got,
+        hint="check address, credentials, key policy and state of the key"
+        if code == "kms_refused"
+        else "try again later",
+    )
+
+
+def _part(answer: Any, name: str) -> Mapping[str, Any]:
+    part = answer.get(name)
+    if not isinstance(part, Mapping):
+        raise _inconsistent(f"an answer with {name}", "one without")
+    return part
+
+
+def _text(answer: Mapping[str, Any], name: str) -> str:
+    text = answer.get(name)
+    if not isinstance(text, str):
+        raise _inconsistent(f"an answer with {name}", "one without")
+    return text
+
+
+def _blob(reference: str, name: str, answer: Any) -> bytes:
+    blob, key_id = answer.get(name), answer.get("KeyId")
+    del answer
+    if isinstance(blob, bytes) and isinstance(key_id, str) and reference in {key_id, _arn(reference, key_id)}:
+        return blob
+    del blob
+    raise _inconsistent(f"{name} of {reference}", f"an answer about {key_id}"[:160])
+
+
+def _arn(reference: str, key_id: str) -> str:
+    # Some versions of the service answer with the bare id.
+    return f"{reference.rpartition('/')[0]}/{key_id}"
+
+
+def _inconsistent(expected: str, got: str) -> UnavailableError:
+    return UnavailableError("key_home_inconsistent", "KMS gave another answer", expected=expected, got=got)
+
+
+def _setting(name: str, expected: str, got: int) -> InputError:
+    return InputError("kms_settings", f"{name} cannot be used", expected=expected, got=str(got))

@@ -1,0 +1,120 @@
+"""Key pairs of people (break-glass, attestor, trust-root signers): made on their side, as PEM files of mode 0600."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.secret import Secret
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.passphrase import Passphrase
+from pvdm.trust.keys.public import Algorithm, PublicKey
+
+PRIVATE_KEY_SIZE_MAX_BYTES: Final = 8_192
+
+_Private: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+
+
+class OperatorKey:
+    """A person's key pair, open in that person's process."""
+
+    __slots__ = ("_private", "public")
+
+    def __init__(self, private: _Private) -> None:
+        self._private = private
+        self.public = _public(private)
+
+    def __repr__(self) -> str:
+        return f"OperatorKey(key_id={self.public.key_id})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("secret keys are not pickled")
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("secret keys are not copied")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise TypeError("secret keys are not copied")
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
+        match self._private:
+            case ed25519.Ed25519PrivateKey() as key:
+                return key.sign(data)
+            case key:
+                return key.sign(data, ec.ECDSA(SHA256()))
+
+
+def create_key_pair(
+    path: Path, *, algorithm: Algorithm = Algorithm.ED25519, passphrase: Passphrase | None = None
+) -> PublicKey:
+    """Write a new private key to `path` and its public half to `path` with `.pub` added; overwrite neither."""
+    private: _Private = (
+        ed25519.Ed25519PrivateKey.generate()
+        if algorithm is Algorithm.ED25519
+        else ec.generate_private_key(ec.SECP256R1())
+    )
+    public = _public(private)
+    public_path = path.with_name(f"{path.name}.pub")
+    if public_path.exists():
+        raise NotAllowedError(
+            "key_file_exists", f"{public_path.name} is there already", expected="a new name", got=str(public_path)
+        )
+    disk.write(path, _pem(private, passphrase), mode=disk.PRIVATE_MODE, fresh=True)
+    disk.write(public_path, Secret(public.to_pem()), mode=disk.PUBLIC_MODE, fresh=True)
+    return public
+
+
+def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorKey:
+    """The key pair of a private key file; its mode and owner are judged."""
+    private = _try_load(Secret(disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
+    if private is None:
+        raise InputError(
+            "private_key_malformed",
+            f"{path.name} cannot be opened",
+            expected="an Ed25519 or P-256 private key in PEM, and its passphrase where it has one",
+            got="something else",
+        )
+    return OperatorKey(private)
+
+
+def read_public_key(path: Path) -> PublicKey:
+    """The public half from its file."""
+    return PublicKey.from_pem(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES))
+
+
+def _pem(private: _Private, passphrase: Passphrase | None) -> Secret:
+    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.reveal())
+    return Secret(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+
+
+def _try_load(pem: Secret, passphrase: Passphrase | None) -> _Private | None:
+    # No error leaves this function: the library's errors may hold what they were given.
+    try:
+        loaded = load_pem_private_key(pem.reveal(), None if passphrase is None else passphrase.reveal())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    match loaded:
+        case ed25519.Ed25519PrivateKey():
+            return loaded
+        case ec.EllipticCurvePrivateKey() if isinstance(loaded.curve, ec.SECP256R1):
+            return loaded
+        case _:
+            return None
+
+
+def _public(private: _Private) -> PublicKey:
+    return PublicKey.from_der(private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))

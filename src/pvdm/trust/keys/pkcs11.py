@@ -1,0 +1,284 @@
+"""Keys in a PKCS#11 token (an HSM, or SoftHSM2): made inside, never extractable, used through one shared session."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from pvdm.errors import NotAllowedError, PvdmError, UnavailableError
+from pvdm.trust.keys.epochs import KeyEntry, KeyRole
+from pvdm.trust.keys.passphrase import Passphrase
+from pvdm.trust.keys.public import Algorithm, PublicKey
+from pvdm.trust.keys.service import EpochKeyService, EpochStore
+
+if TYPE_CHECKING:
+    from pkcs11 import Session
+
+_Answer = TypeVar("_Answer")
+
+# EC_PARAMS as the token wants it: DER of the curve's OID. The library has no name for Edwards curves.
+_CURVES: Final = {
+    Algorithm.ED25519: bytes.fromhex("06032b6570"),
+    Algorithm.ECDSA_P256: bytes.fromhex("06082a8648ce3d030107"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pkcs11Settings:
+    """Which token of which library; the PIN is given apart."""
+
+    library: str
+    token: str
+    algorithm: Algorithm = Algorithm.ED25519
+
+
+class Pkcs11Home:
+    """A key home over one token; a reference is the hex of the key's CKA_ID."""
+
+    __slots__ = ("_algorithm", "_connection")
+
+    def __init__(self, settings: Pkcs11Settings, pin: Passphrase) -> None:
+        self._algorithm = settings.algorithm
+        self._connection: _Connection | None = _connect(settings, pin)
+
+    def make(self, role: KeyRole) -> KeyEntry:
+        """A new key inside the token, under a random id."""
+        reference = os.urandom(16).hex()
+        if not role.signs:
+            self._ask(lambda session: _make_root(session, role, reference))
+            return KeyEntry(role, reference)
+        algorithm = self._algorithm
+        point = self._ask(lambda session: _make_pair(session, algorithm, role, reference))
+        return KeyEntry(role, reference, _public(algorithm, point))
+
+    def drop(self, entry: KeyEntry) -> None:
+        """Destroy the key in the token."""
+        self._ask(lambda session: _destroy(session, entry.reference))
+
+    def mac(self, entry: KeyEntry, message: bytes) -> bytes:
+        """HMAC-SHA256 of the message, computed in the token."""
+        return self._ask(lambda session: _mac(session, entry.reference, message))
+
+    def sign(self, entry: KeyEntry, data: bytes) -> bytes:
+        """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
+        public = entry.public
+        if public is None:
+            raise UnavailableError(
+                "key_reference_unknown", "this key does not sign", expected="signing or log", got=entry.role.value
+            )
+        return self._ask(lambda session: _sign(session, public.algorithm, entry.reference, data))
+
+    def close(self) -> None:
+        """Leave the token; the last one in this process logs out."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _leave(connection)
+
+    def _ask(self, operation: Callable[[Session], _Answer]) -> _Answer:
+        if self._connection is None:
+            raise UnavailableError("key_home_closed", "the token is closed", expected="an open one", got="closed")
+        return self._connection.ask(operation)
+
+
+def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStore) -> EpochKeyService:
+    """The key service over a token; the epoch book is kept in `store`."""
+    return EpochKeyService(Pkcs11Home(settings, pin), store)
+
+
+class _Connection:
+    """The one session of this process with a token: logging in and out counts for the whole process there."""
+
+    __slots__ = ("_lock", "_session", "pin", "settings", "users")
+
+    def __init__(self, settings: Pkcs11Settings, pin: Passphrase) -> None:
+        self.settings = settings
+        self.pin = pin
+        self.users = 0
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+
+    def ask(self, operation: Callable[[Session], _Answer]) -> _Answer:
+        """One operation at a time; an error ends the session, and the next operation opens a new one."""
+        failure: PvdmError | None = None
+        with self._lock:
+            try:
+                if self._session is None:
+                    self._session = _login(self.settings, self.pin)
+                return operation(self._session)
+            except PvdmError:
+                raise
+            except Exception as error:
+                failure = _failure(error)
+                self._end()
+        raise failure
+
+    def close(self) -> None:
+        """End the session."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        from pkcs11.exceptions import PKCS11Error
+
+        try:
+            session.close()
+        except PKCS11Error:
+            # It is gone already.
+            return
+
+
+_connections: dict[tuple[str, str], _Connection] = {}
+_connections_lock: Final = threading.Lock()
+
+
+def _connect(settings: Pkcs11Settings, pin: Passphrase) -> _Connection:
+    name = (settings.library, settings.token)
+    with _connections_lock:
+        connection = _connections.get(name)
+        if connection is None:
+            connection = _Connection(settings, pin)
+            connection.ask(lambda _: None)
+            _connections[name] = connection
+        elif not hmac.compare_digest(connection.pin.reveal(), pin.reveal()):
+            raise _wrong_pin()
+        connection.users += 1
+        return connection
+
+
+def _leave(connection: _Connection) -> None:
+    with _connections_lock:
+        connection.users -= 1
+        if connection.users == 0:
+            _connections.pop((connection.settings.library, connection.settings.token), None)
+            connection.close()
+
+
+def _login(settings: Pkcs11Settings, pin: Passphrase) -> Session:
+    try:
+        import pkcs11
+    except ImportError:
+        raise UnavailableError(
+            "pkcs11_missing",
+            "the PKCS#11 library of Python is not installed",
+            expected="the package python-pkcs11",
+            got="none",
+            hint="install pvdm with the extra pkcs11",
+        ) from None
+    token = pkcs11.lib(settings.library).get_token(token_label=settings.token)
+    return token.open(rw=True, user_pin=pin.reveal().decode())
+
+
+def _make_root(session: Session, role: KeyRole, reference: str) -> None:
+    from pkcs11 import KeyType, MechanismFlag
+
+    session.generate_key(
+        KeyType.GENERIC_SECRET,
+        256,
+        id=bytes.fromhex(reference),
+        label=f"pvdm {role.value}",
+        store=True,
+        capabilities=MechanismFlag.SIGN,
+        template=_guarded(),
+    )
+
+
+def _make_pair(session: Session, algorithm: Algorithm, role: KeyRole, reference: str) -> bytes:
+    from pkcs11 import Attribute, KeyType, Mechanism, MechanismFlag
+
+    edwards = algorithm is Algorithm.ED25519
+    parameters = session.create_domain_parameters(
+        KeyType.EC_EDWARDS if edwards else KeyType.EC, {Attribute.EC_PARAMS: _CURVES[algorithm]}, local=True
+    )
+    public, _ = parameters.generate_keypair(
+        mechanism=Mechanism.EC_EDWARDS_KEY_PAIR_GEN if edwards else Mechanism.EC_KEY_PAIR_GEN,
+        id=bytes.fromhex(reference),
+        label=f"pvdm {role.value}",
+        store=True,
+        capabilities=MechanismFlag.SIGN | MechanismFlag.VERIFY,
+        private_template=_guarded(),
+    )
+    return bytes(public[Attribute.EC_POINT])
+
+
+def _guarded() -> dict[Any, Any]:
+    from pkcs11 import Attribute
+
+    return {Attribute.SENSITIVE: True, Attribute.EXTRACTABLE: False, Attribute.PRIVATE: True}
+
+
+def _destroy(session: Session, reference: str) -> None:
+    from pkcs11 import Attribute
+
+    for found in list(session.get_objects({Attribute.ID: bytes.fromhex(reference)})):
+        found.destroy()
+
+
+def _mac(session: Session, reference: str, message: bytes) -> bytes:
+    from pkcs11 import Mechanism, ObjectClass
+
+    key: Any = session.get_key(object_class=ObjectClass.SECRET_KEY, id=bytes.fromhex(reference))
+    return bytes(key.sign(message, mechanism=Mechanism.SHA256_HMAC))
+
+
+def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -> bytes:
+    from pkcs11 import Mechanism, ObjectClass
+
+    key: Any = session.get_key(object_class=ObjectClass.PRIVATE_KEY, id=bytes.fromhex(reference))
+    if algorithm is Algorithm.ED25519:
+        return bytes(key.sign(data, mechanism=Mechanism.EDDSA))
+    pair = bytes(key.sign(hashlib.sha256(data).digest(), mechanism=Mechanism.ECDSA))
+    half = len(pair) // 2
+    return encode_dss_signature(int.from_bytes(pair[:half], "big"), int.from_bytes(pair[half:], "big"))
+
+
+def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
+    # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
+    if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
+        raise UnavailableError(
+            "key_home_inconsistent", "the token gave another point", expected="a DER octet string", got="something else"
+        )
+    loaded = (
+        ed25519.Ed25519PublicKey.from_public_bytes(point[2:])
+        if algorithm is Algorithm.ED25519
+        else ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point[2:])
+    )
+    return PublicKey.from_der(loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+
+def _failure(error: Exception) -> PvdmError:
+    from pkcs11 import exceptions
+
+    match error:
+        case exceptions.PinIncorrect() | exceptions.PinLenRange() | exceptions.PinInvalid():
+            return _wrong_pin()
+        case exceptions.PinLocked():
+            return NotAllowedError("pkcs11_pin_locked", "the token is locked", expected="an open token", got="locked")
+        case exceptions.NoSuchToken() | exceptions.MultipleTokensReturned() | exceptions.NoSuchKey():
+            code = "pkcs11_not_found"
+        case exceptions.PKCS11Error() | RuntimeError() | OSError():
+            code = "pkcs11_unavailable"
+        case _:
+            raise error
+    return UnavailableError(
+        code,
+        "the token did not do what it was asked",
+        expected="an answer",
+        got=type(error).__name__,
+        hint="check library, token label, PIN and that the token is there",
+    )
+
+
+def _wrong_pin() -> NotAllowedError:
+    return NotAllowedError("pkcs11_pin_wrong", "the PIN does not open this token", expected="its own", got="another")

@@ -1,0 +1,109 @@
+"""Sealing under a passphrase: scrypt for the key, AES-256-GCM for the content."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.document import Value
+from pvdm.model.secret import Secret
+from pvdm.trust.keys.passphrase import Passphrase
+
+SCRYPT_COST_LOG2: Final = 17
+SCRYPT_COST_LOG2_MIN: Final = 14
+SCRYPT_COST_LOG2_MAX: Final = 20
+
+_KDF: Final = "scrypt-r8-p1"
+_CIPHER: Final = "aes-256-gcm"
+_CHECK_LABEL: Final = b"pvdm/keystore-passphrase/v1\0"
+_SALT_BYTES: Final = 16
+_NONCE_BYTES: Final = 12
+_SALT: Final = re.compile(rf"[0-9a-f]{{{2 * _SALT_BYTES}}}")
+
+
+class Seal:
+    """The key of one keystore, derived once from its passphrase; every content gets a nonce of its own."""
+
+    __slots__ = ("_cost_log2", "_key", "_salt")
+
+    def __init__(self, key: Secret, salt: str, cost_log2: int) -> None:
+        self._key = key
+        self._salt = salt
+        self._cost_log2 = cost_log2
+
+    @classmethod
+    def new(cls, passphrase: Passphrase, *, cost_log2: int = SCRYPT_COST_LOG2) -> Seal:
+        """A seal with a salt of its own."""
+        salt = os.urandom(_SALT_BYTES).hex()
+        return cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
+
+    @classmethod
+    def of(cls, header: Value, passphrase: Passphrase) -> Seal:
+        """The seal of a keystore that is there; a wrong passphrase is told apart from a damaged file."""
+        match header:
+            case {"salt": str(salt), "cost_log2": int(cost_log2)} if _SALT.fullmatch(salt):
+                seal = cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
+            case _:
+                raise _malformed("what this library writes")
+        match header:
+            case {"kdf": str(kdf), "cipher": str(cipher), "check": str(check)} if (kdf, cipher) == (_KDF, _CIPHER):
+                if not hmac.compare_digest(check.encode(), seal._check().encode()):
+                    raise NotAllowedError(
+                        "passphrase_wrong",
+                        "the passphrase does not open this keystore",
+                        expected="its own",
+                        got="another",
+                    )
+            case _:
+                raise _malformed(f"{_KDF} and {_CIPHER}")
+        return seal
+
+    def header(self) -> dict[str, Value]:
+        """What stands beside the sealed content."""
+        return {
+            "kdf": _KDF,
+            "cipher": _CIPHER,
+            "cost_log2": self._cost_log2,
+            "salt": self._salt,
+            "check": self._check(),
+        }
+
+    def close(self, content: Secret, *, bound: bytes) -> Secret:
+        """Nonce and ciphertext; `bound` must be the same at opening."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return Secret(nonce + AESGCM(self._key.reveal()).encrypt(nonce, content.reveal(), bound))
+
+    def open(self, sealed: Secret, *, bound: bytes) -> Secret:
+        """The content, if not one bit of it or of `bound` was changed."""
+        nonce, ciphertext = sealed.reveal()[:_NONCE_BYTES], sealed.reveal()[_NONCE_BYTES:]
+        try:
+            return Secret(AESGCM(self._key.reveal()).decrypt(nonce, ciphertext, bound))
+        except (InvalidTag, ValueError):
+            raise _malformed("the content as it was sealed") from None
+
+    def _check(self) -> str:
+        return hmac.digest(self._key.reveal(), _CHECK_LABEL, hashlib.sha256)[:16].hex()
+
+
+def _derive(passphrase: Passphrase, salt: str, cost_log2: int) -> Secret:
+    if not SCRYPT_COST_LOG2_MIN <= cost_log2 <= SCRYPT_COST_LOG2_MAX:
+        raise InputError(
+            "scrypt_cost",
+            "the cost of scrypt cannot be accepted",
+            expected=f"2^{SCRYPT_COST_LOG2_MIN} to 2^{SCRYPT_COST_LOG2_MAX}",
+            got=f"2^{cost_log2}"[:40],
+        )
+    kdf = Scrypt(salt=bytes.fromhex(salt), length=32, n=2**cost_log2, r=8, p=1)
+    return Secret(kdf.derive(passphrase.reveal()))
+
+
+def _malformed(expected: str) -> InputError:
+    return InputError("seal_malformed", "the seal cannot be opened", expected=expected, got="something else")

@@ -1,0 +1,63 @@
+"""Values that the tests of keys share: a context, a frozen source, a keystore with epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pvdm.digest.plan import Mode
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import Secret
+from pvdm.trust.keys import AttemptContext, EpochKeyService, EpochStore, KeyHome, Passphrase, SourceContext
+from pvdm.trust.keys.file import FileKeystore
+
+CHEAP_COST_LOG2 = 14
+
+
+def attempt(epoch: int = 1, *, nonce: str = "00112233445566778899aabbccddeeff") -> AttemptContext:
+    return AttemptContext(
+        epoch=epoch,
+        workload_id="orders-2026-11-14",
+        chunk_id="day=2026-11-14",
+        attempt_id="0123456789abcdef0123456789abcdef",
+        nonce=nonce,
+        mode=Mode.STORED,
+        fingerprints=((ProjectionName.IDENTITY, bytes([0x11]) * 32), (ProjectionName.CONTENT, bytes([0x22]) * 32)),
+        intent_root=bytes([0x33]) * 32,
+        staged_root=bytes([0x44]) * 32,
+    )
+
+
+def source(epoch: int = 1) -> SourceContext:
+    return SourceContext(
+        epoch=epoch,
+        catalog="lake",
+        table_uuid="f79c3e09-677c-4bbd-a479-3f349cb785e7",
+        snapshot_id=3051729675574597004,
+        attestor="payments",
+        nonce="ffeeddccbbaa99887766554433221100",
+        mode=Mode.STORED,
+        fingerprints=((ProjectionName.CONTENT, bytes([0x22]) * 32),),
+    )
+
+
+def keystore(path: Path, passphrase: str | None = None) -> EpochKeyService:
+    """A keystore with epoch 1 ACTIVE."""
+    word = None if passphrase is None else Passphrase(passphrase)
+    store = FileKeystore.create(path, word, cost_log2=CHEAP_COST_LOG2)
+    return with_active_epoch(store, store)
+
+
+def with_active_epoch(home: KeyHome, store: EpochStore) -> EpochKeyService:
+    service = EpochKeyService(home, store)
+    service.create_epoch("first")
+    service.activate_epoch(1, "first")
+    return service
+
+
+def adopt(store: FileKeystore, reference: str, material: bytes) -> None:
+    """Give a key that is made but not yet written another value: the way a root of another home comes into this one."""
+    store._pending[reference] = Secret(material)
+
+
+def left_over(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if ".new-" in path.name)

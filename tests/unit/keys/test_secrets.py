@@ -1,0 +1,257 @@
+"""No secret shows in what Python prints, pickles, copies, raises, traces or logs; a planted one is found first."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+import json
+import logging
+import os
+import pickle
+import pprint
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import InputError, PvdmError
+from pvdm.model import document
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import CommitmentKey, DigestKey, Secret
+from pvdm.trust.keys import AttemptKeys, KeyEntry, KeyRole, Passphrase, attempt_keys, open_file_keys
+from pvdm.trust.keys.file import FileKeystore
+from pvdm.trust.keys.operator import create_key_pair, open_key_pair
+from pvdm.trust.keys.service import EpochKeyService
+from tests.key_examples import attempt, keystore
+from tests.planted import traces
+
+MATERIAL = bytes(range(160, 192))
+WORD = "correct horse battery staple"
+SECRETS: list[Callable[[], Secret]] = [
+    lambda: Secret(MATERIAL),
+    lambda: DigestKey(MATERIAL, epoch=3),
+    lambda: CommitmentKey(MATERIAL, epoch=3),
+    lambda: Passphrase(MATERIAL.hex()),
+]
+
+
+@dataclass(frozen=True)
+class Holder:
+    secret: Secret
+
+
+def printed(thing: object) -> str:
+    return "\n".join([repr(thing), str(thing), f"{thing!r}", f"{thing!s}", ascii(thing), pprint.pformat(thing)])
+
+
+def logged(thing: object) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logger = logging.Logger("test", logging.DEBUG)
+    logger.addHandler(handler)
+    logger.debug("thing %s %r", thing, thing)
+    logger.debug("json %s", json.dumps({"thing": thing}, default=repr))
+    return stream.getvalue()
+
+
+def raised(thing: object) -> str:
+    try:
+        raise RuntimeError(thing)
+    except RuntimeError as error:
+        return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+
+
+def frames_of_ours(tb: TracebackType | None) -> str:
+    """The locals of every frame of the package; the test's own frames hold what it searches for."""
+    found = []
+    while tb is not None:
+        if f"{os.sep}pvdm{os.sep}" in tb.tb_frame.f_code.co_filename:
+            found.append(repr(tb.tb_frame.f_locals))
+        tb = tb.tb_next
+    return "\n".join(found)
+
+
+def everything_about(error: BaseException | None) -> str:
+    """The error, its frames' locals, and the same of every error behind it."""
+    found = []
+    while error is not None:
+        found += [repr(error), str(error), repr(error.args), repr(vars(error)), frames_of_ours(error.__traceback__)]
+        found += [json.dumps(error.to_json())] if isinstance(error, PvdmError) else []
+        error = error.__cause__ or error.__context__
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("show", [printed, logged, raised], ids=lambda show: show.__name__)
+def test_a_planted_secret_is_found_in_every_place_that_is_searched(show: Callable[[object], str]) -> None:
+    assert traces(MATERIAL, show(MATERIAL)) != []
+
+
+def test_a_secret_planted_in_the_locals_of_a_frame_is_found() -> None:
+    with pytest.raises(InputError) as caught:
+        document.parse(MATERIAL, size_max_bytes=1)
+    assert traces(MATERIAL, everything_about(caught.value)) != []
+
+
+@pytest.mark.parametrize("make", SECRETS, ids=lambda make: type(make()).__name__)
+@pytest.mark.parametrize("show", [printed, logged, raised], ids=lambda show: show.__name__)
+def test_a_secret_does_not_show(make: Callable[[], Secret], show: Callable[[object], str]) -> None:
+    secret = make()
+    assert [*traces(MATERIAL, show(secret)), *traces(MATERIAL, show(Holder(secret)))] == []
+
+
+@pytest.mark.parametrize("make", SECRETS, ids=lambda make: type(make()).__name__)
+@pytest.mark.parametrize(
+    "leak",
+    [
+        lambda secret: secret == secret,  # noqa: PLR0124
+        lambda secret: secret != MATERIAL,
+        hash,
+        pickle.dumps,
+        lambda secret: pickle.dumps(secret, protocol=0),
+        copy.copy,
+        copy.deepcopy,
+        lambda secret: f"{secret}",
+        lambda secret: f"{secret:>40}",
+        lambda secret: secret.__getstate__(),
+        lambda secret: dataclasses.asdict(Holder(secret)),
+        lambda secret: dataclasses.astuple(Holder(secret)),
+        lambda secret: pickle.dumps(Holder(secret)),
+        lambda secret: pickle.dumps(RuntimeError(secret)),
+        bytes,
+        iter,
+        vars,
+        json.dumps,
+    ],
+    ids=[
+        "eq",
+        "ne",
+        "hash",
+        "pickle",
+        "pickle0",
+        "copy",
+        "deepcopy",
+        "f-string",
+        "format",
+        "getstate",
+        "asdict",
+        "astuple",
+        "holder",
+        "error",
+        "bytes",
+        "iter",
+        "vars",
+        "json",
+    ],
+)
+def test_a_secret_refuses_every_way_to_leak(make: Callable[[], Secret], leak: Callable[[Secret], object]) -> None:
+    with pytest.raises(TypeError) as caught:
+        leak(make())
+    assert traces(MATERIAL, everything_about(caught.value)) == []
+
+
+@pytest.mark.parametrize("kind", [DigestKey, CommitmentKey])
+def test_a_key_of_the_wrong_length_does_not_show_in_the_error(kind: type[DigestKey | CommitmentKey]) -> None:
+    with pytest.raises(InputError) as caught:
+        kind(MATERIAL[:31], epoch=1)
+    assert traces(MATERIAL[:31], everything_about(caught.value)) == []
+
+
+def test_a_passphrase_that_is_too_long_does_not_show_in_the_error() -> None:
+    with pytest.raises(InputError) as caught:
+        Passphrase(WORD * 60)
+    assert traces(WORD.encode(), everything_about(caught.value)) == []
+
+
+def test_the_keys_of_an_attempt_do_not_show(tmp_path: Path) -> None:
+    keys = attempt_keys(keystore(tmp_path / "keys"), attempt())
+    secrets = [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)]
+    shown = printed(keys) + logged(keys) + raised(keys)
+    assert [name for secret in secrets for name in traces(secret, shown)] == []
+
+
+def test_the_keys_of_an_attempt_cannot_be_pickled(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        pickle.dumps(attempt_keys(keystore(tmp_path / "keys"), attempt()))
+
+
+def test_the_keys_of_an_attempt_are_not_compared_by_value() -> None:
+    assert AttemptKeys((), ()) != AttemptKeys((), ())
+
+
+def secrets_of(service: EpochKeyService) -> list[bytes]:
+    store = service._home
+    assert isinstance(store, FileKeystore)
+    return [secret.reveal() for secret in (*store._current().keys.values(), *store._pending.values())]
+
+
+@pytest.mark.parametrize("word", [None, WORD], ids=["open", "sealed"])
+@pytest.mark.parametrize("point", ["keys.disk.after_temp", "keys.disk.after_rename", "keys.after_make"])
+def test_a_write_that_fails_shows_no_key(tmp_path: Path, point: str, word: str | None) -> None:
+    service = keystore(tmp_path / "keys", word)
+    full = fault.armed(point, fault.Raise(OSError(28, "No space left on device")))
+    with full, pytest.raises((PvdmError, OSError)) as caught:
+        service.create_epoch("fails")
+    shown = everything_about(caught.value)
+    # A keystore file is hex of a document that holds hex: search for both.
+    found = [
+        name for secret in secrets_of(service) for name in traces(secret, shown) + traces(secret.hex().encode(), shown)
+    ]
+    assert found == []
+
+
+def test_a_damaged_keystore_shows_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    secrets = secrets_of(keystore(path))
+    path.write_bytes(path.read_bytes()[:-3] + b'0"}')
+    with pytest.raises(PvdmError) as caught:
+        open_file_keys(path)
+    shown = everything_about(caught.value)
+    assert [name for secret in secrets for name in traces(secret, shown) + traces(secret.hex().encode(), shown)] == []
+
+
+def test_a_wrong_passphrase_shows_neither_the_right_nor_the_wrong_one(tmp_path: Path) -> None:
+    keystore(tmp_path / "keys", WORD)
+    wrong = "wrong horse battery staple"
+    with pytest.raises(PvdmError) as caught:
+        open_file_keys(tmp_path / "keys", Passphrase(wrong))
+    shown = everything_about(caught.value)
+    assert traces(WORD.encode(), shown) + traces(wrong.encode(), shown) == []
+
+
+class _ShortHome(FileKeystore):
+    def mac(self, entry: KeyEntry, message: bytes) -> bytes:
+        return super().mac(entry, message)[:31]
+
+
+def test_a_home_that_gives_too_few_bytes_is_refused_without_showing_them(tmp_path: Path) -> None:
+    service = keystore(tmp_path / "keys")
+    whole = service.row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
+    short = _ShortHome.open(tmp_path / "keys")
+    with pytest.raises(PvdmError) as caught:
+        EpochKeyService(short, short).row_hash_key(attempt(), ProjectionName.CONTENT)
+    assert (caught.value.code, traces(whole[:31], everything_about(caught.value))) == ("key_home_inconsistent", [])
+
+
+def test_an_operators_key_does_not_show(tmp_path: Path) -> None:
+    create_key_pair(tmp_path / "glass.pem")
+    key = open_key_pair(tmp_path / "glass.pem")
+    seed = key._private.private_bytes_raw()  # type: ignore[union-attr]
+    assert traces(seed, printed(key) + logged(key) + raised(key)) == []
+
+
+@pytest.mark.parametrize("leak", [pickle.dumps, copy.deepcopy, dataclasses.asdict], ids=lambda leak: leak.__name__)
+def test_an_operators_key_is_not_copied(tmp_path: Path, leak: Callable[[object], object]) -> None:
+    create_key_pair(tmp_path / "glass.pem")
+    with pytest.raises(TypeError):
+        leak(open_key_pair(tmp_path / "glass.pem"))
+
+
+def test_the_service_shows_no_key(tmp_path: Path) -> None:
+    service = keystore(tmp_path / "keys")
+    shown = printed(service) + printed(service.signer(KeyRole.SIGNING, 1)) + printed(service.book())
+    assert [name for secret in secrets_of(service) for name in traces(secret, shown)] == []

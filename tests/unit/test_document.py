@@ -1,0 +1,69 @@
+"""Canonical JSON: one spelling for each value, and nothing else is read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pvdm.errors import InputError
+from pvdm.model.document import DOCUMENT_DEPTH_MAX, Value, dump, parse
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(codec="utf-8"))
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_is_written_is_read_back(value: Value) -> None:
+    assert parse(dump(value), size_max_bytes=1 << 20) == value
+
+
+def test_keys_stand_in_the_order_of_rfc_8785() -> None:
+    # U+1F600 is two UTF-16 units that begin with d83d and sorts before U+FB33, though its code point is larger.
+    assert dump({"\ufb33": 1, "\U0001f600": 2, "\r": 3, "1": 4}) == '{"\\r":3,"1":4,"\U0001f600":2,"\ufb33":1}'.encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a":1,"a":1}',
+        b'{"b":1,"a":2}',
+        b'{"a": 1}',
+        b"1.0",
+        b"1e3",
+        b"NaN",
+        b"-0",
+        b"9007199254740992",
+        b'"\\u0061"',
+        b'"\\ud800"',
+        b"\xff",
+        b"\xef\xbb\xbf1",
+        b"1 ",
+        b"1\n",
+        b"11 1",
+        b"",
+        b"[" * (DOCUMENT_DEPTH_MAX + 1) + b"]" * (DOCUMENT_DEPTH_MAX + 1),
+        b"[" * 100_000,
+    ],
+    ids=lambda data: repr(data[:20]),
+)
+def test_any_other_spelling_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse(data, size_max_bytes=1 << 20)
+    assert refusal.value.code == "document_malformed"
+
+
+def test_a_document_over_its_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(InputError) as refusal:
+        parse(b"[" * 101, size_max_bytes=100)
+    assert refusal.value.code == "document_too_large"
+
+
+@pytest.mark.parametrize("value", [1.5, b"bytes", {1: 2}, object(), "\ud800"], ids=repr)
+def test_a_value_without_a_canonical_form_is_refused(value: object) -> None:
+    with pytest.raises(InputError):
+        dump(value)  # type: ignore[arg-type]

@@ -1,0 +1,110 @@
+"""Fault points do nothing until armed, and registry, source and document name the same ones."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+
+ROOT = Path(__file__).parents[2]
+NAME = "keys.after_make"
+ROW = re.compile(r"^\| `([a-z_.]+)` \| (.+) \|$", re.MULTILINE)
+
+
+def calls() -> list[ast.Call]:
+    return [
+        node
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fault.point"
+    ]
+
+
+def literal(call: ast.Call) -> str | None:
+    match call.args:
+        case [ast.Constant(value=str(name))]:
+            return name
+        case _:
+            return None
+
+
+def test_every_point_in_the_source_is_a_literal_name() -> None:
+    assert [ast.unparse(call) for call in calls() if literal(call) is None] == []
+
+
+def test_every_name_in_the_source_is_registered_and_every_registered_name_is_used() -> None:
+    assert {literal(call) for call in calls()} == set(fault.POINTS)
+
+
+def test_no_point_is_reached_past_its_module() -> None:
+    """`from pvdm.fault import point` would hide calls from the test above."""
+    hidden = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "pvdm.fault"
+    ]
+    assert hidden == []
+
+
+def test_the_document_lists_the_registry() -> None:
+    assert ROW.findall((ROOT / "docs" / "fault-points.md").read_text()) == list(fault.POINTS.items())
+
+
+def test_the_registry_is_in_order_of_name() -> None:
+    assert list(fault.POINTS) == sorted(fault.POINTS)
+
+
+def test_a_point_that_is_not_armed_does_nothing() -> None:
+    with fault.armed("keys.disk.after_temp", fault.Raise(OSError("unplugged"))):
+        fault.point(NAME)
+
+
+def test_an_armed_point_raises() -> None:
+    with fault.armed(NAME, fault.Raise(OSError("unplugged"))), pytest.raises(OSError, match="unplugged"):
+        fault.point(NAME)
+
+
+def test_an_armed_point_calls() -> None:
+    seen: list[str] = []
+    with fault.armed(NAME, fault.Call(lambda: seen.append("called"))):
+        fault.point(NAME)
+    assert seen == ["called"]
+
+
+def test_an_armed_point_ends_the_process_without_clean_up() -> None:
+    program = (
+        "from pvdm import fault\n"
+        f"fault.arm({NAME!r}, fault.Exit())\n"
+        "try:\n"
+        f"    fault.point({NAME!r})\n"
+        "finally:\n"
+        "    print('cleaned up', flush=True)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (fault.EXIT_CODE, "")
+
+
+def test_a_point_acts_after_the_given_passes() -> None:
+    with fault.armed(NAME, fault.Raise(OSError("unplugged")), passes=2):
+        fault.point(NAME)
+        fault.point(NAME)
+        with pytest.raises(OSError, match="unplugged"):
+            fault.point(NAME)
+
+
+def test_a_point_is_harmless_after_the_block() -> None:
+    with fault.armed(NAME, fault.Raise(OSError("unplugged"))):
+        pass
+    fault.point(NAME)
+
+
+def test_an_unknown_name_cannot_be_armed() -> None:
+    with pytest.raises(LookupError, match="no fault point"):
+        fault.arm("no.such_point", fault.Exit())
