@@ -1,0 +1,64 @@
+"""What one leaf of the log says: which kind of document, its SHA-256, when; never a value of the data itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model import document
+
+ENTRY_SIZE_MAX_BYTES: Final = 65_535
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class EntryKind(StrEnum):
+    """The documents that are logged."""
+
+    PROOF = "proof"
+    RECEIPT = "receipt"
+    WORKLOAD = "workload"
+    BREAK_GLASS = "break-glass"
+    EPOCH = "epoch"
+    TRUST_ROOT = "trust-root"
+    PROTECTION = "protection"
+    MIGRATION = "migration"
+    SOURCE_ATTESTATION = "source-attestation"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry; `time` in microseconds since the epoch, UTC."""
+
+    kind: EntryKind
+    sha256: str
+    time: int
+
+    def __post_init__(self) -> None:
+        if _SHA256.fullmatch(self.sha256) is None:
+            raise _invalid("sha256: 64 lower-case hex digits", self.sha256[:80])
+        if type(self.time) is not int or not 0 <= self.time <= document.INTEGER_MAX:
+            raise _invalid("time: microseconds from 0 to 2^53 - 1", str(self.time)[:40])
+
+    def to_bytes(self) -> bytes:
+        """The leaf: canonical JSON."""
+        return document.dump({"kind": str(self.kind), "sha256": self.sha256, "time": self.time})
+
+
+def parse_entry(data: bytes) -> LogEntry:
+    """The entry of a leaf; any other spelling, field or kind is refused."""
+    value = document.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES)
+    match value:
+        case {"kind": str(kind), "sha256": str(sha256), "time": int(time), **others} if not others:
+            if kind not in set(EntryKind):
+                raise _invalid("kind: one that spec/log.md lists", kind[:80])
+            return LogEntry(EntryKind(kind), sha256, time)
+        case _:
+            raise _invalid("an object with kind, sha256 and time", "something else")
+
+
+def _invalid(expected: str, got: str) -> InputError:
+    return InputError("log_entry_invalid", "the log entry cannot be accepted", expected=expected, got=got)

@@ -1,0 +1,117 @@
+"""The log as static files that any tiled-log reader understands: bundles, tiles, and the checkpoint last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hmac import compare_digest
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import VerificationError
+from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
+from pvdm.trust.log.disk import drop_leftovers, make_folders, sync_folder, write_atomically
+from pvdm.trust.log.merkle import Node, root_at
+from pvdm.trust.log.storage import LogStorage
+from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tiles_between
+
+CHECKPOINT_FILE: Final = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export did: the size it reached, and how many files it had to write."""
+
+    size: int
+    files_written: int
+
+
+def export(storage: LogStorage, folder: Path) -> Exported:
+    """Bring the folder to the newest checkpoint; a reader sees the old tree or the new one, whole."""
+    note = storage.newest_checkpoint()
+    if note is None:
+        raise VerificationError("log_empty", "the log has no checkpoint yet, so there is nothing to export")
+    target = read_unverified(note).checkpoint
+    make_folders(folder)
+    drop_leftovers(folder)
+    before = _exported_before(storage, folder, target)
+    written = _write_tiles(storage, folder, tiles_between(before, target.size))
+    if not _holds(folder / CHECKPOINT_FILE, note):
+        write_atomically(folder / CHECKPOINT_FILE, note)
+        sync_folder(folder)
+        written += 1
+    _drop_partials(folder, before, target.size)
+    return Exported(target.size, written)
+
+
+def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
+    """The contents of one tile or bundle."""
+    first = tile.index * TILE_WIDTH
+    if tile.level == ENTRIES_LEVEL:
+        return pack_bundle(storage.read_entries(first, first + tile.width))
+    level = tile.level * TILE_HEIGHT
+    return b"".join(storage.read_hashes([Node(level, at) for at in range(first, first + tile.width)]))
+
+
+def _exported_before(storage: LogStorage, folder: Path, target: Checkpoint) -> int:
+    """The size that the folder already shows; it must be an earlier state of this very log."""
+    try:
+        seen = read_unverified((folder / CHECKPOINT_FILE).read_bytes()).checkpoint
+    except FileNotFoundError:
+        return 0
+    if seen.size > target.size:
+        raise VerificationError(
+            "log_behind_checkpoint",
+            "the folder shows a longer log than the one to be exported",
+            expected=f"at least {seen.size} entries",
+            got=str(target.size),
+        )
+    root = root_at(storage, seen.size)
+    if seen.origin != target.origin or not compare_digest(root, seen.root):
+        raise VerificationError(
+            "log_forked", "the folder shows another history", expected=f"root {seen.root.hex()}", got=root.hex()
+        )
+    return seen.size
+
+
+def _write_tiles(storage: LogStorage, folder: Path, tiles: Iterable[Tile]) -> int:
+    written, touched = 0, set[Path]()
+    for tile in tiles:
+        path, data = folder / tile.path, tile_bytes(storage, tile)
+        if path.exists():
+            _require_same(path, tile, data)
+        else:
+            make_folders(path.parent)
+            write_atomically(path, data)
+            written += 1
+        touched.add(path.parent)
+    # Also folders of files that an earlier, crashed export wrote: their names may not be durable yet.
+    for parent in touched:
+        sync_folder(parent)
+    return written
+
+
+def _require_same(path: Path, tile: Tile, data: bytes) -> None:
+    if not _holds(path, data):
+        raise VerificationError(
+            "export_conflict",
+            "a tile never changes, but the folder holds another one under this name",
+            got=tile.path,
+            hint="run `pvdm log fsck` on the folder; if the file is damaged, remove it and export again",
+        )
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    return path.exists() and path.read_bytes() == data
+
+
+def _drop_partials(folder: Path, old_size: int, new_size: int) -> None:
+    """Partial tiles whose full tile now exists; readers of older checkpoints take the full one."""
+    for tile in tiles_between(old_size, new_size):
+        if tile.width != TILE_WIDTH:
+            continue
+        partials = folder / (tile.path + ".p")
+        if partials.is_dir():
+            for path in partials.iterdir():
+                path.unlink()
+            partials.rmdir()

@@ -1,0 +1,384 @@
+"""Checks an exported log from its files alone, sharing no code with what wrote them: calls `pvdm.errors` only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+from pvdm.errors import InputError, VerificationError
+
+_NOTE_BYTES: Final = 131_072
+_BUNDLE_BYTES: Final = 256 * (2 + 65_535)
+_TILE_BYTES: Final = 256 * 32
+_ENTRIES: Final = -1
+_TEMPORARY: Final = ".pvdm-new-"
+_FILE: Final = re.compile(
+    r"tile/(entries|[0-9]|[1-5][0-9]|6[0-3])/((?:x[0-9]{3}/){0,6}[0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?", re.ASCII
+)
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_ENTRY: Final = re.compile(rb'\{"kind":"[a-z]+(?:-[a-z]+)*","sha256":"[0-9a-f]{64}","time":(?:0|[1-9][0-9]{0,15})\}')
+_SIGNATURE: Final = re.compile("\N{EM DASH} ([^\\s+]+) ([A-Za-z0-9+/]+={0,2})")
+_VKEY: Final = re.compile(r"([^\s+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44,}={0,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A log that holds: its origin, size and root, how many files were read, and how many no checkpoint covers yet."""
+
+    origin: str
+    size: int
+    root: str
+    files: int
+    files_beyond_checkpoint: int
+
+
+class _Head(NamedTuple):
+    origin: str
+    size: int
+    root: bytes
+
+
+@dataclass(slots=True)
+class _Peaks:
+    """The subtree roots over the leaves seen so far, counted up like a binary number."""
+
+    count: int = 0
+    roots: list[bytes] = field(default_factory=list)
+
+    def add(self, leaf: bytes) -> None:
+        carry, rest = leaf, self.count
+        while rest % 2 == 1:
+            carry = _pair(self.roots.pop(), carry)
+            rest //= 2
+        self.roots.append(carry)
+        self.count += 1
+
+    def root(self) -> bytes:
+        total = None
+        for peak in reversed(self.roots):
+            total = peak if total is None else _pair(peak, total)
+        return sha256(b"").digest() if total is None else total
+
+
+# Level (-1 for entries), then tile number, then the widths that are there, narrowest first; 256 is the full tile.
+_Shelves = dict[int, dict[int, list[int]]]
+
+
+def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> Report:
+    """Check every file of an exported log; the first thing that does not hold is raised with its code and place.
+
+    `vkeys` are the log's verifier keys; `since` is a checkpoint seen earlier, which the log must still begin with.
+    """
+    keys = [_parse_vkey(text) for text in vkeys]
+    head = _open_checkpoint(_read(folder, "checkpoint", _NOTE_BYTES), keys, "checkpoint")
+    heads = [head]
+    if since is not None:
+        heads.insert(0, _open_checkpoint(since, keys, "since"))
+        if heads[0].origin != head.origin:
+            _fail("fsck_origin", "since", "the earlier checkpoint is of another log", head.origin, heads[0].origin)
+        if heads[0].size > head.size:
+            _fail("fsck_behind", "checkpoint", "the log is shorter than it was", str(heads[0].size), str(head.size))
+    shelves = _list_files(folder)
+    covered = _require_complete(shelves, head.size)
+    hashes = _check_leaves(folder, shelves, heads)
+    for level in range(1, 64):
+        hashes = _check_level(folder, level, shelves.get(level, {}), hashes)
+    files = sum(len(widths) for shelf in shelves.values() for widths in shelf.values())
+    return Report(head.origin, head.size, head.root.hex(), files + 1, files - covered)
+
+
+# The checkpoint.
+
+
+class _Key(NamedTuple):
+    name: str
+    key_id: bytes
+    public: Ed25519PublicKey | ec.EllipticCurvePublicKey
+
+
+def _parse_vkey(text: str) -> _Key:
+    match = _VKEY.fullmatch(text)
+    raw = _base64(match[3]) if match is not None else None
+    public = _load_key(raw) if raw else None
+    if match is None or raw is None or public is None:
+        raise InputError("fsck_vkey", "the verifier key is malformed", expected="name+id+key", got=text[:200])
+    # Type 1, Ed25519, hashes name and key; type 2, ECDSA, the key alone.
+    key_id = sha256(match[1].encode() + b"\n" + raw if raw[0] == 1 else raw[1:]).digest()[:4]
+    if key_id.hex() != match[2]:
+        raise InputError("fsck_vkey", "the verifier key has another id", expected=key_id.hex(), got=match[2])
+    return _Key(match[1], key_id, public)
+
+
+def _load_key(raw: bytes) -> Ed25519PublicKey | ec.EllipticCurvePublicKey | None:
+    if raw[0] == 1 and len(raw) == 33:
+        return Ed25519PublicKey.from_public_bytes(raw[1:])
+    if raw[0] == 2:
+        try:
+            key = load_der_public_key(raw[1:])
+        except ValueError:
+            return None
+        if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+            return key
+    return None
+
+
+def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
+    """Signature first: an unsigned text is not even looked at."""
+    try:
+        text, _, block = note.decode().rpartition("\n\n")
+    except UnicodeDecodeError as error:
+        _fail("fsck_checkpoint_malformed", place, "the checkpoint is not UTF-8", "UTF-8", error.reason)
+    if any(ord(char) < 32 and char != "\n" for char in text + block) or not block.endswith("\n"):
+        _fail("fsck_checkpoint_malformed", place, "the checkpoint is malformed", "a signed note", "something else")
+    message = (text + "\n").encode()
+    names = set()
+    for line in block.split("\n")[:-1]:
+        match = _SIGNATURE.fullmatch(line)
+        raw = _base64(match[2]) if match is not None else None
+        if match is None or raw is None or len(raw) < 5:
+            _fail("fsck_checkpoint_malformed", place, "a signature line is malformed", "name and base64", line[:80])
+        for key in keys:
+            if (match[1], raw[:4]) == (key.name, key.key_id):
+                if not _is_signed(key, raw[4:], message):
+                    _fail("fsck_signature", place, "the log key's signature does not verify", key.name, line[:80])
+                names.add(key.name)
+    if not names:
+        _fail(
+            "fsck_key", place, "no known key has signed the checkpoint", " or ".join(key.name for key in keys), "others"
+        )
+    return _parse_head(text, names, place)
+
+
+def _parse_head(text: str, names: set[str], place: str) -> _Head:
+    lines = text.split("\n")
+    if len(lines) < 3 or not all(lines) or _NUMBER.fullmatch(lines[1]) is None or int(lines[1]) >= 1 << 63:
+        _fail("fsck_checkpoint_malformed", place, "the checkpoint is malformed", "origin, size, root", text[:80])
+    root = _base64(lines[2])
+    if root is None or len(root) != 32:
+        _fail("fsck_checkpoint_malformed", place, "the checkpoint's root is malformed", "32 bytes", lines[2][:80])
+    if lines[0] not in names:
+        _fail("fsck_origin", place, "the checkpoint's origin is not the key's name", " or ".join(names), lines[0][:200])
+    return _Head(lines[0], int(lines[1]), root)
+
+
+def _is_signed(key: _Key, signature: bytes, message: bytes) -> bool:
+    try:
+        if isinstance(key.public, Ed25519PublicKey):
+            key.public.verify(signature, message)
+        else:
+            key.public.verify(signature, message, ec.ECDSA(SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+# The files.
+
+
+def _list_files(folder: Path) -> _Shelves:
+    shelves: _Shelves = {}
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        folders.sort()
+        for name in sorted(folders + files):
+            path = Path(parent, name)
+            place = path.relative_to(folder).as_posix()
+            if path.is_symlink():
+                _fail("fsck_file_unexpected", place, "a symbolic link is no part of a log", "a file", "a link")
+            if name in folders or place == "checkpoint" or name.startswith(_TEMPORARY):
+                continue
+            match = _FILE.fullmatch(place)
+            if match is None or int(match[3] or 1) > 255 or re.match("x000/", match[2]):
+                _fail("fsck_file_unexpected", place, "this file is no part of a log", "tiles and bundles", place)
+            level = _ENTRIES if match[1] == "entries" else int(match[1])
+            index = int("".join(re.findall("[0-9]+", match[2])))
+            shelves.setdefault(level, {}).setdefault(index, []).append(int(match[3] or 256))
+    for shelf in shelves.values():
+        for widths in shelf.values():
+            widths.sort()
+    return shelves
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise InputError("fsck_folder", f"the folder cannot be read: {error.strerror}", got=str(error.filename))
+
+
+def _require_complete(shelves: _Shelves, size: int) -> int:
+    """How many files the checkpoint covers; a tile must be there as wide as this size makes it, or full."""
+    for level in range(_ENTRIES, 8):
+        count = size // 256 ** max(level, 0)
+        for index in range((count + 255) // 256):
+            wanted = min(256, count - 256 * index)
+            if not {wanted, 256} & set(shelves.get(level, {}).get(index, [])):
+                place = _place(level, index, wanted)
+                _fail("fsck_file_missing", place, "the checkpoint needs a file that is not there", place, "nothing")
+    covered = 0
+    for level, shelf in shelves.items():
+        count = size // 256 ** max(level, 0)
+        covered += sum(1 for index, widths in shelf.items() for width in widths if 256 * index + width <= count)
+    return covered
+
+
+def _place(level: int, index: int, width: int) -> str:
+    parts = [f"{index % 1000:03d}"]
+    while index >= 1000:
+        index //= 1000
+        parts.insert(0, f"x{index % 1000:03d}")
+    suffix = "" if width == 256 else f".p/{width}"
+    return f"tile/{'entries' if level == _ENTRIES else level}/{'/'.join(parts)}{suffix}"
+
+
+def _read(folder: Path, place: str, size_max: int) -> bytes:
+    try:
+        handle = os.open(folder / place, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(handle, "rb") as file:
+            data = file.read(size_max + 1)
+    except FileNotFoundError:
+        _fail("fsck_file_missing", place, "a file of the log is not there", place, "nothing")
+    except OSError as error:
+        _fail("fsck_file_unreadable", place, "a file of the log cannot be read", "a file", error.strerror or "an error")
+    if len(data) > size_max:
+        _fail("fsck_file_too_large", place, "a file of the log is too large", f"{size_max} bytes", "more")
+    return data
+
+
+# Entries, leaf hashes, and the root.
+
+
+def _check_leaves(folder: Path, shelves: _Shelves, heads: Sequence[_Head]) -> dict[int, bytes]:
+    """Hash every entry, compare with the tiles of level 0 and with the signed roots; the hashes of all full tiles."""
+    bundles, tiles = shelves.get(_ENTRIES, {}), shelves.get(0, {})
+    peaks, full = _Peaks(), dict[int, bytes]()
+    size = heads[-1].size
+    _check_roots(peaks, heads)
+    for index in sorted(bundles | tiles):
+        entries = _check_bundle(folder, index, bundles[index]) if index in bundles else []
+        stored = _check_tile(folder, 0, index, tiles[index]) if index in tiles else []
+        for at, entry in enumerate(entries):
+            leaf = sha256(b"\x00" + entry).digest()
+            number, place = 256 * index + at, _place(_ENTRIES, index, bundles[index][-1])
+            if at < len(stored) and stored[at] != leaf:
+                tile = _place(0, index, tiles[index][-1])
+                what = f"entry {number} does not have the hash that {tile} gives it"
+                _fail("fsck_entry_hash", place, what, stored[at].hex(), leaf.hex(), number)
+            if _ENTRY.fullmatch(entry) is None:
+                _fail(
+                    "fsck_entry_form",
+                    place,
+                    f"entry {number} is not a log entry",
+                    "kind, sha256, time",
+                    "other",
+                    number,
+                )
+            if number < size:
+                peaks.add(leaf)
+                _check_roots(peaks, heads)
+        if len(stored) == 256:
+            full[index] = _tree(stored)
+    return full
+
+
+def _check_roots(peaks: _Peaks, heads: Sequence[_Head]) -> None:
+    for head in heads:
+        if peaks.count == head.size and peaks.root() != head.root:
+            newest = head is heads[-1]
+            _fail(
+                "fsck_root" if newest else "fsck_forked",
+                "checkpoint" if newest else "since",
+                f"the first {head.size} entries do not have the root that was signed",
+                head.root.hex(),
+                peaks.root().hex(),
+            )
+
+
+def _check_bundle(folder: Path, index: int, widths: Sequence[int]) -> list[bytes]:
+    whole: list[bytes] = []
+    for width in reversed(widths):
+        place = _place(_ENTRIES, index, width)
+        data, at = _read(folder, place, _BUNDLE_BYTES), 0
+        entries: list[bytes] = []
+        while at + 2 <= len(data) and len(entries) < width:
+            length = data[at] * 256 + data[at + 1]
+            entries.append(data[at + 2 : at + 2 + length])
+            at += 2 + length
+        if at != len(data) or len(entries) != width:
+            _fail("fsck_bundle_malformed", place, "the bundle is malformed", f"{width} entries", f"{len(entries)}")
+        whole = whole or entries
+        if whole[:width] != entries:
+            _fail("fsck_partial", place, "a partial bundle is not the beginning of the wider one", "the same", "other")
+    return whole
+
+
+# Tiles.
+
+
+def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> list[bytes]:
+    whole: list[bytes] = []
+    for width in reversed(widths):
+        place = _place(level, index, width)
+        data = _read(folder, place, _TILE_BYTES)
+        if len(data) != width * 32:
+            _fail("fsck_tile_length", place, "the tile has the wrong length", f"{width * 32} bytes", str(len(data)))
+        hashes = [data[at : at + 32] for at in range(0, len(data), 32)]
+        whole = whole or hashes
+        if whole[:width] != hashes:
+            _fail("fsck_partial", place, "a partial tile is not the beginning of the wider one", "the same", "other")
+    return whole
+
+
+def _check_level(folder: Path, level: int, shelf: dict[int, list[int]], below: dict[int, bytes]) -> dict[int, bytes]:
+    """Compare each hash with the full tile below it that it stands for; the hashes of this level's full tiles."""
+    full = {}
+    for index in sorted(shelf):
+        stored = _check_tile(folder, level, index, shelf[index])
+        place = _place(level, index, shelf[index][-1])
+        for at, value in enumerate(stored):
+            child = 256 * index + at
+            if child not in below:
+                missing = _place(level - 1, child, 256)
+                _fail("fsck_file_missing", missing, f"{place} stands on a tile that is not there", missing, "nothing")
+            if below[child] != value:
+                what = f"hash {at} is not that of {_place(level - 1, child, 256)}"
+                _fail("fsck_node_hash", place, what, below[child].hex(), value.hex())
+        if len(stored) == 256:
+            full[index] = _tree(stored)
+    return full
+
+
+def _tree(hashes: Sequence[bytes]) -> bytes:
+    """The root over a power of two of hashes."""
+    if len(hashes) == 1:
+        return hashes[0]
+    middle = len(hashes) // 2
+    return _pair(_tree(hashes[:middle]), _tree(hashes[middle:]))
+
+
+def _pair(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\x01" + left + right).digest()
+
+
+def _base64(text: str) -> bytes | None:
+    try:
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        return None
+    return raw if base64.standard_b64encode(raw).decode() == text else None
+
+
+def _fail(code: str, place: str, message: str, expected: str, got: str, entry: int | None = None) -> NoReturn:
+    error = VerificationError(code, f"{place}: {message}", expected=expected, got=got, place=place)
+    if entry is not None:
+        error.details["entry"] = entry
+    raise error

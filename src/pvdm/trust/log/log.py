@@ -1,0 +1,127 @@
+"""The log itself: append entries under a new signed checkpoint, and prove what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Final
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.trust.log import merkle
+from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, read_unverified, sign_checkpoint
+from pvdm.trust.log.entry import LogEntry
+from pvdm.trust.log.merkle import ConsistencyProof, InclusionProof, Node
+from pvdm.trust.log.note import NoteKey, NoteSigner
+from pvdm.trust.log.storage import LogStorage
+
+APPEND_ENTRIES_MAX: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Entries that are in the storage's transaction; acknowledged only when a checkpoint outside covers them."""
+
+    index: int
+    size: int
+    checkpoint: SignedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Entries with their hashes and signed checkpoint, for a log of exactly `index` entries; stored nowhere yet."""
+
+    index: int
+    leaves: tuple[bytes, ...]
+    hashes: Mapping[Node, bytes]
+    checkpoint: SignedCheckpoint
+
+    def store(self, storage: LogStorage) -> Appended:
+        """Put it into the storage's transaction; `log_moved` where the log has grown since: prepare again."""
+        storage.append(at=self.index, entries=self.leaves, hashes=self.hashes, checkpoint=self.checkpoint.note)
+        return Appended(self.index, self.index + len(self.leaves), self.checkpoint)
+
+
+class Log:
+    """An append-only log under one origin; `signer` is the log key, whose name in notes is the origin."""
+
+    def __init__(self, storage: LogStorage, *, origin: str, signer: NoteSigner) -> None:
+        self._storage = storage
+        self._signer = signer
+        self.origin = origin
+        self.key = NoteKey(origin, signer.public.der)
+
+    def size(self) -> int:
+        """How many entries there are."""
+        return self._storage.size()
+
+    def root(self, size: int) -> bytes:
+        """The root over the first `size` entries, from the stored hashes."""
+        return merkle.root_at(self._storage, self._require_size(size))
+
+    def append(self, entries: Sequence[LogEntry]) -> Appended:
+        """Add entries, in order, under one new checkpoint; logarithmic reads, about two stored hashes an entry."""
+        return self.prepare(entries).store(self._storage)
+
+    def prepare(self, entries: Sequence[LogEntry]) -> Prepared:
+        """All of an append but the writing: a key home may be far away, and no transaction should wait for it."""
+        if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
+            raise InputError(
+                "log_append_invalid",
+                "the number of entries cannot be appended at once",
+                expected=f"1 to {APPEND_ENTRIES_MAX}",
+                got=str(len(entries)),
+            )
+        at = self._storage.size()
+        edge = self._sound_edge(at)
+        leaves = tuple(entry.to_bytes() for entry in entries)
+        hashes: dict[Node, bytes] = {}
+        root = merkle.grow(edge, at, map(merkle.leaf_hash, leaves), hashes.__setitem__)
+        signed = sign_checkpoint(Checkpoint(self.origin, at + len(leaves), root), self._signer)
+        return Prepared(at, leaves, hashes, signed)
+
+    def checkpoint(self) -> SignedCheckpoint:
+        """The newest checkpoint as stored; for an empty log, one that is signed now."""
+        note = self._storage.newest_checkpoint()
+        if note is not None:
+            return read_unverified(note)
+        if self._storage.size() != 0:
+            raise _broken("a checkpoint", "none")
+        return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
+
+    def prove_inclusion(self, index: int, size: int) -> InclusionProof:
+        """That entry `index` is in the tree of `size`."""
+        return merkle.prove_inclusion(self._storage, index=index, size=self._require_size(size))
+
+    def prove_consistency(self, old_size: int, new_size: int) -> ConsistencyProof:
+        """That the tree of `new_size` begins with the tree of `old_size`."""
+        return merkle.prove_consistency(self._storage, old_size=old_size, new_size=self._require_size(new_size))
+
+    def _sound_edge(self, size: int) -> Sequence[bytes]:
+        """The tree's right edge, once it has led to the root signed last: nothing grows on a broken tree."""
+        newest = self.checkpoint().checkpoint
+        if (newest.origin, newest.size) != (self.origin, size):
+            raise _broken(f"a checkpoint of {self.origin} at {size}", f"{newest.origin} at {newest.size}")
+        nodes = merkle.frontier(size)
+        edge = list(self._storage.read_hashes(nodes)) if nodes else []
+        if not compare_digest(merkle.fold(edge), newest.root):
+            raise _broken(newest.root.hex(), merkle.fold(edge).hex())
+        return edge
+
+    def _require_size(self, size: int) -> int:
+        held = self._storage.size()
+        if not 0 <= size <= held:
+            raise InputError(
+                "log_sizes_invalid", "the log is not that long", expected=f"a size up to {held}", got=str(size)
+            )
+        return size
+
+
+def _broken(expected: str, got: str) -> VerificationError:
+    return VerificationError(
+        "log_storage_broken",
+        "the stored log does not agree with its newest checkpoint",
+        expected=expected,
+        got=got,
+        hint="append nothing; export the log and run `pvdm log fsck`",
+    )

@@ -1,0 +1,177 @@
+"""RFC 6962 hashes, the shape of the tree, and proofs read from stored hashes. Calls no other module of the log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from pvdm.errors import InputError, VerificationError
+
+HASH_BYTES: Final = 32
+TREE_SIZE_MAX: Final = 2**63 - 1
+EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
+
+
+class Node(NamedTuple):
+    """A complete subtree: the leaves from `offset << level` up to `(offset + 1) << level`."""
+
+    level: int
+    offset: int
+
+
+class HashReader(Protocol):
+    """Whoever can read the hashes of complete subtrees: the database, or exported tiles."""
+
+    def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
+        """The hashes of these nodes, in this order; a node that is not there is an error, never a gap."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InclusionProof:
+    """That an entry stands at `index` in the tree of `size` leaves."""
+
+    index: int
+    size: int
+    hashes: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyProof:
+    """That the tree of `new_size` leaves begins with the tree of `old_size` leaves."""
+
+    old_size: int
+    new_size: int
+    hashes: tuple[bytes, ...]
+
+
+class _Range(NamedTuple):
+    start: int
+    end: int
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """The hash of a leaf: SHA-256(00 ‖ entry)."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """The hash of an inner node: SHA-256(01 ‖ left ‖ right)."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def frontier(size: int) -> tuple[Node, ...]:
+    """The complete subtrees that make up a tree of `size` leaves, the largest first."""
+    return tuple(_cover(_Range(0, size)))
+
+
+def fold(hashes: Sequence[bytes]) -> bytes:
+    """The root over the hashes of a frontier; of no hashes, the empty root."""
+    if not hashes:
+        return EMPTY_ROOT
+    root = hashes[-1]
+    for left in reversed(hashes[:-1]):
+        root = node_hash(left, root)
+    return root
+
+
+def root_at(reader: HashReader, size: int) -> bytes:
+    """The root that the stored hashes give for the first `size` leaves; one read of at most 63 hashes."""
+    return fold(_read(reader, frontier(size)))
+
+
+def prove_inclusion(reader: HashReader, *, index: int, size: int) -> InclusionProof:
+    """The audit path of a leaf (RFC 6962 section 2.1.1); one read of at most twice the tree's height."""
+    if not 0 <= index < size <= TREE_SIZE_MAX:
+        raise InputError(
+            "log_index_invalid", "the tree has no such entry", expected=f"an index below {size}", got=str(index)
+        )
+    return InclusionProof(index, size, _hashes_of(reader, _inclusion_ranges(index, size)))
+
+
+def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> ConsistencyProof:
+    """The consistency proof between two sizes (RFC 6962 section 2.1.2); one read of logarithmic size."""
+    if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
+        raise InputError(
+            "log_sizes_invalid",
+            "the older tree is larger than the newer one",
+            expected=f"an old size up to {new_size}",
+            got=str(old_size),
+        )
+    return ConsistencyProof(old_size, new_size, _hashes_of(reader, _consistency_ranges(old_size, new_size)))
+
+
+def grow(edge: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
+    """Append leaf hashes behind a frontier, show `visit` every subtree that becomes complete, and return the root."""
+    stack = list(edge)
+    for leaf in leaves:
+        node, value = Node(0, size), leaf
+        visit(node, value)
+        while node.offset & 1:
+            node, value = Node(node.level + 1, node.offset >> 1), node_hash(stack.pop(), value)
+            visit(node, value)
+        stack.append(value)
+        size += 1
+    return fold(stack)
+
+
+def _cover(part: _Range) -> Iterable[Node]:
+    """The largest complete subtrees from left to right; `part` starts where a subtree of its height may start."""
+    start, end = part
+    while start < end:
+        level = (end - start).bit_length() - 1
+        yield Node(level, start >> level)
+        start += 1 << level
+
+
+def _split(part: _Range) -> int:
+    """Where RFC 6962 splits a range: behind the largest power of two that is smaller than its width."""
+    return part.start + (1 << (part.end - part.start - 1).bit_length() - 1)
+
+
+def _inclusion_ranges(index: int, size: int) -> list[_Range]:
+    part, siblings = _Range(0, size), []
+    while part.end - part.start > 1:
+        middle = _split(part)
+        left, right = _Range(part.start, middle), _Range(middle, part.end)
+        part, sibling = (left, right) if index < middle else (right, left)
+        siblings.append(sibling)
+    return siblings[::-1]
+
+
+def _consistency_ranges(old_size: int, new_size: int) -> list[_Range]:
+    if old_size in (0, new_size):
+        return []
+    part, ranges = _Range(0, new_size), []
+    while part.end != old_size:
+        middle = _split(part)
+        left, right = _Range(part.start, middle), _Range(middle, part.end)
+        part, sibling = (left, right) if old_size <= middle else (right, left)
+        ranges.append(sibling)
+    # The verifier knows the old root: where the old tree is one complete subtree, its hash is not sent.
+    if part.start != 0:
+        ranges.append(part)
+    return ranges[::-1]
+
+
+def _hashes_of(reader: HashReader, ranges: Sequence[_Range]) -> tuple[bytes, ...]:
+    covers = [tuple(_cover(part)) for part in ranges]
+    found = iter(_read(reader, [node for cover in covers for node in cover]))
+    return tuple(fold(list(islice(found, len(cover)))) for cover in covers)
+
+
+def _read(reader: HashReader, nodes: Sequence[Node]) -> Sequence[bytes]:
+    if not nodes:
+        return ()
+    hashes = reader.read_hashes(nodes)
+    if len(hashes) != len(nodes) or any(len(value) != HASH_BYTES for value in hashes):
+        raise VerificationError(
+            "log_storage_broken",
+            "the log's storage does not give the hashes it was asked for",
+            expected=f"{len(nodes)} hashes of {HASH_BYTES} bytes",
+            got=f"{len(hashes)} values",
+        )
+    return hashes

@@ -1,0 +1,228 @@
+"""C2SP signed notes with Ed25519 and ECDSA P-256 keys: key names and ids, signing, a strict verifier."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
+
+from pvdm.errors import InputError, VerificationError
+
+NOTE_SIZE_MAX_BYTES: Final = 131_072
+NOTE_SIGNATURES_MAX: Final = 64
+KEY_NAME_MAX_BYTES: Final = 255
+
+# Signature types that the specification assigns.
+_ED25519: Final = b"\x01"
+_ECDSA: Final = b"\x02"
+_DASH: Final = "\N{EM DASH} "
+_VKEY_ID: Final = re.compile(r"[0-9a-f]{8}")
+
+
+class NotePublicKey(Protocol):
+    """The public half of a log key."""
+
+    @property
+    def der(self) -> bytes:
+        """SubjectPublicKeyInfo in DER: Ed25519, or ECDSA on P-256."""
+        ...
+
+
+class NoteSigner(Protocol):
+    """A log key in some home; it signs, and never shows itself. The key service's `Signer` is one."""
+
+    @property
+    def public(self) -> NotePublicKey:
+        """The public half."""
+        ...
+
+    def sign(self, message: bytes, /) -> bytes:
+        """The signature of `message`: 64 bytes for Ed25519, DER over SHA-256 for ECDSA."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoteKey:
+    """A public key under its name; name and id together say which key made a signature."""
+
+    name: str
+    der: bytes
+    key_id: bytes = field(init=False)
+    _material: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_key_name(self.name) or len(self.name.encode()) > KEY_NAME_MAX_BYTES:
+            raise _key_malformed("a name without spaces and plus signs", self.name[:80])
+        match _load(self.der):
+            case Ed25519PublicKey() as key:
+                material = _ED25519 + key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+                hashed = self.name.encode() + b"\n" + material
+            case _:
+                material = _ECDSA + self.der
+                # The specification's exception: for this type the id is that of the key alone, without its name.
+                hashed = self.der
+        object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:4])
+        object.__setattr__(self, "_material", material)
+
+    def verify(self, signature: bytes, message: bytes) -> None:
+        """Raise unless this key signed exactly these bytes."""
+        try:
+            match _load(self.der):
+                case Ed25519PublicKey() as key:
+                    key.verify(signature, message)
+                case key:
+                    key.verify(signature, message, ECDSA(SHA256()))
+        except InvalidSignature:
+            raise _refused(
+                "note_signature_invalid", "a known key's signature does not verify", self.to_vkey()
+            ) from None
+
+    def to_vkey(self) -> str:
+        """The verifier key as other tools take it: name, id and key, joined by plus signs."""
+        return f"{self.name}+{self.key_id.hex()}+{base64.b64encode(self._material).decode()}"
+
+
+class _Signature(NamedTuple):
+    name: str
+    key_id: bytes
+    value: bytes
+
+
+def parse_vkey(text: str) -> NoteKey:
+    """The key of a verifier key; an id that is not the key's own is refused."""
+    parts = text.split("+", 2)
+    if len(parts) != 3 or _VKEY_ID.fullmatch(parts[1]) is None:
+        raise _key_malformed("name+id+key", text[:80])
+    raw = decode_base64(parts[2]) or b""
+    key = NoteKey(parts[0], _ed25519_der(raw[1:]) if raw[:1] == _ED25519 else raw[1:])
+    if key.to_vkey() != text:
+        raise _key_malformed(key.to_vkey(), text[:200])
+    return key
+
+
+def sign_note(text: str, *, name: str, signer: NoteSigner) -> bytes:
+    """The text with one signature line; the signature is checked before anybody sees it."""
+    key = NoteKey(name, signer.public.der)
+    body = text.encode()
+    line = base64.b64encode(key.key_id + signer.sign(body)).decode()
+    note = body + f"\n{_DASH}{name} {line}\n".encode()
+    if open_note(note, [key]) != text:
+        raise _malformed("a text that a verifier reads back", "another one")
+    return note
+
+
+def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
+    """The text of a note that at least one known key signed and no known key signed wrongly."""
+    text, signatures = split_note(note)
+    known = {(key.name, key.key_id): key for key in keys}
+    seen: set[tuple[str, bytes]] = set()
+    for signature in signatures:
+        key = known.get((signature.name, signature.key_id))
+        if key is None:
+            continue
+        if (key.name, key.key_id) in seen:
+            raise _refused("note_signature_duplicate", "one key has signed the note twice", key.to_vkey())
+        seen.add((key.name, key.key_id))
+        key.verify(signature.value, text.encode())
+    if not seen:
+        raise VerificationError(
+            "note_key_unknown",
+            "no known key has signed the note",
+            expected=" or ".join(f"{name}+{key_id.hex()}" for name, key_id in known) or "no key at all",
+            got=", ".join(f"{one.name}+{one.key_id.hex()}" for one in signatures)[:400],
+        )
+    return text
+
+
+def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
+    """Text and signatures of a note, judged by form alone."""
+    if len(note) > NOTE_SIZE_MAX_BYTES:
+        raise VerificationError(
+            "note_too_large", "the note is too large", expected=f"{NOTE_SIZE_MAX_BYTES} bytes", got=str(len(note))
+        )
+    try:
+        whole = note.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed("UTF-8", error.reason) from None
+    if any(char < " " and char != "\n" for char in whole):
+        raise _malformed("no control character but the newline", "one")
+    text, gap, block = whole.rpartition("\n\n")
+    if not gap or not block.endswith("\n"):
+        raise _malformed("text, an empty line, signature lines, each ended by a newline", "something else")
+    lines = block[:-1].split("\n")
+    if len(lines) > NOTE_SIGNATURES_MAX:
+        raise VerificationError(
+            "note_signatures_too_many",
+            "the note has too many signatures",
+            expected=f"at most {NOTE_SIGNATURES_MAX}",
+            got=str(len(lines)),
+        )
+    return text + "\n", [_parse_signature(line) for line in lines]
+
+
+def is_key_name(name: str) -> bool:
+    """Whether a note may name a key so: not empty, printable, no Unicode space, no plus sign."""
+    return name != "" and not any(char.isspace() or char == "+" or char < " " for char in name)
+
+
+def decode_base64(text: str) -> bytes | None:
+    """The bytes of standard base64 in its one canonical spelling, else None."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return data if base64.b64encode(data).decode() == text else None
+
+
+def _parse_signature(line: str) -> _Signature:
+    name, space, encoded = line.removeprefix(_DASH).partition(" ")
+    if not line.startswith(_DASH) or not space or not is_key_name(name):
+        raise _malformed("em dash, key name, base64", line[:80])
+    raw = decode_base64(encoded)
+    if raw is None or len(raw) < 5:
+        raise _malformed("a key id and a signature in canonical base64", encoded[:80])
+    return _Signature(name, raw[:4], raw[4:])
+
+
+def _load(der: bytes) -> Ed25519PublicKey | EllipticCurvePublicKey:
+    try:
+        key = load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm):
+        raise _key_malformed("a public key in DER", "something else") from None
+    if isinstance(key, EllipticCurvePublicKey) and not isinstance(key.curve, SECP256R1):
+        raise _key_malformed("the curve P-256", key.curve.name)
+    if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
+        raise _key_malformed("an Ed25519 or ECDSA key", "another kind of key")
+    if key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) != der:
+        raise _key_malformed("the canonical DER of the key", "another spelling")
+    return key
+
+
+def _ed25519_der(raw: bytes) -> bytes:
+    try:
+        key = Ed25519PublicKey.from_public_bytes(raw)
+    except ValueError:
+        raise _key_malformed("32 bytes of Ed25519 key", str(len(raw))) from None
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _refused(code: str, message: str, vkey: str) -> VerificationError:
+    return VerificationError(code, message, key=vkey)
+
+
+def _malformed(expected: str, got: str) -> VerificationError:
+    return VerificationError("note_malformed", "the signed note is malformed", expected=expected, got=got)
+
+
+def _key_malformed(expected: str, got: str) -> InputError:
+    return InputError("note_key_malformed", "the note key cannot be accepted", expected=expected, got=got)

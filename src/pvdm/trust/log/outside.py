@@ -1,0 +1,201 @@
+"""The newest checkpoint in another failure domain: it only moves forward, and start-up holds the log against it."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hmac import compare_digest
+from pathlib import Path
+from typing import Protocol
+
+from pvdm.errors import UnavailableError, VerificationError
+from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from pvdm.trust.log.disk import sync_folder, write_atomically
+from pvdm.trust.log.log import Appended, Log
+from pvdm.trust.log.note import NoteKey
+
+
+class OutsideCheckpoint(Protocol):
+    """The place outside the database that remembers the newest checkpoint."""
+
+    def load(self) -> SignedCheckpoint | None:
+        """The newest checkpoint, its signature checked; None only where none was ever stored."""
+        ...
+
+    def store(self, newest: SignedCheckpoint) -> None:
+        """Keep it durably before returning; a smaller size is `checkpoint_goes_back`, another root `log_forked`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Entries that a checkpoint outside covers: losing them can no longer go unnoticed."""
+
+    index: int
+    size: int
+    outside_size: int
+
+
+class FileOutsideCheckpoint:
+    """One file, on a disk that does not fail or get restored together with the database."""
+
+    def __init__(self, path: Path, *, origin: str, keys: Iterable[NoteKey]) -> None:
+        self._path = path
+        self._origin = origin
+        self._keys = tuple(keys)
+        self._seen: Checkpoint | None = None
+        self._memory = threading.Lock()
+
+    def load(self) -> SignedCheckpoint | None:
+        """The file's checkpoint; one that is older than what this process has already seen is refused."""
+        seen = self._seen
+        try:
+            note = self._path.read_bytes()
+        except FileNotFoundError:
+            self._require_folder()
+            found = None
+        except OSError as error:
+            raise self._unavailable(error) from error
+        else:
+            found = open_checkpoint(note, origin=self._origin, keys=self._keys)
+        # `seen` was taken before the file was read, so another thread's store in between cannot look like a way back.
+        if seen is not None:
+            _require_forward(seen, found.checkpoint if found else None)
+        if found is not None:
+            self._remember(found.checkpoint)
+        return found
+
+    def store(self, newest: SignedCheckpoint) -> None:
+        """Compare with what is there and replace it, under a lock that other processes respect."""
+        opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys)
+        if opened != newest:
+            raise VerificationError("checkpoint_malformed", "the note does not say what the checkpoint says")
+        try:
+            with self._locked():
+                before = self.load()
+                if before is not None:
+                    _require_forward(before.checkpoint, newest.checkpoint)
+                write_atomically(self._path, newest.note)
+                sync_folder(self._path.parent)
+        except OSError as error:
+            raise self._unavailable(error) from error
+        self._remember(newest.checkpoint)
+
+    def _remember(self, checkpoint: Checkpoint) -> None:
+        with self._memory:
+            if self._seen is None or self._seen.size < checkpoint.size:
+                self._seen = checkpoint
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._path.with_name(self._path.name + ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _require_folder(self) -> None:
+        # A disk that is not mounted must not look like a first start.
+        if not self._path.parent.is_dir():
+            raise self._unavailable(FileNotFoundError(f"{self._path.parent} is not there"))
+
+    def _unavailable(self, error: OSError) -> UnavailableError:
+        return UnavailableError(
+            "outside_checkpoint_unavailable",
+            f"the outside checkpoint cannot be reached: {error.strerror or error}",
+            hint="nothing is acknowledged until it can be written again",
+        )
+
+
+def require_consistent(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint | None:
+    """The log still begins with what the outside checkpoint saw, neither behind nor forked; None on the first start."""
+    newest = outside.load()
+    if newest is None:
+        if log.size() == 0:
+            return None
+        raise VerificationError(
+            "outside_checkpoint_missing",
+            "the log has entries, but no checkpoint is kept outside",
+            expected="the newest checkpoint",
+            got=f"none, beside a log of {log.size()} entries",
+            hint="bring the file back; without it nobody can tell whether the database was rolled back",
+        )
+    _require_begins_with(log, newest.checkpoint)
+    return newest
+
+
+def start(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint:
+    """Check the log against the outside checkpoint, then bring the outside up to the log (a crash may lie between)."""
+    newest = require_consistent(outside, log)
+    held = log.checkpoint()
+    if held.checkpoint.size != log.size() or not compare_digest(held.checkpoint.root, log.root(log.size())):
+        raise _forked(log.root(log.size()), held.checkpoint)
+    if newest is None or newest.checkpoint.size < held.checkpoint.size:
+        outside.store(held)
+        return held
+    return newest
+
+
+def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> Acknowledged:
+    """Call after the transaction is durable and before anybody is told: the outside then covers the entries."""
+    # What was rolled back must not get a checkpoint outside: the log would be behind it for ever.
+    _require_begins_with(log, appended.checkpoint.checkpoint)
+    covered = _size_outside(outside, log)
+    if covered < appended.size:
+        try:
+            outside.store(appended.checkpoint)
+            covered = appended.size
+        except VerificationError as error:
+            if error.code != "checkpoint_goes_back":
+                raise
+            # Another Steward was faster with a longer log of the same database: its checkpoint covers ours.
+            covered = _size_outside(outside, log)
+    return Acknowledged(appended.index, appended.size, covered)
+
+
+def _size_outside(outside: OutsideCheckpoint, log: Log) -> int:
+    newest = require_consistent(outside, log)
+    return newest.checkpoint.size if newest is not None else 0
+
+
+def _require_begins_with(log: Log, seen: Checkpoint) -> None:
+    size = log.size()
+    if size < seen.size:
+        raise VerificationError(
+            "log_behind_checkpoint",
+            "the log is shorter than the checkpoint kept outside: the database was rolled back",
+            expected=f"at least {seen.size} entries",
+            got=str(size),
+            hint="`pvdm steward restore` brings a backup back without hiding it",
+        )
+    root = log.root(seen.size)
+    if seen.origin != log.origin or not compare_digest(root, seen.root):
+        raise _forked(root, seen)
+
+
+def _require_forward(before: Checkpoint, after: Checkpoint | None) -> None:
+    if after is None or after.size < before.size:
+        raise _goes_back(before.size, after.size if after else 0)
+    if after.size == before.size and not compare_digest(after.root, before.root):
+        raise _forked(after.root, before)
+
+
+def _goes_back(expected: int, got: int) -> VerificationError:
+    return VerificationError(
+        "checkpoint_goes_back",
+        "the outside checkpoint only moves forward",
+        expected=f"at least {expected} entries",
+        got=str(got),
+    )
+
+
+def _forked(root: bytes, seen: Checkpoint) -> VerificationError:
+    return VerificationError(
+        "log_forked",
+        f"the log's first {seen.size} entries are not those that were signed",
+        expected=f"root {seen.root.hex()}",
+        got=root.hex(),
+        hint="two histories exist under one key; keep both and tell every consumer",
+        size=seen.size,
+    )

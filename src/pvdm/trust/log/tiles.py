@@ -1,0 +1,171 @@
+"""C2SP tiles of height 8: their paths, which of them a tree needs, entry bundles, and reading hashes from a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES
+from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, Node, fold
+
+TILE_HEIGHT: Final = 8
+TILE_WIDTH: Final = 1 << TILE_HEIGHT
+ENTRIES_LEVEL: Final = -1
+_LEVELS: Final = 64
+_PATH: Final = re.compile(
+    r"tile/(?P<level>entries|0|[1-9][0-9]?)/(?P<index>(?:x[0-9]{3}/)*[0-9]{3})(?:\.p/(?P<width>[1-9][0-9]{0,2}))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Tile:
+    """`width` hashes of level `level * 8`, from `index * 256` on; level -1 is the bundle of the entries themselves."""
+
+    level: int
+    index: int
+    width: int = TILE_WIDTH
+
+    @property
+    def path(self) -> str:
+        """Where the tile lies under the log's prefix."""
+        digits = f"{self.index:03d}"
+        digits = digits.rjust(-(-len(digits) // 3) * 3, "0")
+        groups = [digits[at : at + 3] for at in range(0, len(digits), 3)]
+        name = "/".join([*(f"x{group}" for group in groups[:-1]), groups[-1]])
+        level = "entries" if self.level == ENTRIES_LEVEL else str(self.level)
+        return f"tile/{level}/{name}" + ("" if self.width == TILE_WIDTH else f".p/{self.width}")
+
+
+def parse_path(path: str) -> Tile:
+    """The tile that a path names; other spellings of the same numbers are refused."""
+    match = _PATH.fullmatch(path)
+    if match is not None:
+        level = ENTRIES_LEVEL if match["level"] == "entries" else int(match["level"])
+        index = int(match["index"].replace("/", "").replace("x", ""))
+        tile = Tile(level, index, int(match["width"] or TILE_WIDTH))
+        if level < _LEVELS and tile.width <= TILE_WIDTH and index <= TREE_SIZE_MAX and tile.path == path:
+            return tile
+    raise InputError(
+        "tile_path_invalid", "this is not the path of a tile", expected="tile/<L>/<N>[.p/<W>]", got=path[:200]
+    )
+
+
+def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
+    """The tiles and bundles that a tree of `new_size` has and one of `old_size` lacked; bundles first."""
+    levels = [ENTRIES_LEVEL, *range(_LEVELS)]
+    for level in levels:
+        shift = TILE_HEIGHT * max(level, 0)
+        old, new = old_size >> shift, new_size >> shift
+        if new == 0:
+            return
+        if old == new:
+            continue
+        for index in range(old >> TILE_HEIGHT, new >> TILE_HEIGHT):
+            yield Tile(level, index)
+        if new % TILE_WIDTH:
+            yield Tile(level, new >> TILE_HEIGHT, new % TILE_WIDTH)
+
+
+def tile_at(size: int, level: int, index: int) -> Tile:
+    """The tile with this place in a tree of `size` leaves, as wide as that tree makes it."""
+    count = size >> (TILE_HEIGHT * max(level, 0))
+    width = min(count - index * TILE_WIDTH, TILE_WIDTH)
+    if width <= 0:
+        raise InputError(
+            "tile_path_invalid", "the tree has no such tile", expected=f"size {size}", got=f"{level}/{index}"
+        )
+    return Tile(level, index, width)
+
+
+def pack_bundle(entries: Iterable[bytes]) -> bytes:
+    """An entry bundle: each entry behind its length as two bytes, most significant first."""
+    parts = []
+    for entry in entries:
+        if len(entry) > ENTRY_SIZE_MAX_BYTES:
+            raise InputError(
+                "log_entry_too_large",
+                "the log entry is too large",
+                expected=f"at most {ENTRY_SIZE_MAX_BYTES} bytes",
+                got=str(len(entry)),
+            )
+        parts += [len(entry).to_bytes(2, "big"), entry]
+    return b"".join(parts)
+
+
+def unpack_bundle(data: bytes, *, width: int) -> list[bytes]:
+    """The entries of a bundle that must hold exactly `width` of them."""
+    entries, at = [], 0
+    while at < len(data):
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        if at + 2 > len(data) or end > len(data):
+            raise _bundle_malformed(width, f"an entry cut short at byte {at}")
+        entries.append(data[at + 2 : end])
+        at = end
+    if len(entries) != width:
+        raise _bundle_malformed(width, f"{len(entries)} entries")
+    return entries
+
+
+class StaticTiles:
+    """Hashes of a tree of a known size, read from exported tiles; what they say is not trusted until it is proved."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._folder = folder
+        self._size = size
+
+    def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
+        """Each node's hash, folded from the tile that holds its subtree's lower edge."""
+        tiles: dict[Tile, bytes] = {}
+        return [self._hash(node, tiles) for node in nodes]
+
+    def read_entries(self, start: int, end: int) -> list[bytes]:
+        """The entries from `start` up to `end`, from the bundles."""
+        found: list[bytes] = []
+        for index in range(start // TILE_WIDTH, -(-end // TILE_WIDTH)):
+            tile = tile_at(self._size, ENTRIES_LEVEL, index)
+            data, width = self._load(tile)
+            first = index * TILE_WIDTH
+            found += unpack_bundle(data, width=width)[: tile.width][max(start - first, 0) : end - first]
+        return found
+
+    def _hash(self, node: Node, tiles: dict[Tile, bytes]) -> bytes:
+        level, height = divmod(node.level, TILE_HEIGHT)
+        first = node.offset << height
+        tile = tile_at(self._size, level, first // TILE_WIDTH)
+        if tile not in tiles:
+            data, width = self._load(tile)
+            if len(data) != width * HASH_BYTES:
+                raise VerificationError(
+                    "tile_malformed",
+                    f"the tile {tile.path} has the wrong length",
+                    expected=f"{width * HASH_BYTES} bytes",
+                    got=str(len(data)),
+                )
+            tiles[tile] = data
+        at = (first % TILE_WIDTH) * HASH_BYTES
+        part = tiles[tile][at : at + (HASH_BYTES << height)]
+        return _complete([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
+
+    def _load(self, tile: Tile) -> tuple[bytes, int]:
+        """The file and how wide it is; once a tile is full, its partial forms may be gone."""
+        for wanted in (tile, Tile(tile.level, tile.index)):
+            try:
+                return (self._folder / wanted.path).read_bytes(), wanted.width
+            except FileNotFoundError:
+                continue
+        raise VerificationError("tile_missing", "a tile of this tree is not there", expected=tile.path)
+
+
+def _complete(hashes: list[bytes]) -> bytes:
+    while len(hashes) > 1:
+        hashes = [fold(hashes[at : at + 2]) for at in range(0, len(hashes), 2)]
+    return hashes[0]
+
+
+def _bundle_malformed(width: int, got: str) -> VerificationError:
+    return VerificationError("bundle_malformed", "the entry bundle is malformed", expected=f"{width} entries", got=got)

@@ -1,0 +1,143 @@
+"""A log in memory for the tests: storage, key and entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from pvdm.errors import RolledBackError
+from pvdm.trust.log.checkpoint import SignedCheckpoint
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.log import Log
+from pvdm.trust.log.merkle import Node, fold, grow, leaf_hash
+from pvdm.trust.log.note import NoteKey, NoteSigner
+
+ORIGIN = "log.example/orders"
+KINDS = tuple(EntryKind)
+
+
+@dataclass(frozen=True)
+class MemoryPublicKey:
+    der: bytes
+
+
+class MemorySigner:
+    """An Ed25519 key from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(sha256(b"test key %d" % seed).digest())
+
+    @property
+    def public(self) -> MemoryPublicKey:
+        return MemoryPublicKey(self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+    def sign(self, message: bytes, /) -> bytes:
+        return self._key.sign(message)
+
+
+class EcdsaSigner:
+    """An ECDSA P-256 key from a seed, as a KMS would hold it."""
+
+    def __init__(self, seed: int) -> None:
+        self._key = ec.derive_private_key(seed + 1, ec.SECP256R1())
+
+    @property
+    def public(self) -> MemoryPublicKey:
+        return MemoryPublicKey(self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+    def sign(self, message: bytes, /) -> bytes:
+        return self._key.sign(message, ec.ECDSA(SHA256()))
+
+
+@dataclass
+class MemoryStorage:
+    """Entries and hashes in lists; counts what is read."""
+
+    entries: list[bytes] = field(default_factory=list)
+    hashes: dict[Node, bytes] = field(default_factory=dict)
+    note: bytes | None = None
+    hashes_read: int = 0
+
+    def size(self) -> int:
+        return len(self.entries)
+
+    def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
+        self.hashes_read += len(nodes)
+        return [self.hashes[node] for node in nodes]
+
+    def read_entries(self, start: int, end: int) -> Sequence[bytes]:
+        assert 0 <= start <= end <= len(self.entries)
+        return self.entries[start:end]
+
+    def newest_checkpoint(self) -> bytes | None:
+        return self.note
+
+    def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[Node, bytes], checkpoint: bytes) -> None:
+        if at != len(self.entries):
+            raise RolledBackError("log_moved", "another append was first", expected=str(at), got=str(len(self.entries)))
+        self.entries += entries
+        self.hashes |= hashes
+        self.note = checkpoint
+
+    def copy(self) -> MemoryStorage:
+        return MemoryStorage(list(self.entries), dict(self.hashes), self.note)
+
+
+SIGNER = MemorySigner(0)
+KEY = NoteKey(ORIGIN, SIGNER.public.der)
+
+
+def entry(number: int, salt: str = "") -> LogEntry:
+    digest = sha256(f"{salt}{number}".encode()).hexdigest()
+    return LogEntry(KINDS[number % len(KINDS)], digest, 1_700_000_000_000_000 + number)
+
+
+def entries(start: int, end: int, salt: str = "") -> list[LogEntry]:
+    return [entry(number, salt) for number in range(start, end)]
+
+
+def open_log(storage: MemoryStorage, signer: NoteSigner = SIGNER) -> Log:
+    return Log(storage, origin=ORIGIN, signer=signer)
+
+
+def filled(size: int, salt: str = "") -> tuple[MemoryStorage, Log]:
+    """A log with `size` entries, appended at once."""
+    storage = MemoryStorage()
+    log = open_log(storage)
+    if size:
+        log.append(entries(0, size, salt))
+    return storage, log
+
+
+def grown(sizes: Iterable[int]) -> tuple[MemoryStorage, Log, list[SignedCheckpoint]]:
+    """A log that stopped at each of these sizes, with the checkpoint of each."""
+    storage, at = MemoryStorage(), 0
+    log, checkpoints = open_log(storage), []
+    for size in sizes:
+        checkpoints.append(log.append(entries(at, size)).checkpoint)
+        at = size
+    return storage, log, checkpoints
+
+
+def tree_of(leaves: Sequence[bytes]) -> MemoryStorage:
+    """Level hashes over raw leaves, for known answers that are no log entries."""
+    storage = MemoryStorage(entries=list(leaves))
+    grow([], 0, map(leaf_hash, leaves), storage.hashes.__setitem__)
+    return storage
+
+
+def root_by_definition(leaves: Sequence[bytes]) -> bytes:
+    """MTH as RFC 6962 section 2.1 defines it, by recursion over the leaves."""
+    if len(leaves) <= 1:
+        return fold([leaf_hash(leaf) for leaf in leaves])
+    middle = 1
+    while middle * 2 < len(leaves):
+        middle *= 2
+    left, right = root_by_definition(leaves[:middle]), root_by_definition(leaves[middle:])
+    return sha256(b"\x01" + left + right).digest()

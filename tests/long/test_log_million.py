@@ -1,0 +1,53 @@
+"""A log of a million entries: it is built, proved and exported, and a proof costs the logarithm."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from pvdm.trust.log.export import export
+from pvdm.trust.log.fsck import fsck
+from pvdm.trust.log.log import Log
+from pvdm.trust.log.proof import verify_consistency, verify_inclusion
+from tests.log_storage import KEY, MemoryStorage, entries, open_log
+
+SIZE = 1_000_000
+STEP = 50_000
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[MemoryStorage, Log]:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    for start in range(0, SIZE, STEP):
+        log.append(entries(start, start + STEP))
+    return storage, log
+
+
+def test_entries_of_a_million_are_proved_with_twenty_hashes(built: tuple[MemoryStorage, Log]) -> None:
+    storage, log = built
+    newest = log.checkpoint().checkpoint
+    for index in range(0, SIZE, 9_973):
+        storage.hashes_read = 0
+        proof = log.prove_inclusion(index, SIZE)
+        verify_inclusion(proof, entry=storage.entries[index], size=newest.size, root=newest.root)
+        assert len(proof.hashes) <= math.ceil(math.log2(SIZE))
+        assert storage.hashes_read <= 2 * math.ceil(math.log2(SIZE))
+
+
+def test_a_million_entries_are_consistent_with_what_they_were(built: tuple[MemoryStorage, Log]) -> None:
+    _, log = built
+    newest = log.checkpoint().checkpoint
+    for old in range(1, SIZE, 9_973):
+        proof = log.prove_consistency(old, SIZE)
+        verify_consistency(proof, old_size=old, old_root=log.root(old), new_size=newest.size, new_root=newest.root)
+
+
+def test_a_million_entries_are_exported_and_hold(built: tuple[MemoryStorage, Log], tmp_path: Path) -> None:
+    storage, log = built
+    export(storage, tmp_path)
+    assert fsck(tmp_path, [KEY.to_vkey()]).root == log.root(SIZE).hex()

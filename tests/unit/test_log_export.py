@@ -1,0 +1,183 @@
+"""Export as static files: whole or not at all, once and for ever, the checkpoint last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import PvdmError, VerificationError
+from pvdm.trust.log import disk
+from pvdm.trust.log import export as exporting
+from pvdm.trust.log.export import export
+from pvdm.trust.log.fsck import fsck
+from tests.log_storage import KEY, MemoryStorage, entries, filled, grown, open_log
+
+VKEY = KEY.to_vkey()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refusal(storage: MemoryStorage, folder: Path) -> str:
+    with pytest.raises(PvdmError) as refused:
+        export(storage, folder)
+    return refused.value.code
+
+
+def test_an_export_has_the_files_that_the_specification_names(tmp_path: Path) -> None:
+    export(filled(300)[0], tmp_path)
+    assert sorted(tree(tmp_path)) == [
+        "checkpoint",
+        "tile/0/000",
+        "tile/0/001.p/44",
+        "tile/1/000.p/1",
+        "tile/entries/000",
+        "tile/entries/001.p/44",
+    ]
+
+
+def test_the_exported_checkpoint_is_the_newest_note(tmp_path: Path) -> None:
+    storage, log = filled(300)
+    export(storage, tmp_path)
+    assert (tmp_path / "checkpoint").read_bytes() == log.checkpoint().note
+
+
+def test_exporting_twice_writes_nothing_new(tmp_path: Path) -> None:
+    storage, _ = filled(300)
+    export(storage, tmp_path)
+    assert export(storage, tmp_path).files_written == 0
+
+
+def test_an_export_in_steps_ends_in_the_same_full_tiles(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    for start in range(0, 1_024, 128):
+        log.append(entries(start, start + 128))
+        export(storage, tmp_path / "steps")
+    export(storage, tmp_path / "once")
+    full = {name for name in tree(tmp_path / "once") if ".p/" not in name}
+    assert {name: tree(tmp_path / "steps")[name] for name in full} == {
+        name: tree(tmp_path / "once")[name] for name in full
+    }
+
+
+def test_partial_tiles_go_when_the_full_one_is_there(tmp_path: Path) -> None:
+    storage, log, _ = grown([300])
+    export(storage, tmp_path)
+    log.append(entries(300, 600))
+    export(storage, tmp_path)
+    assert not (tmp_path / "tile/entries/001.p").exists()
+
+
+def test_partial_tiles_of_earlier_checkpoints_stay_until_then(tmp_path: Path) -> None:
+    storage, log, _ = grown([300])
+    export(storage, tmp_path)
+    log.append(entries(300, 310))
+    export(storage, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "tile/0/001.p").iterdir()) == ["44", "54"]
+
+
+def test_an_empty_log_is_not_exported(tmp_path: Path) -> None:
+    assert refusal(MemoryStorage(), tmp_path) == "log_empty"
+
+
+def test_a_folder_that_shows_a_longer_log_is_left_alone(tmp_path: Path) -> None:
+    export(filled(301)[0], tmp_path)
+    assert refusal(filled(300)[0], tmp_path) == "log_behind_checkpoint"
+
+
+def test_a_folder_that_shows_another_history_is_left_alone(tmp_path: Path) -> None:
+    export(filled(300, salt="other")[0], tmp_path)
+    assert refusal(filled(301)[0], tmp_path) == "log_forked"
+
+
+def test_a_tile_is_never_overwritten_with_other_bytes(tmp_path: Path) -> None:
+    (tmp_path / "tile/0").mkdir(parents=True)
+    (tmp_path / "tile/0/000").write_bytes(b"x" * 8_192)
+    assert refusal(filled(300)[0], tmp_path) == "export_conflict"
+
+
+def test_what_a_crashed_export_left_half_written_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / "tile").mkdir()
+    (tmp_path / "tile" / f"{disk.TEMPORARY_PREFIX}abc").write_bytes(b"half")
+    export(filled(3)[0], tmp_path)
+    assert sorted(tree(tmp_path)) == ["checkpoint", "tile/0/000.p/3", "tile/entries/000.p/3"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.write_atomically(tmp_path / "file", b"old")
+
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        disk.write_atomically(tmp_path / "file", b"new")
+    assert tree(tmp_path) == {"file": b"old"}
+
+
+def steps_of(storage: MemoryStorage, folder: Path, monkeypatch: pytest.MonkeyPatch, stop: int) -> bool:
+    """Export, but lose power before write number `stop`; whether that happened."""
+    count = 0
+
+    def counted(path: Path, data: bytes) -> None:
+        nonlocal count
+        if count == stop:
+            raise KeyboardInterrupt
+        count += 1
+        disk.write_atomically(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "write_atomically", counted)
+        try:
+            export(storage, folder)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def test_a_crash_at_any_write_leaves_the_older_tree_whole_and_the_next_export_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, _, _ = grown([300])
+    after = before.copy()
+    open_log(after).append(entries(300, 1_100))
+    stop, crashed = 0, True
+    while crashed:
+        folder = tmp_path / str(stop)
+        export(before, folder)
+        crashed = steps_of(after, folder, monkeypatch, stop)
+        assert fsck(folder, [VKEY]).size == (300 if crashed else 1_100)
+        export(after, folder)
+        assert fsck(folder, [VKEY]).files_beyond_checkpoint == 0
+        stop += 1
+    assert stop > 10
+
+
+def test_the_checkpoint_is_written_after_every_tile_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def write(path: Path, data: bytes) -> None:
+        order.append(f"write {path.name}")
+        disk.write_atomically(path, data)
+
+    def sync(folder: Path) -> None:
+        order.append("sync")
+        disk.sync_folder(folder)
+
+    monkeypatch.setattr(exporting, "write_atomically", write)
+    monkeypatch.setattr(exporting, "sync_folder", sync)
+    export(filled(3)[0], tmp_path)
+    assert order == ["write 3", "write 3", "sync", "sync", "write checkpoint", "sync"]
+
+
+def test_a_tile_in_the_folder_that_is_not_the_log_s_is_found_by_the_checker(tmp_path: Path) -> None:
+    export(filled(3)[0], tmp_path)
+    (tmp_path / "tile/0/000.p/2").write_bytes(b"\x00" * 64)
+    with pytest.raises(VerificationError) as refused:
+        fsck(tmp_path, [VKEY])
+    assert (refused.value.code, refused.value.details["place"]) == ("fsck_partial", "tile/0/000.p/2")

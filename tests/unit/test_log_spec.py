@@ -1,0 +1,89 @@
+"""spec/log.md says what the code does: its example, its kinds, its limits and the checker's codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pvdm.trust.log import checkpoint, fsck, note
+from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES, EntryKind, LogEntry
+from pvdm.trust.log.log import APPEND_ENTRIES_MAX, Log
+from pvdm.trust.log.merkle import Node
+from pvdm.trust.log.proof_file import LOG_PROOF_SIZE_MAX_BYTES, LogProof
+from pvdm.trust.log.tiles import pack_bundle
+from tests.log_storage import MemoryStorage, open_log
+
+SPEC = (Path(__file__).parents[2] / "spec" / "log.md").read_text()
+ROW = re.compile(r"^\| ([^|]+?) \| `([0-9a-f]+)` \|$", re.MULTILINE)
+
+
+@pytest.fixture
+def example() -> tuple[MemoryStorage, Log]:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    kinds = (EntryKind.EPOCH, EntryKind.PROOF, EntryKind.RECEIPT)
+    log.append([LogEntry(kind, f"{at + 1}" * 64, 1_700_000_000_000_000 + at) for at, kind in enumerate(kinds)])
+    return storage, log
+
+
+def test_the_example_s_hashes_are_the_code_s(example: tuple[MemoryStorage, Log]) -> None:
+    storage, log = example
+    assert dict(ROW.findall(SPEC)) == {
+        "leaf hash 0": storage.hashes[Node(0, 0)].hex(),
+        "leaf hash 1": storage.hashes[Node(0, 1)].hex(),
+        "leaf hash 2": storage.hashes[Node(0, 2)].hex(),
+        "node over leaves 0 and 1": storage.hashes[Node(1, 0)].hex(),
+        "root of size 3": log.root(3).hex(),
+        "start of `tile/entries/000.p/3`": pack_bundle(storage.entries)[:20].hex(),
+    }
+
+
+def indented(text: str) -> str:
+    return "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
+
+
+def test_the_example_s_entries_key_and_proof_file_are_the_code_s(example: tuple[MemoryStorage, Log]) -> None:
+    storage, log = example
+    proof = LogProof(2, log.prove_inclusion(2, 3).hashes, log.checkpoint().note)
+    assert indented(log.key.to_vkey()) in SPEC
+    assert indented("\n".join(entry.decode() for entry in storage.entries)) in SPEC
+    assert indented(proof.to_bytes().decode()) in SPEC
+
+
+def test_the_example_s_checkpoint_bytes_are_the_code_s(example: tuple[MemoryStorage, Log]) -> None:
+    found = re.search(r"first bytes of the checkpoint: `([0-9a-f]+)`, the last: `([0-9a-f]+)`", SPEC)
+    assert found is not None
+    written = example[1].checkpoint().note.hex()
+    assert written.startswith(found[1])
+    assert written.endswith(found[2])
+
+
+def test_every_kind_is_listed() -> None:
+    row = next(line for line in SPEC.splitlines() if line.startswith("| `kind` |"))
+    assert set(re.findall(r"`([a-z-]+)`", row)) - {"kind"} == set(EntryKind)
+
+
+def test_every_code_of_the_checker_is_listed_and_no_other() -> None:
+    raised = set(re.findall(r'"(fsck_[a-z_]+)"', Path(fsck.__file__).read_text()))
+    assert set(re.findall(r"`(fsck_[a-z_]+)`", SPEC)) == raised
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        ("one entry", ENTRY_SIZE_MAX_BYTES),
+        ("entries in one append", APPEND_ENTRIES_MAX),
+        ("a note", note.NOTE_SIZE_MAX_BYTES),
+        ("extension lines", checkpoint.CHECKPOINT_EXTENSIONS_MAX),
+        ("a key's name", note.KEY_NAME_MAX_BYTES),
+    ],
+)
+def test_every_limit_is_the_code_s(what: str, value: int) -> None:
+    assert f"| {what} | {value:,}" in SPEC
+
+
+def test_the_limits_in_the_text_are_the_code_s() -> None:
+    assert f"{LOG_PROOF_SIZE_MAX_BYTES:,} bytes" in SPEC
+    assert f"{note.NOTE_SIGNATURES_MAX} signature lines" in SPEC
