@@ -39,7 +39,7 @@ $(STAMPS)/python: pyproject.toml constraints.txt
 	@echo "setup: Python packages into $(VENV)"
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --quiet --constraint constraints.txt hatchling maturin
-	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,lattice]'
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,kms,lattice,pkcs11,postgres]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # A kernel that is older than its sources is never used: it is built again, or taken out where it cannot be.
@@ -62,7 +62,7 @@ $(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
 	@$(PIP) install --quiet --no-index --no-deps --force-reinstall build/kernel/*.whl
 	@touch $@
 
-demo: setup ## digest a generated table, drop a row, see the difference
+demo: setup ## write a table well once and wrongly three times, see what the digest says
 	@$(BIN)/pvdm demo
 
 test: lint test-kernel test-python ## lint, then every test but the long ones; says what it could not start
@@ -110,8 +110,10 @@ bench-kernel: setup ## rows a second of the kernel, the reference and the paper'
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.kernel --out build/bench/kernel.json
 
-vectors: setup ## make the conformance vectors again
+vectors: setup ## make the conformance vectors, proof examples and hostile proofs again
 	@$(BIN)/python -m tools.make_vectors
+	@$(BIN)/python -m tools.make_proof_examples
+	@$(BIN)/python -m tools.make_hostile_proofs
 
 fuzz: setup ## random bytes to the decoder, random batches to the kernel
 	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long -k fuzz

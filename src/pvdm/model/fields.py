@@ -1,0 +1,221 @@
+"""Strict reading of canonical documents: every key named, none unknown, each value of its one type and form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final, TypeVar
+
+from pvdm.errors import InputError
+from pvdm.model.document import INTEGER_MAX, Value
+
+TEXT_MAX_BYTES: Final = 4_096
+LONG_MAX: Final = 2**63 - 1
+PAIRS_MAX: Final = 1_000
+
+_E = TypeVar("_E", bound=Enum)
+_HEX: Final = re.compile(r"[0-9a-f]*")
+_DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_FORMS: Final = {
+    "id": re.compile(r"[A-Za-z0-9._-]{1,128}"),
+    "identity": re.compile(r"[a-z0-9][a-z0-9._@/:-]{0,127}"),
+    "uuid": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
+    "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,63}"),
+}
+
+
+class Fields:
+    """One JSON object with exactly these keys; each getter wants one type."""
+
+    __slots__ = ("_found", "_what")
+
+    def __init__(self, value: Value, what: str, keys: Iterable[str]) -> None:
+        self._what = what
+        if not isinstance(value, Mapping):
+            raise invalid(what, "an object", kind(value))
+        wanted = set(keys)
+        if missing := sorted(wanted - set(value)):
+            raise InputError("document_key_missing", f"{what} lacks a key", expected=missing[0], got="no such key")
+        if unknown := sorted(set(value) - wanted):
+            raise InputError(
+                "document_key_unknown",
+                f"{what} has a key that means nothing here",
+                expected=", ".join(sorted(wanted)),
+                got=repr(unknown[0][:64]),
+            )
+        self._found = value
+
+    def value(self, key: str) -> Value:
+        """The value as it stands, for another reader."""
+        return self._found[key]
+
+    def text(self, key: str) -> str:
+        """A string."""
+        found = self._found[key]
+        if not isinstance(found, str):
+            raise invalid(f"{key} of {self._what}", "a string", kind(found))
+        return found
+
+    def number(self, key: str) -> int:
+        """An integer written as a JSON number."""
+        found = self._found[key]
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise invalid(f"{key} of {self._what}", "an integer", kind(found))
+        return found
+
+    def optional_number(self, key: str) -> int | None:
+        """An integer, or null."""
+        return None if self._found[key] is None else self.number(key)
+
+    def decimal(self, key: str) -> int:
+        """A number of 64 bits, written as a decimal string."""
+        text = self.text(key)
+        if not _DECIMAL.fullmatch(text):
+            raise invalid(f"{key} of {self._what}", "a decimal string without leading zeros", repr(text[:32]))
+        return int(text)
+
+    def optional_decimal(self, key: str) -> int | None:
+        """A number of 64 bits as a decimal string, or null."""
+        return None if self._found[key] is None else self.decimal(key)
+
+    def optional_text(self, key: str) -> str | None:
+        """A string, or null."""
+        return None if self._found[key] is None else self.text(key)
+
+    def items(self, key: str) -> Sequence[Value]:
+        """An array."""
+        found = self._found[key]
+        if not isinstance(found, Sequence) or isinstance(found, str):
+            raise invalid(f"{key} of {self._what}", "an array", kind(found))
+        return found
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """An array of strings."""
+        found = []
+        for item in self.items(key):
+            if not isinstance(item, str):
+                raise invalid(f"{key} of {self._what}", "strings", kind(item))
+            found.append(item)
+        return tuple(found)
+
+    def pairs(self, key: str) -> tuple[tuple[str, str | None], ...]:
+        """An object of strings or nulls, in order of its keys."""
+        found = self._found[key]
+        if not isinstance(found, Mapping):
+            raise invalid(f"{key} of {self._what}", "an object", kind(found))
+        pairs: list[tuple[str, str | None]] = []
+        for name in sorted(found):
+            inner = found[name]
+            if inner is not None and not isinstance(inner, str):
+                raise invalid(f"{key} of {self._what}", "strings or null", kind(inner))
+            pairs.append((name, inner))
+        return tuple(pairs)
+
+    def choice(self, key: str, choices: type[_E]) -> _E:
+        """One of an enumeration's values."""
+        text = self.text(key)
+        for choice in choices:
+            if choice.value == text:
+                return choice
+        raise invalid(f"{key} of {self._what}", "one of " + ", ".join(str(c.value) for c in choices), repr(text[:64]))
+
+
+def kind(value: object) -> str:
+    """The JSON type's name, never the value: it may be anything."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case str():
+            return "a string"
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
+
+
+def invalid(what: str, expected: str, got: str) -> InputError:
+    """A value that has not the form that its place wants."""
+    return InputError("document_value_invalid", f"{what} cannot be accepted", expected=expected, got=got)
+
+
+def require_form(text: str, form: str, what: str) -> None:
+    """An id, identity, uuid or name in its closed alphabet: two spellings of one thing cannot exist."""
+    if not _FORMS[form].fullmatch(text):
+        raise invalid(what, f"{form}: {_FORMS[form].pattern}", repr(text[:64]))
+
+
+def require_hex(text: str, size_bytes: int, what: str) -> None:
+    """Lower-case hex of just so many bytes."""
+    if len(text) != 2 * size_bytes or not _HEX.fullmatch(text):
+        raise invalid(what, f"{2 * size_bytes} lower-case hex digits", repr(text[:80]))
+
+
+def require_sha256(text: str, what: str) -> None:
+    """A SHA-256 in lower-case hex."""
+    require_hex(text, 32, what)
+
+
+def require_random(text: str, what: str) -> None:
+    """128 random bits in lower-case hex: nonces and attempt ids."""
+    require_hex(text, 16, what)
+
+
+def text_size(text: str, what: str) -> int:
+    """The size in bytes of UTF-8; a lone surrogate has none."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise invalid(what, "well-formed Unicode", "a lone surrogate") from None
+
+
+def require_text(text: str, what: str) -> None:
+    """Text that is there, is not too long and cannot steer a terminal."""
+    size = text_size(text, what)
+    if not text.strip() or size > TEXT_MAX_BYTES:
+        raise invalid(what, f"1 to {TEXT_MAX_BYTES} bytes of text", f"{size} bytes")
+    if _CONTROL.search(text):
+        raise invalid(what, "no control character", repr(text[:64]))
+
+
+def require_pairs(pairs: tuple[tuple[str, str | None], ...], what: str) -> None:
+    """Named strings in order, each name once; a value may hold any text, as data does."""
+    names = [name for name, _ in pairs]
+    if len(pairs) > PAIRS_MAX:
+        raise invalid(what, f"at most {PAIRS_MAX} entries", str(len(pairs)))
+    if names != sorted(set(names)):
+        raise invalid(what, "distinct names in order", "another order")
+    for name, value in pairs:
+        require_text(name, f"a name in {what}")
+        if value is not None and text_size(value, what) > TEXT_MAX_BYTES:
+            raise invalid(what, f"values of at most {TEXT_MAX_BYTES} bytes", f"{text_size(value, what)} bytes")
+
+
+def require_long(number: int, what: str) -> None:
+    """A whole number of at most 63 bits."""
+    if not 0 <= number <= LONG_MAX:
+        raise invalid(what, "0 to 2^63-1", str(number)[:32])
+
+
+def require_number(number: int, what: str, *, least: int = 0, most: int = INTEGER_MAX) -> None:
+    """A whole number that JSON carries exactly."""
+    if not least <= number <= most:
+        raise invalid(what, f"{least} to {most}", str(number)[:32])
+
+
+def require_sequence(items: Sequence[str], what: str, *, least: int, most: int) -> None:
+    """Texts in code-point order, each once, not too many."""
+    if not least <= len(items) <= most:
+        raise invalid(what, f"{least} to {most} entries", str(len(items)))
+    if list(items) != sorted(set(items)):
+        raise invalid(what, "distinct entries in order", "a repeated entry, or another order")
+
+
+def decimal(number: int | None) -> str | None:
+    """The decimal string of a 64-bit number, or null."""
+    return None if number is None else str(number)

@@ -1,0 +1,48 @@
+"""Commitments: what a proof shows instead of a digest, and the check of one that was opened. Calls `digest`."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from pvdm.digest.partial import Partial
+from pvdm.digest.plan import framed
+from pvdm.errors import InputError
+from pvdm.model.secret import CommitmentKey
+from pvdm.trust.refusal import refused
+
+_LABEL: Final = b"pvdm/commitment/v1\0"
+
+
+def commit(key: CommitmentKey, digest: Partial) -> str:
+    """HMAC-SHA256 over context, rows and sum (spec/proof.md section 5); under one key equal digests have equal ones."""
+    if key.epoch != digest.epoch:
+        raise InputError(
+            "commitment_epoch_mismatch",
+            "commitment key and digest are of different epochs",
+            expected=str(key.epoch),
+            got=str(digest.epoch),
+        )
+    context = b"".join(
+        framed(part)
+        for part in (
+            digest.construction.value.encode(),
+            digest.mode.value.encode(),
+            digest.projection.value.encode(),
+            digest.fingerprint,
+        )
+    )
+    message = _LABEL + context + digest.rows.to_bytes(8, "big") + digest.total.to_bytes(32, "big")
+    return hmac.digest(key.reveal(), message, hashlib.sha256).hex()
+
+
+def require_opens(commitment: str, key: CommitmentKey, digest: Partial) -> None:
+    """This digest is the one that was committed to under this key."""
+    if not hmac.compare_digest(commitment.encode(), commit(key, digest).encode()):
+        raise refused(
+            "commitment_not_opened",
+            f"the {digest.projection.value} digest is not the one that was committed to",
+            "the committed digest",
+            "another one",
+        )

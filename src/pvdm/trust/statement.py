@@ -1,0 +1,131 @@
+"""In-toto statements: the one envelope of all signed words, with the subject that follows from each. Calls `model`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from pvdm.model.attestation import SourceAttestation
+from pvdm.model.break_glass import BreakGlass
+from pvdm.model.document import Value, dump
+from pvdm.model.epoch import EpochStatement
+from pvdm.model.fields import Fields
+from pvdm.model.migration import Migration, Protection
+from pvdm.model.proof import Proof
+from pvdm.model.receipt import Receipt
+from pvdm.model.workload import WorkloadStatement
+from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.root import RootRole
+from pvdm.trust.strict_json import read
+
+PAYLOAD_SIZE_MAX_BYTES: Final = 24 * 1024 * 1024
+_STATEMENT: Final = "https://in-toto.io/Statement/v1"
+
+Predicate: TypeAlias = (
+    Proof | Receipt | WorkloadStatement | Migration | Protection | BreakGlass | SourceAttestation | EpochStatement
+)
+P = TypeVar("P", bound=Predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a kind of statement is called, and whose word it is."""
+
+    predicate_type: str
+    role: RootRole
+
+
+FAMILIES: Final[Mapping[type[Any], Family]] = {
+    Proof: Family("urn:pvdm:proof:v1", RootRole.NOTARY),
+    Receipt: Family("urn:pvdm:receipt:v1", RootRole.NOTARY),
+    WorkloadStatement: Family("urn:pvdm:workload:v1", RootRole.NOTARY),
+    EpochStatement: Family("urn:pvdm:epoch:v1", RootRole.NOTARY),
+    Migration: Family("urn:pvdm:migration:v1", RootRole.OPERATOR),
+    Protection: Family("urn:pvdm:protection:v1", RootRole.OPERATOR),
+    BreakGlass: Family("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS),
+    SourceAttestation: Family("urn:pvdm:source-attestation:v1", RootRole.ATTESTOR),
+}
+
+
+def payload_of(predicate: Predicate) -> bytes:
+    """The canonical statement that is signed."""
+    return dump(
+        {
+            "_type": _STATEMENT,
+            "subject": _subject(predicate),
+            "predicateType": FAMILIES[type(predicate)].predicate_type,
+            "predicate": predicate.to_json(),
+        }
+    )
+
+
+def read_statement(payload: bytes, kind: type[P]) -> P:
+    """The predicate of a statement of this kind; its subject must be the one that follows from it."""
+    value = read(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
+    with refusing():
+        fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
+        require_statement_type(fields.text("_type"))
+        require_predicate_type(fields.text("predicateType"), FAMILIES[kind].predicate_type)
+        predicate = cast(P, kind.from_json(fields.value("predicate")))
+    require_subject(fields.value("subject"), predicate)
+    return predicate
+
+
+def _subject(predicate: Predicate) -> list[Value]:
+    match predicate:
+        case Proof(core=core):
+            files = [_named(file.published_path, file.sha256) for file in core.files.added]
+            return [_named("urn:pvdm:core", hashlib.sha256(core.to_bytes()).hexdigest()), *files]
+        case Receipt():
+            return [
+                _named(predicate.metadata_path, predicate.metadata_sha256),
+                _named("urn:pvdm:manifest-list", predicate.manifest_list_sha256),
+            ]
+        case WorkloadStatement():
+            ids = [proof_id for chunk in predicate.chunks for proof_id in chunk.proof_ids]
+            return [_named(f"urn:pvdm:proof:{proof_id}", proof_id) for proof_id in ids]
+        case BreakGlass():
+            return [_named(f"urn:pvdm:proof:{predicate.fail_proof_id}", predicate.fail_proof_id)]
+        case _:
+            return [_named("urn:pvdm:predicate", hashlib.sha256(dump(predicate.to_json())).hexdigest())]
+
+
+def _named(name: str, sha256: str) -> dict[str, Value]:
+    return {"name": name, "digest": {"sha256": sha256}}
+
+
+def require_statement_type(got: str) -> None:
+    """Version 1 of in-toto's statement, and no other."""
+    if got != _STATEMENT:
+        raise refused(
+            "statement_type_wrong", "this is not an in-toto statement of version 1", _STATEMENT, repr(got[:80])
+        )
+
+
+def require_predicate_type(got: str, expected: str) -> None:
+    """A receipt is no proof; a newer version is told apart from another kind."""
+    require_predicate_version(got, expected)
+    if got.rpartition(":")[0] != expected.rpartition(":")[0]:
+        raise refused("predicate_type_wrong", "this is a statement of another kind", expected, repr(got[:80]))
+
+
+def require_predicate_version(got: str, expected: str) -> None:
+    """The version is the last part of the name."""
+    kind, _, version = got.rpartition(":")
+    wanted, _, known = expected.rpartition(":")
+    if kind == wanted and version != known:
+        raise refused("predicate_version_unknown", "this statement is of an unknown version", expected, repr(got[:80]))
+
+
+def require_subject(got: Value, predicate: Predicate) -> None:
+    """Tools that look at the subject alone must see what the predicate says."""
+    expected = _subject(predicate)
+    if got != expected:
+        raise refused(
+            "subject_mismatch",
+            "the subject is not the one that follows from the predicate",
+            f"{len(expected)} entries that the predicate binds",
+            "other names or digests",
+        )

@@ -1,0 +1,307 @@
+"""Every way to spoil a signed document is refused with its own code, and by the one check that is there for it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
+
+from pvdm.errors import NotAllowedError, PvdmError, VerificationError
+from pvdm.model.proof import Proof
+from pvdm.trust import expectation, succession
+from pvdm.trust.keys.public import PublicKey
+from pvdm.trust.root import RootKey
+from pvdm.trust.verify import sign_statement
+from tests.proof_doors import Asset, bring, manifest
+from tools.hostile_case import lines
+from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
+from tools.make_hostile_proofs import stale
+from tools.proof_kit import ATTESTATION, CORE, KEYS, OVERRIDE, PROOF, SIGNERS, notary_part
+
+ASSETS: Final = {asset.name: asset for asset in manifest()}
+
+# Not a word of these can be believed once they fail: there is no value that could go on to the next check.
+STRUCTURAL: Final = {
+    "json_malformed": "the decoder found no value",
+    "json_truncated": "the decoder found no value; the check only names the reason",
+    "json_not_utf8": "there is no text to decode",
+    "document_key_missing": "the value that the key should carry does not exist",
+    "envelope_unsigned": "there is no signature that could be checked",
+    "override_unsigned": "there is no signature that could be checked",
+}
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """A check that was taken out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Taking out `check` (and `also`, the checks behind it) lets the asset through; without `also` alone it does not.
+
+    `check` is the dotted name where it is called; `instead` stands in where a check also returns something.
+    """
+
+    asset: str
+    check: str
+    also: tuple[str, ...] = ()
+    instead: Callable[..., Any] = _nothing
+
+
+def _lenient_fields(self: Any, value: Any, what: str, keys: Any) -> None:
+    self._what, self._found = what, value
+
+
+def _lenient_base64(text: str, what: str) -> bytes:
+    return base64.urlsafe_b64decode(text)
+
+
+def _lenient_public(text: str) -> PublicKey:
+    loaded = load_der_public_key(base64.b64decode(text))
+    return PublicKey.from_der(loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+
+
+def _rogue(*_: object) -> RootKey:
+    known = KEYS["notary-a"]
+    return RootKey(SIGNERS["rogue"].public, "notary-a", known.roles, known.epochs, known.valid_from, known.valid_until)
+
+
+def _without(function: Callable[..., None], code: str) -> Callable[..., None]:
+    """One check of a function that makes several, told apart by their codes."""
+
+    def rest(*arguments: Any) -> None:
+        if code not in arguments:
+            function(*arguments)
+
+    return rest
+
+
+_JSON: Final = "pvdm.trust.strict_json.require_"
+_ENVELOPE: Final = "pvdm.trust.envelope.require_"
+_VERIFY: Final = "pvdm.trust.verify.require_"
+_ROOT: Final = "pvdm.trust.root.require_"
+_CHAIN: Final = "pvdm.trust.succession.require_"
+_EXPECT: Final = "pvdm.trust.expectation.require_"
+_OVERRIDE: Final = "pvdm.trust.override.require_"
+_ATTEST: Final = "pvdm.trust.attestation.require_"
+_FIELDS: Final = "pvdm.model.fields.Fields.__init__"
+
+REMOVALS: Final = {
+    "json_too_large": Removal("proof-oversized.json.gz", f"{_JSON}size", (f"{_JSON}end", f"{_JSON}canonical")),
+    "json_trailing_bytes": Removal("proof-trailing-bytes.json", f"{_JSON}end", (f"{_JSON}canonical",)),
+    "json_duplicate_key": Removal("proof-duplicate-key.json", f"{_JSON}distinct_keys", (f"{_JSON}canonical",)),
+    "json_not_canonical": Removal("proof-white-space.json", f"{_JSON}canonical"),
+    "json_too_deep": Removal("proof-too-deep.json", f"{_JSON}shallow", (f"{_JSON}canonical", _FIELDS)),
+    "document_key_unknown": Removal("proof-names-algorithm.json", _FIELDS, instead=_lenient_fields),
+    "document_value_invalid": Removal("proof-attempt-zero.json", "pvdm.model.core.require_number"),
+    "payload_type_wrong": Removal("proof-other-payload-type.json", f"{_ENVELOPE}payload_type"),
+    "envelope_signatures_many": Removal("proof-two-signatures.json", f"{_ENVELOPE}not_more_signatures"),
+    "envelope_key_repeated": Removal(
+        "root-one-signer-twice.jsonl", f"{_ENVELOPE}distinct_keys", (f"{_CHAIN}root_signers",)
+    ),
+    "envelope_base64_invalid": Removal(
+        "proof-url-safe-base64.json", "pvdm.trust.envelope._decoded", instead=_lenient_base64
+    ),
+    "signature_size": Removal(
+        "proof-empty-signature.json",
+        f"{_ENVELOPE}signature_size",
+        ("pvdm.trust.signing.require_signature_form", "pvdm.trust.signing.require_signature_valid"),
+    ),
+    "signature_form_invalid": Removal("proof-second-spelling.json", "pvdm.trust.signing.require_signature_form"),
+    "signature_invalid": Removal("proof-flipped-verdict.json", "pvdm.trust.signing.require_signature_valid"),
+    "statement_type_wrong": Removal("proof-statement-v0.json", "pvdm.trust.statement.require_statement_type"),
+    "predicate_type_wrong": Removal("proof-receipt-type.json", "pvdm.trust.statement.require_predicate_type"),
+    "predicate_version_unknown": Removal("proof-version-2.json", "pvdm.trust.statement.require_predicate_version"),
+    "subject_mismatch": Removal("proof-changed-file-digest.json", "pvdm.trust.statement.require_subject"),
+    "verdict_invalid": Removal("proof-pass-with-classes.json", "pvdm.model.verdict.require_classes"),
+    "proof_counts_disagree": Removal("proof-counts-disagree.json", "pvdm.model.proof.require_equal_counts"),
+    "proof_commitments_disagree": Removal(
+        "proof-commitments-disagree.json", "pvdm.model.proof.require_equal_commitments"
+    ),
+    "proof_commitment_missing": Removal("proof-commitment-missing.json", "pvdm.model.proof.require_all_commitments"),
+    "proof_commitment_unknown": Removal("proof-commitment-unknown.json", "pvdm.model.proof.require_known_projections"),
+    "proof_lifetime_invalid": Removal("proof-lifetime.json", "pvdm.model.proof.require_lifetime"),
+    "key_unknown": Removal("proof-unknown-key.json", f"{_VERIFY}known_key", instead=_rogue),
+    "key_is_break_glass": Removal("proof-break-glass-key.json", f"{_VERIFY}not_break_glass", (f"{_VERIFY}has_role",)),
+    "key_role_wrong": Removal("proof-log-key.json", f"{_VERIFY}has_role"),
+    "key_revoked": Removal("proof-revoked-key.json", f"{_VERIFY}not_revoked"),
+    "key_expired": Removal("proof-expired-key.json", f"{_VERIFY}valid_at"),
+    "key_not_yet_valid": Removal("proof-early-key.json", f"{_VERIFY}valid_at"),
+    "key_epoch_wrong": Removal("proof-key-of-other-epoch.json", f"{_VERIFY}key_epoch", (f"{_EXPECT}epoch",)),
+    "signer_name_wrong": Removal(
+        "quorum-one-notary-two-names.jsonl",
+        f"{_VERIFY}signer_name",
+        (f"{_VERIFY}distinct_notaries", f"{_VERIFY}enough_notaries"),
+    ),
+    "statement_from_future": Removal("proof-future.json", f"{_VERIFY}not_from_future"),
+    "envelope_count": Removal(
+        "quorum-too-many.jsonl",
+        f"{_VERIFY}envelope_count",
+        (f"{_VERIFY}distinct_notaries", f"{_VERIFY}enough_notaries"),
+    ),
+    "notary_repeated": Removal(
+        "quorum-duplicate-signer.jsonl", f"{_VERIFY}distinct_notaries", (f"{_VERIFY}enough_notaries",)
+    ),
+    "cores_differ": Removal("quorum-cores-differ-in-rows.jsonl", f"{_VERIFY}equal_cores"),
+    "threshold_not_met": Removal("quorum-one-notary.jsonl", f"{_VERIFY}enough_notaries"),
+    "trust_root_expired": Removal(
+        "proof-expired-trust-root.json", f"{_VERIFY}root_current", (f"{_EXPECT}not_expired",)
+    ),
+    "verdict_not_pass": Removal("proof-fail-verdict.json", f"{_EXPECT}pass"),
+    "proof_wrong_files": Removal("proof-wrong-file-digest.json", f"{_EXPECT}same_added"),
+    "proof_wrong_removals": Removal("proof-wrong-removals.json", f"{_EXPECT}same_removed"),
+    "proof_expired": Removal("proof-expired.json", f"{_EXPECT}not_expired"),
+    "proof_wrong_epoch": Removal("proof-other-epoch.json", f"{_EXPECT}epoch"),
+    "nonce_reused": Removal("proof-reused-nonce.json", f"{_EXPECT}nonce_unused"),
+    **{
+        f"proof_wrong_{code}": Removal(
+            f"proof-wrong-{asset}.json",
+            f"{_EXPECT}same",
+            (f"{_EXPECT}same_removed",) if code == "operation" else (),
+            _without(expectation.require_same, f"proof_wrong_{code}"),
+        )
+        for code, asset in (
+            ("contract", "contract"),
+            ("workload", "workload"),
+            ("plan", "plan"),
+            ("chunk", "chunk"),
+            ("attempt", "attempt"),
+            ("catalog", "catalog"),
+            ("table", "table"),
+            ("branch", "branch"),
+            ("partition", "partition"),
+            ("operation", "operation"),
+            ("schema", "schema"),
+            ("spec", "spec"),
+            ("format", "format"),
+            ("base", "base"),
+            ("staging", "staging-branch"),
+            ("staged", "staged-snapshot"),
+        )
+    },
+    "trust_root_rolled_back": Removal("root-rolled-back.jsonl", f"{_CHAIN}not_rolled_back"),
+    "trust_root_forked": Removal("root-forked.jsonl", f"{_CHAIN}not_forked"),
+    "trust_root_gap": Removal("root-gap.jsonl", f"{_CHAIN}next_version"),
+    "trust_root_not_successor": Removal("root-other-predecessor.jsonl", f"{_CHAIN}predecessor"),
+    "trust_root_unsigned": Removal(
+        "root-usurped.jsonl",
+        f"{_CHAIN}root_signers",
+        instead=_without(succession.require_root_signers, "trust_root_unsigned"),
+    ),
+    "trust_root_self_unsigned": Removal(
+        "root-new-signers-silent.jsonl",
+        f"{_CHAIN}root_signers",
+        instead=_without(succession.require_root_signers, "trust_root_self_unsigned"),
+    ),
+    "trust_root_not_pinned": Removal("root-not-pinned.jsonl", f"{_CHAIN}pinned"),
+    "trust_root_key_repeated": Removal("root-one-key-two-names.jsonl", f"{_ROOT}keys_once"),
+    "public_key_malformed": Removal(
+        "root-compressed-alias.jsonl",
+        "pvdm.trust.root._public",
+        (f"{_ROOT}key_id", f"{_ROOT}keys_once", f"{_ROOT}key_order"),
+        _lenient_public,
+    ),
+    "trust_root_key_algorithm": Removal("root-algorithm-swapped.jsonl", f"{_ROOT}algorithm"),
+    "trust_root_key_id": Removal("root-chosen-key-id.jsonl", f"{_ROOT}key_id", (f"{_ROOT}key_order",)),
+    "trust_root_role_shared": Removal(
+        "root-break-glass-shared.jsonl", f"{_ROOT}role_alone", (f"{_ROOT}identities_apart",)
+    ),
+    "trust_root_identity_shared": Removal("root-steward-breaks-glass.jsonl", f"{_ROOT}identities_apart"),
+    "trust_root_threshold": Removal("root-threshold-zero.jsonl", f"{_ROOT}reachable"),
+    "override_signed_by_steward": Removal(
+        "override-by-notary-a.json", f"{_OVERRIDE}not_steward", (f"{_VERIFY}has_role",)
+    ),
+    "override_of_pass": Removal("override-of-pass.json", f"{_OVERRIDE}failed"),
+    "override_wrong_table": Removal("override-wrong-table.json", f"{_OVERRIDE}table"),
+    "override_wrong_base": Removal("override-wrong-base.json", f"{_OVERRIDE}base"),
+    "override_wrong_proof": Removal("override-wrong-proof.json", f"{_OVERRIDE}proof"),
+    "override_wrong_files": Removal("override-wrong-files.json", f"{_OVERRIDE}files"),
+    "override_expired": Removal("override-expired.json", f"{_OVERRIDE}unexpired"),
+    "override_replayed": Removal("override-replayed.json", f"{_OVERRIDE}unused"),
+    "override_lifetime_invalid": Removal("override-lifetime.json", "pvdm.model.break_glass.require_override_lifetime"),
+    "attestor_not_registered": Removal("attestation-not-registered.json", f"{_ATTEST}registered"),
+    "attestation_wrong_source": Removal("attestation-wrong-source.json", f"{_ATTEST}source"),
+    "attestation_wrong_snapshot": Removal("attestation-wrong-snapshot.json", f"{_ATTEST}snapshot"),
+    "attestation_wrong_nonce": Removal("attestation-wrong-nonce.json", f"{_ATTEST}challenge"),
+    "attestation_wrong_epoch": Removal("attestation-wrong-epoch.json", f"{_ATTEST}shared_epoch"),
+    "attestation_stale": Removal("attestation-stale.json", f"{_ATTEST}fresh"),
+    "attestation_rows_differ": Removal("attestation-wrong-rows.json", f"{_ATTEST}attested_rows"),
+    "attestation_kind_differs": Removal("attestation-wrong-kind.json", f"{_ATTEST}attested_kind"),
+    "attestation_commitment_differs": Removal("attestation-wrong-commitment.json", f"{_ATTEST}opens"),
+    "bundle_envelope_mismatch": Removal("bundle-other-envelope.json", "pvdm.trust.bundle.require_envelope_hash"),
+    "bundle_logged_in_future": Removal("bundle-from-future.json", "pvdm.trust.bundle.require_logged_before"),
+}
+
+
+def refusal(asset: Asset) -> PvdmError:
+    with pytest.raises(PvdmError) as caught:
+        bring(asset, asset.data)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", sorted(ASSETS))
+def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
+    assert refusal(ASSETS[name]).code == ASSETS[name].code
+
+
+@pytest.mark.parametrize("name", sorted(ASSETS))
+def test_a_refusal_has_the_exit_code_of_its_door(name: str) -> None:
+    expected = NotAllowedError if ASSETS[name].door == "override" else VerificationError
+    assert type(refusal(ASSETS[name])) is expected
+
+
+def test_every_code_is_guarded_by_a_check_that_can_be_taken_out() -> None:
+    assert {asset.code for asset in ASSETS.values()} == {*REMOVALS, *STRUCTURAL}
+
+
+@pytest.mark.parametrize("code", sorted(REMOVALS))
+def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # First the checks behind it are taken out, and the asset must still be refused, by this check and with this code.
+    # Then the check itself is taken out, and the very same bytes must be accepted.
+    removal = REMOVALS[code]
+    asset = ASSETS[removal.asset]
+    assert asset.code == code
+    for behind in removal.also:
+        if behind != _FIELDS:
+            monkeypatch.setattr(behind, _nothing)
+    assert refusal(asset).code == code
+    if _FIELDS in removal.also:
+        monkeypatch.setattr(_FIELDS, _lenient_fields)
+    monkeypatch.setattr(removal.check, removal.instead)
+    bring(asset, asset.data)
+
+
+@pytest.mark.parametrize(
+    ("door", "data"),
+    [
+        ("publish", sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()),
+        ("publish", sign_statement(Proof(CORE, notary_part("notary-b")), SIGNERS["notary-b"]).to_bytes()),
+        (
+            "quorum",
+            lines(
+                sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes(),
+                sign_statement(Proof(CORE, notary_part("notary-b")), SIGNERS["notary-b"]).to_bytes(),
+            ),
+        ),
+        ("root", lines(FIRST)),
+        ("root", lines(FIRST, SECOND_ROOT)),
+        ("override", sign_statement(OVERRIDE, SIGNERS["operator-ruth"]).to_bytes()),
+        ("attestation", sign_statement(ATTESTATION, SIGNERS["source-payments"]).to_bytes()),
+        ("bundle", BUNDLE),
+    ],
+    ids=["Ed25519", "P-256", "two notaries", "first root", "second root", "override", "attestation", "bundle"],
+)
+def test_the_good_document_that_the_assets_are_made_from_is_accepted(door: str, data: bytes) -> None:
+    bring(Asset("good", door, "none"), data)
+
+
+def test_the_assets_are_what_the_tool_writes() -> None:
+    assert list(stale()) == []
+
+
+def test_there_are_at_least_fifty_assets() -> None:
+    assert len(ASSETS) >= 50

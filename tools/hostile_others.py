@@ -1,0 +1,309 @@
+"""Hostile trust roots, overrides, attestations and bundles."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
+
+from pvdm.model.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
+from pvdm.model.document import dump
+from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
+from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.proof_file import LogProof
+from pvdm.trust.root import RootRole, TrustRoot
+from pvdm.trust.signing import seal
+from pvdm.trust.statement import payload_of
+from pvdm.trust.succession import sign_root
+from pvdm.trust.verify import sign_statement
+from tests.log_storage import MemoryStorage, entry, open_log
+from tools.hostile_case import Case, Spoil, lines, put, signed, spoiled
+from tools.proof_kit import (
+    ATTESTATION,
+    DAY,
+    EXPIRES,
+    FAIL_PROOF,
+    ISSUED,
+    KEYS,
+    NEXT_ROOT,
+    NOW,
+    OVERRIDE,
+    PROOF,
+    PROOF_ID,
+    ROOT,
+    SECOND,
+    SIGNERS,
+    fixed,
+    root_of,
+)
+
+# JSON that is about to be spoiled has, on purpose, no type.
+Json = Any
+
+_OLD: Final = ("root-one", "root-two")
+FIRST: Final = sign_root(ROOT, [SIGNERS[name] for name in _OLD]).to_bytes()
+SECOND_ROOT: Final = sign_root(NEXT_ROOT, [SIGNERS[name] for name in _OLD]).to_bytes()
+
+
+def _root(root: TrustRoot, *names: str) -> bytes:
+    return sign_root(root, [SIGNERS[name] for name in names]).to_bytes()
+
+
+def _spoiled_root(change: Spoil) -> bytes:
+    value = copy.deepcopy(json.loads(NEXT_ROOT.to_bytes()))
+    change(value)
+    value["keys"].sort(key=lambda key: key["key_id"])
+    return _sealed(dump(value))
+
+
+def _sealed(payload: bytes) -> bytes:
+    signatures = [seal(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD]
+    return Envelope(TRUST_ROOT_TYPE, payload, tuple(signatures)).to_bytes()
+
+
+def _root_case(name: str, code: str, spoils: str, *chain: bytes, seen: bool = False, now: int = NOW) -> Case:
+    return Case(f"root-{name}.jsonl", "root", code, spoils, lines(*chain), now=now, seen=seen)
+
+
+def successions() -> Iterator[Case]:
+    """Roots that do not follow from the pinned one."""
+    keys = list(KEYS.values())
+    yield _root_case("rolled-back", "trust_root_rolled_back", "version 1 after version 2 was seen", FIRST, seen=True)
+    older = "version 1 again behind version 2"
+    yield _root_case("rolled-back-in-chain", "trust_root_rolled_back", older, FIRST, SECOND_ROOT, FIRST)
+    fork = replace(NEXT_ROOT, notary_threshold=2)
+    forked = "another version 2 than the one seen"
+    yield _root_case("forked", "trust_root_forked", forked, FIRST, _root(fork, *_OLD), seen=True)
+    third = root_of(keys, version=3, previous=ROOT.sha256)
+    yield _root_case("gap", "trust_root_gap", "version 3 right after version 1", FIRST, _root(third, *_OLD))
+    stranger = replace(NEXT_ROOT, previous_sha256=fixed("other root"))
+    yield _root_case(
+        "other-predecessor", "trust_root_not_successor", "follows another root", FIRST, _root(stranger, *_OLD)
+    )
+    usurped = _with_signers("root-three", "root-four")
+    new = ("root-three", "root-four")
+    yield _root_case(
+        "usurped", "trust_root_unsigned", "signed by its own new signers only", FIRST, _root(usurped, *new)
+    )
+    yield _root_case("one-signer", "trust_root_unsigned", "one of two signers", FIRST, _root(NEXT_ROOT, "root-one"))
+    by_notaries = _root(NEXT_ROOT, "notary-a", "notary-b")
+    yield _root_case("signed-by-notaries", "trust_root_unsigned", "signed by two notaries", FIRST, by_notaries)
+    unaccepted = _root(usurped, *_OLD)
+    yield _root_case(
+        "new-signers-silent", "trust_root_self_unsigned", "its new signers did not sign", FIRST, unaccepted
+    )
+    rogue = replace(ROOT, notary_threshold=2)
+    yield _root_case("not-pinned", "trust_root_not_pinned", "another first root", _root(rogue, *_OLD))
+    yield _root_case("expired", "trust_root_expired", "nobody renewed it", FIRST, now=NOW + 61 * DAY)
+    one = seal(NEXT_ROOT.to_bytes(), SIGNERS["root-one"], payload_type=TRUST_ROOT_TYPE).signature
+    twice = Envelope(TRUST_ROOT_TYPE, NEXT_ROOT.to_bytes(), (one, one)).to_bytes()
+    yield _root_case("one-signer-twice", "envelope_key_repeated", "one signer's signature twice", FIRST, twice)
+    statement = signed(NEXT_ROOT.to_bytes(), "root-one")
+    yield _root_case("as-statement", "payload_type_wrong", "signed as a statement", FIRST, statement)
+    changed = Envelope(TRUST_ROOT_TYPE, NEXT_ROOT.to_bytes(), _stale_signatures()).to_bytes()
+    yield _root_case("stale-signature", "signature_invalid", "the signatures are those of another root", FIRST, changed)
+
+
+def _with_signers(*names: str) -> TrustRoot:
+    kept = [key for key in NEXT_ROOT.keys if RootRole.ROOT not in key.roles]
+    added = [replace(KEYS["root-one"], public=SIGNERS[name].public, identity=name) for name in names]
+    return root_of([*kept, *added], version=2, previous=ROOT.sha256)
+
+
+def _stale_signatures() -> tuple[Signature, ...]:
+    payload = replace(NEXT_ROOT, notary_threshold=2).to_bytes()
+    return tuple(seal(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD)
+
+
+def root_keys() -> Iterator[Case]:
+    """Roots, signed as they should be, whose keys are not what they seem."""
+    b = KEYS["notary-b"]
+
+    def find(value: Json, key_id: str) -> Json:
+        return next(key for key in value["keys"] if key["key_id"] == key_id)
+
+    def two_names(value: Json) -> None:
+        value["keys"].append({**find(value, b.key_id), "identity": "notary-c"})
+
+    def compressed(value: Json) -> None:
+        loaded = load_der_public_key(b.public.der)
+        assert isinstance(loaded, ec.EllipticCurvePublicKey)  # noqa: S101 - the kit's key is one
+        point = loaded.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+        der = bytes.fromhex("3039301306072a8648ce3d020106082a8648ce3d030107032200") + point
+        alias = {"key_id": hashlib.sha256(der).hexdigest(), "public_key": base64.b64encode(der).decode()}
+        value["keys"].append({**find(value, b.key_id), **alias, "identity": "notary-c"})
+
+    def swapped(value: Json) -> None:
+        find(value, b.key_id)["algorithm"] = "ed25519"
+
+    def borrowed(value: Json) -> None:
+        find(value, b.key_id)["key_id"] = fixed("chosen id")
+
+    def shared(value: Json) -> None:
+        find(value, KEYS["operator-ruth"].key_id)["roles"] = ["break-glass", "notary"]
+
+    def both_sides(value: Json) -> None:
+        find(value, KEYS["operator-ruth"].key_id)["identity"] = "notary-a"
+
+    for name, code, spoils, change in (
+        ("steward-breaks-glass", "trust_root_identity_shared", "notary-a also breaks the glass", both_sides),
+        ("one-key-two-names", "trust_root_key_repeated", "one notary's key under two names", two_names),
+        (
+            "compressed-alias",
+            "public_key_malformed",
+            "the same key again, its point compressed, under another name",
+            compressed,
+        ),
+        ("algorithm-swapped", "trust_root_key_algorithm", "says Ed25519 of an ECDSA key", swapped),
+        ("chosen-key-id", "trust_root_key_id", "a key id that is not the key's", borrowed),
+        ("break-glass-shared", "trust_root_role_shared", "a break-glass key that may also sign verdicts", shared),
+        ("threshold-zero", "trust_root_threshold", "no notary needed", put("thresholds", "notary", value=0)),
+        (
+            "threshold-unreachable",
+            "trust_root_threshold",
+            "more notaries than there are",
+            put("thresholds", "notary", value=9),
+        ),
+        ("extra-key", "document_key_unknown", "a key that means nothing", put("comment", value="hello")),
+    ):
+        yield _root_case(name, code, spoils, FIRST, _spoiled_root(change))
+
+
+def overrides() -> Iterator[Case]:
+    """Break-glass statements that waive nothing."""
+
+    def case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -> Case:
+        return Case(f"override-{name}.json", "override", code, spoils, data, **facts)  # type: ignore[arg-type]
+
+    good = sign_statement(OVERRIDE, SIGNERS["operator-ruth"]).to_bytes()
+    unsigned = dump({**json.loads(good), "signatures": []})
+    yield case("unsigned", "override_unsigned", "nobody signed it", unsigned)
+    yield case("replayed", "override_replayed", "it was used before", good, used=True)
+    yield case("expired", "override_expired", "at the microsecond of its expiry", good, now=EXPIRES)
+    of_pass = spoiled(OVERRIDE, put("fail_proof_id", value=PROOF_ID))
+    yield case("of-pass", "override_of_pass", "for a proof that passed", signed(of_pass, "operator-ruth"), of_pass=True)
+    for name, code, spoils, change in (
+        (
+            "wrong-table",
+            "override_wrong_table",
+            "of another table",
+            put("table", "uuid", value="11111111-2222-4333-8444-555555555555"),
+        ),
+        ("wrong-base", "override_wrong_base", "of another base", put("base_snapshot_id", value="1")),
+        ("wrong-proof", "override_wrong_proof", "of another proof", put("fail_proof_id", value=PROOF_ID)),
+        ("wrong-files", "override_wrong_files", "of other bytes", put("file_hashes", value=[fixed("other bytes")])),
+        (
+            "file-left-out",
+            "override_wrong_files",
+            "of two of three files",
+            lambda predicate: predicate["file_hashes"].pop(),
+        ),
+        ("future", "statement_from_future", "issued two minutes from now", put("issued_at", value=NOW + 120 * SECOND)),
+        (
+            "lifetime",
+            "override_lifetime_invalid",
+            "kept for later",
+            put("expires_at", value=ISSUED + OVERRIDE_LIFETIME_MAX_MICROS + 1),
+        ),
+        ("other-operator", "signer_name_wrong", "in another operator's name", put("operator", value="operator-tom")),
+        ("without-reason", "document_value_invalid", "no reason", put("reason", value=" ")),
+    ):
+        yield case(name, code, spoils, signed(spoiled(OVERRIDE, change), "operator-ruth"))
+    for signer, code, spoils in (
+        ("notary-a", "override_signed_by_steward", "signed with the Steward's signing key"),
+        ("log-keeper", "override_signed_by_steward", "signed with the Steward's log key"),
+        ("operator-tom", "key_role_wrong", "signed with an operator's everyday key"),
+        ("rogue", "key_unknown", "signed with a key that nobody trusts"),
+    ):
+        yield case(f"by-{signer}", code, spoils, signed(spoiled(OVERRIDE, put("operator", value=signer)), signer))
+    proof = signed(payload_of(FAIL_PROOF), "operator-ruth")
+    yield case("is-a-proof", "predicate_type_wrong", "a proof signed with the break-glass key", proof)
+
+
+def attestations() -> Iterator[Case]:
+    """Attestations that are not the source's word on the pinned snapshot."""
+
+    def case(name: str, code: str, spoils: str, data: bytes, now: int = NOW) -> Case:
+        return Case(f"attestation-{name}.json", "attestation", code, spoils, data, now=now)
+
+    good = sign_statement(ATTESTATION, SIGNERS["source-payments"]).to_bytes()
+    yield case("stale", "attestation_stale", "a day and a minute old", good, now=NOW + DAY)
+    other = spoiled(ATTESTATION, put("attestor", value="source-other"))
+    yield case("not-registered", "attestor_not_registered", "another source's attestor", signed(other, "source-other"))
+    by_notary = spoiled(ATTESTATION, put("attestor", value="notary-a"))
+    yield case("by-notary", "key_role_wrong", "signed by the Steward", signed(by_notary, "notary-a"))
+    yield case("by-stranger", "key_unknown", "signed by the producer", signed(payload_of(ATTESTATION), "rogue"))
+    for name, code, spoils, change in (
+        ("other-name", "signer_name_wrong", "in another attestor's name", put("attestor", value="source-other")),
+        (
+            "wrong-source",
+            "attestation_wrong_source",
+            "of another table",
+            put("table", "uuid", value="11111111-2222-4333-8444-555555555555"),
+        ),
+        ("wrong-snapshot", "attestation_wrong_snapshot", "of another snapshot", put("snapshot_id", value="1")),
+        ("wrong-nonce", "attestation_wrong_nonce", "answers another challenge", put("nonce", value=fixed("other", 16))),
+        ("wrong-epoch", "attestation_wrong_epoch", "of the epoch before", put("epoch", value="6")),
+        ("future", "statement_from_future", "issued two minutes from now", put("issued_at", value=NOW + 120 * SECOND)),
+        ("wrong-rows", "attestation_rows_differ", "one row fewer", put("row_count", value="51001")),
+        (
+            "wrong-kind",
+            "attestation_kind_differs",
+            "a digest of another projection",
+            put("projection", value="identity"),
+        ),
+        (
+            "wrong-commitment",
+            "attestation_commitment_differs",
+            "other rows, as many",
+            put("commitment", value=fixed("other rows")),
+        ),
+    ):
+        yield case(name, code, spoils, signed(spoiled(ATTESTATION, change), "source-payments"))
+
+
+def bundles() -> Iterator[Case]:
+    """Bundles whose parts do not belong together."""
+
+    def case(name: str, code: str, spoils: str, data: bytes, now: int = NOW) -> Case:
+        return Case(f"bundle-{name}.json", "bundle", code, spoils, data, now=now)
+
+    good = json.loads(BUNDLE)
+    fail = json.loads(sign_statement(FAIL_PROOF, SIGNERS["notary-a"]).to_bytes())
+    swapped = copy.deepcopy(good)
+    swapped["proofs"][0]["envelope"] = fail
+    yield case(
+        "other-envelope", "bundle_envelope_mismatch", "a FAIL proof under the hash of the PASS proof", dump(swapped)
+    )
+    yield case("from-future", "bundle_logged_in_future", "the log entry is later than now", BUNDLE, now=NOW - 1)
+    version = dump({**good, "format": "pvdm-bundle/v2"})
+    yield case("other-format", "document_value_invalid", "a format to come", version)
+    yield case("empty", "document_value_invalid", "no proof at all", dump({**good, "proofs": []}))
+
+
+def _bundle() -> bytes:
+    """The good proof as the third of five entries of a real log."""
+    envelope = sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()
+    log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
+    proof = LogEntry(EntryKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW)
+    appended = log.append([entry(0), entry(1), proof, entry(3), entry(4)])
+    inclusion = log.prove_inclusion(2, appended.size)
+    text = LogProof(2, inclusion.hashes, appended.checkpoint.note).to_bytes().decode()
+    return ProofBundle((LoggedEnvelope(envelope, NOW, text),)).to_bytes()
+
+
+BUNDLE: Final = _bundle()
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    for group in (successions, root_keys, overrides, attestations, bundles):
+        yield from group()

@@ -1,0 +1,454 @@
+"""Hostile proofs: each spoils one good proof, or one good set of proofs, in one way."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from pvdm.model.document import dump
+from pvdm.model.proof import PROOF_LIFETIME_MAX_MICROS, Proof
+from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, Envelope, Signature, pae
+from pvdm.trust.statement import payload_of
+from pvdm.trust.verify import NOTARY_ENVELOPES_MAX, sign_statement
+from tools.hostile_case import Case, Json, Spoil, both, lines, put, raw_signature, signed, signed_raw, spoiled
+from tools.proof_kit import (
+    CORE,
+    DAY,
+    EPOCH,
+    EXPIRES,
+    FAIL_PROOF,
+    ISSUED,
+    NOW,
+    ORIGIN,
+    PROOF,
+    SECOND,
+    SIGNERS,
+    fixed,
+    notary_part,
+)
+
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_A: Final = SIGNERS["notary-a"]
+_GOOD: Final = payload_of(PROOF)
+_ENVELOPE: Final = sign_statement(PROOF, _A)
+_BYTES: Final = _ENVELOPE.to_bytes()
+
+
+def _case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -> Case:
+    return Case(f"proof-{name}.json", "publish", code, spoils, data, **facts)  # type: ignore[arg-type]
+
+
+def _other(name: str, code: str, spoils: str, change: Spoil) -> Case:
+    return _case(name, code, spoils, signed(spoiled(PROOF, change), "notary-a"))
+
+
+def verdicts() -> Iterator[Case]:
+    """Proofs whose verdict is not what it looks like."""
+    stale = sign_statement(FAIL_PROOF, _A).signature
+    yield _case(
+        "flipped-verdict",
+        "signature_invalid",
+        "FAIL was turned into PASS, commitments too; the signature is still that over FAIL",
+        signed_raw(_GOOD, stale.key_id, stale.value),
+    )
+    fail = sign_statement(FAIL_PROOF, _A).to_bytes()
+    yield _case("fail-verdict", "verdict_not_pass", "a genuine FAIL proof is brought to publish", fail)
+    yield _other(
+        "pass-with-classes",
+        "verdict_invalid",
+        "PASS that names a failure",
+        put("core", "verdict", "classes", value=["missing"]),
+    )
+    yield _other(
+        "fail-without-classes",
+        "verdict_invalid",
+        "FAIL that names none",
+        put("core", "verdict", "outcome", value="FAIL"),
+    )
+    yield _other(
+        "counts-disagree",
+        "proof_counts_disagree",
+        "PASS with six rows missing",
+        put("core", "rows", "staged", value="48204"),
+    )
+    yield _other(
+        "counts-unknown",
+        "proof_counts_disagree",
+        "PASS without a row count",
+        put("core", "rows", value={"intent": None, "staged": None}),
+    )
+    yield _other(
+        "commitments-disagree",
+        "proof_commitments_disagree",
+        "PASS over two different digests",
+        put("notary", "commitments", 0, "staged", value=fixed("other")),
+    )
+    yield _other(
+        "commitment-missing",
+        "proof_commitment_missing",
+        "PASS without the content digest",
+        lambda predicate: predicate["notary"]["commitments"].pop(0),
+    )
+    yield _other(
+        "commitment-unknown",
+        "proof_commitment_unknown",
+        "a commitment to a projection that the core does not describe",
+        lambda predicate: predicate["core"]["projections"].pop(1),
+    )
+
+
+def targets() -> Iterator[Case]:
+    """Genuine proofs of something else."""
+    core = "core"
+    for name, code, path, value in (
+        ("contract", "proof_wrong_contract", ("attempt", "contract_sha256"), fixed("other contract")),
+        ("workload", "proof_wrong_workload", ("attempt", "workload_id"), "orders-2026-11-13"),
+        ("plan", "proof_wrong_plan", ("attempt", "plan_sha256"), fixed("other plan")),
+        ("chunk", "proof_wrong_chunk", ("attempt", "chunk_id"), "2026-11-13"),
+        ("attempt", "proof_wrong_attempt", ("attempt", "attempt_id"), fixed("other attempt", 16)),
+        ("catalog", "proof_wrong_catalog", ("target", "table", "catalog"), "staging-lake"),
+        ("table", "proof_wrong_table", ("target", "table", "uuid"), "11111111-2222-4333-8444-555555555555"),
+        ("branch", "proof_wrong_branch", ("target", "branch"), "audit"),
+        ("partition", "proof_wrong_partition", ("target", "partition"), {"order_day": "2026-11-13"}),
+        ("schema", "proof_wrong_schema", ("target", "schema_fingerprint"), fixed("other fingerprint")),
+        ("spec", "proof_wrong_spec", ("target", "spec_id"), 2),
+        ("format", "proof_wrong_format", ("target", "format_version"), 3),
+        ("base", "proof_wrong_base", ("target", "base_snapshot_id"), "1"),
+        ("base-none", "proof_wrong_base", ("target", "base_snapshot_id"), None),
+        ("staging-branch", "proof_wrong_staging", ("staged", "branch"), "pvdm-other"),
+        ("staged-snapshot", "proof_wrong_staged", ("staged", "snapshot_id"), "2"),
+        ("removals", "proof_wrong_removals", ("files", "removed"), []),
+        ("file-size", "proof_wrong_files", ("files", "added", 0, "size_bytes"), "2097152"),
+        ("file-digest", "proof_wrong_files", ("files", "added", 0, "sha256"), fixed("other bytes")),
+        (
+            "staged-path",
+            "proof_wrong_files",
+            ("files", "added", 0, "staged_path"),
+            "s3://lake/elsewhere/part-0.parquet",
+        ),
+    ):
+        yield _other(f"wrong-{name}", code, f"a genuine proof of another {name}", put(core, *path, value=value))
+    append = both(put(core, "target", "operation", value="append"), put(core, "files", "removed", value=[]))
+    yield _other("wrong-operation", "proof_wrong_operation", "a genuine proof of an append", append)
+    yield _other(
+        "dropped-file",
+        "proof_wrong_files",
+        "a genuine proof of two of the three files",
+        lambda predicate: predicate["core"]["files"]["added"].pop(),
+    )
+    changed = spoiled(PROOF, put("subject", 1, "digest", "sha256", value=fixed("other bytes")), resubject=False)
+    yield _case(
+        "changed-file-digest",
+        "subject_mismatch",
+        "the subject names other bytes for a file than the core",
+        signed(changed, "notary-a"),
+    )
+    stale = spoiled(PROOF, put("core", "files", "added", 0, "sha256", value=fixed("other bytes")))
+    yield _case(
+        "changed-file-digest-unsigned",
+        "signature_invalid",
+        "core and subject name other bytes; the signature is the old one",
+        signed_raw(stale, _A.public.key_id, _ENVELOPE.signature.value),
+    )
+    yield _case(
+        "subject-file-missing",
+        "subject_mismatch",
+        "a file of the core is not in the subject",
+        signed(spoiled(PROOF, lambda statement: statement["subject"].pop(), resubject=False), "notary-a"),
+    )
+
+
+def times() -> Iterator[Case]:
+    """Proofs at the wrong time, nonce or epoch."""
+    yield _case("reused-nonce", "nonce_reused", "the good proof again, after it published", _BYTES, used=True)
+    yield _case("expired", "proof_expired", "the good proof at the microsecond of its expiry", _BYTES, now=EXPIRES)
+    later = both(put("notary", "issued_at", value=NOW + 120 * SECOND), put("notary", "expires_at", value=NOW + DAY))
+    yield _other("future", "statement_from_future", "issued two minutes from now", later)
+    long = put("notary", "expires_at", value=ISSUED + PROOF_LIFETIME_MAX_MICROS + 1)
+    yield _other("lifetime", "proof_lifetime_invalid", "good for more than a week", long)
+    backwards = put("notary", "expires_at", value=ISSUED - 1)
+    yield _other("expires-before-issue", "proof_lifetime_invalid", "expires before it was issued", backwards)
+    yield _other(
+        "other-epoch", "proof_wrong_epoch", "of the epoch before", put("notary", "epoch", value=str(EPOCH - 1))
+    )
+    yield _other(
+        "key-of-other-epoch", "key_epoch_wrong", "of an epoch that is not the key's", put("notary", "epoch", value="99")
+    )
+    stale = "the trust root was not renewed"
+    yield _case("expired-trust-root", "trust_root_expired", stale, _BYTES, now=NOW + 61 * DAY)
+
+
+def signers() -> Iterator[Case]:
+    """Proofs by the wrong hand."""
+    for name, signer, identity, code, spoils in (
+        ("unknown-key", "rogue", "notary-a", "key_unknown", "signed with a key that nobody trusts"),
+        ("revoked-key", "notary-revoked", "notary-revoked", "key_revoked", "signed with a revoked key"),
+        ("expired-key", "notary-expired", "notary-expired", "key_expired", "signed with a key that has expired"),
+        ("early-key", "notary-early", "notary-early", "key_not_yet_valid", "signed with a key that is not valid yet"),
+        ("break-glass-key", "operator-ruth", "operator-ruth", "key_is_break_glass", "signed with the break-glass key"),
+        ("log-key", "log-keeper", ORIGIN, "key_role_wrong", "signed with the log's key"),
+        ("attestor-key", "source-other", "source-other", "key_role_wrong", "signed with an attestor's key"),
+        ("root-key", "root-one", "root-one", "key_role_wrong", "signed with a root signer's key"),
+        ("other-name", "notary-a", "notary-b", "signer_name_wrong", "signed by notary-a in the name of notary-b"),
+    ):
+        data = signed(spoiled(PROOF, put("notary", "notary", value=identity)), signer)
+        yield _case(name, code, spoils, data)
+    by_b = payload_of(Proof(CORE, notary_part("notary-b")))
+    ecdsa = raw_signature(by_b, SIGNERS["notary-b"])
+    r, s = decode_dss_signature(ecdsa)
+    high = encode_dss_signature(r, max(s, _P256_ORDER - s))
+    yield _case(
+        "algorithm-swapped",
+        "signature_form_invalid",
+        "an ECDSA signature under the id of an Ed25519 key",
+        signed_raw(_GOOD, _A.public.key_id, raw_signature(_GOOD, SIGNERS["notary-b"])),
+    )
+    yield _case(
+        "second-spelling",
+        "signature_form_invalid",
+        "the ECDSA signature with n - s, which a stranger can make",
+        signed_raw(by_b, SIGNERS["notary-b"].public.key_id, high),
+    )
+    yield _case(
+        "other-hand",
+        "signature_invalid",
+        "another key's signature under notary-a's key id",
+        signed_raw(_GOOD, _A.public.key_id, raw_signature(_GOOD, SIGNERS["rogue"])),
+    )
+    yield _case(
+        "without-encoding",
+        "signature_invalid",
+        "signed over the bare payload, without type and length",
+        signed_raw(_GOOD, _A.public.key_id, _A.sign(_GOOD)),
+    )
+    flipped = bytes([_ENVELOPE.signature.value[0] ^ 1]) + _ENVELOPE.signature.value[1:]
+    yield _case(
+        "flipped-bit", "signature_invalid", "one bit of the signature", signed_raw(_GOOD, _A.public.key_id, flipped)
+    )
+
+
+def envelopes() -> Iterator[Case]:
+    """Envelopes that are not spelled as they must be."""
+    whole = json.loads(_BYTES)
+    yield _case("truncated", "json_truncated", "cut off in the middle", _BYTES[: len(_BYTES) // 2])
+    yield _case("oversized", "json_too_large", "padded over the limit", _BYTES + b" " * ENVELOPE_SIZE_MAX_BYTES)
+    yield _case("trailing-bytes", "json_trailing_bytes", "a second object behind it", _BYTES + b"{}")
+    yield _case("trailing-newline", "json_trailing_bytes", "a newline behind it", _BYTES + b"\n")
+    yield _case("not-json", "json_malformed", "single quotes", _BYTES.replace(b'"', b"'"))
+    yield _case("not-utf8", "json_not_utf8", "a byte that is no text", _BYTES[:20] + b"\xff" + _BYTES[21:])
+    spaced = json.dumps(whole).encode()
+    yield _case("white-space", "json_not_canonical", "the same value with spaces", spaced)
+    yield _case("float", "json_not_canonical", "a floating-point number", _BYTES[:-1] + b',"x":1.5}')
+    twice = b'{"payload":"e30=",' + _BYTES[1:]
+    yield _case("duplicate-key", "json_duplicate_key", "two payloads; readers differ on which one counts", twice)
+    deep: object = []
+    for _ in range(40):
+        deep = [deep]
+    nested = json.dumps({**whole, "x": deep}, separators=(",", ":"), sort_keys=True).encode()
+    yield _case("too-deep", "json_too_deep", "forty arrays inside one another", nested)
+    yield _case("recursion-bomb", "json_too_deep", "a hundred thousand arrays", b"[" * 100_000)
+
+
+def envelope_parts() -> Iterator[Case]:
+    """Envelopes in canonical JSON whose parts are not what they must be."""
+    whole = json.loads(_BYTES)
+    payload, signature = whole["payload"], whole["signatures"][0]
+    text = Envelope("text/plain", _GOOD, (Signature(_A.public.key_id, _A.sign(pae("text/plain", _GOOD))),))
+    yield _case("other-payload-type", "payload_type_wrong", "signed as text/plain", text.to_bytes())
+    offered: list[tuple[str, str, str, Json]] = [
+        ("unsigned", "envelope_unsigned", "no signature", {**whole, "signatures": []}),
+        ("two-signatures", "envelope_signatures_many", "notary-b's too", {**whole, "signatures": [signature, _by_b()]}),
+        ("names-algorithm", "document_key_unknown", "the envelope names an algorithm", {**whole, "alg": "none"}),
+        (
+            "signature-names-algorithm",
+            "document_key_unknown",
+            "the signature names an algorithm",
+            {**whole, "signatures": [{**signature, "alg": "none"}]},
+        ),
+        (
+            "without-type",
+            "document_key_missing",
+            "no payload type",
+            {k: v for k, v in whole.items() if k != "payloadType"},
+        ),
+        ("array", "document_value_invalid", "an array instead of an object", [whole]),
+        (
+            "key-id-in-capitals",
+            "document_value_invalid",
+            "another spelling of the key id",
+            _with(keyid=signature["keyid"].upper()),
+        ),
+        ("empty-signature", "signature_size", "a signature of no bytes", _with(sig="")),
+        (
+            "long-signature",
+            "signature_size",
+            "a signature of 300 bytes",
+            _with(sig=base64.b64encode(bytes(300)).decode()),
+        ),
+        (
+            "url-safe-base64",
+            "envelope_base64_invalid",
+            "the URL's alphabet",
+            {**whole, "payload": _url_safe()[0], "signatures": [_url_safe()[1]]},
+        ),
+        (
+            "base64-newline",
+            "envelope_base64_invalid",
+            "a newline inside",
+            {**whole, "payload": payload[:4] + "\n" + payload[4:]},
+        ),
+        (
+            "base64-loose-bits",
+            "envelope_base64_invalid",
+            "bits that belong to no byte",
+            _with(sig=_loose(signature["sig"])),
+        ),
+    ]
+    for name, code, spoils, value in offered:
+        yield _case(name, code, spoils, dump(value))
+
+
+def _by_b() -> dict[str, str]:
+    key_id = SIGNERS["notary-b"].public.key_id
+    return {"keyid": key_id, "sig": base64.b64encode(raw_signature(_GOOD, SIGNERS["notary-b"])).decode()}
+
+
+def _with(**changed: str) -> Json:
+    whole = json.loads(_BYTES)
+    return {**whole, "signatures": [{**whole["signatures"][0], **changed}]}
+
+
+def _url_safe() -> tuple[str, dict[str, str]]:
+    # A space, a question mark and a tilde in the reason give + and / in base64.
+    payload = spoiled(
+        PROOF, put("core", "projections", 0, "excluded", 0, "reason", value="~~~???>>> set by the writer")
+    )
+    signature = raw_signature(payload, _A)
+    text = base64.urlsafe_b64encode(payload).decode()
+    return text, {"keyid": _A.public.key_id, "sig": base64.urlsafe_b64encode(signature).decode()}
+
+
+def _loose(text: str) -> str:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    last = text.rstrip("=")[-1]
+    return text.rstrip("=")[:-1] + alphabet[alphabet.index(last) | 1] + "=" * (len(text) - len(text.rstrip("=")))
+
+
+def statements() -> Iterator[Case]:
+    """Signed payloads that are no proof."""
+    for name, code, spoils, change in (
+        (
+            "statement-v0",
+            "statement_type_wrong",
+            "in-toto's older statement",
+            put("_type", value="https://in-toto.io/Statement/v0.1"),
+        ),
+        (
+            "receipt-type",
+            "predicate_type_wrong",
+            "says that it is a receipt",
+            put("predicateType", value="urn:pvdm:receipt:v1"),
+        ),
+        (
+            "version-2",
+            "predicate_version_unknown",
+            "of a version to come",
+            put("predicateType", value="urn:pvdm:proof:v2"),
+        ),
+        ("extra-statement-key", "document_key_unknown", "a key beside the predicate", put("note", value="trust me")),
+    ):
+        yield _case(name, code, spoils, signed(spoiled(PROOF, change, resubject=False), "notary-a"))
+    yield _other(
+        "extra-core-key", "document_key_unknown", "a key that means nothing", put("core", "waived", value=True)
+    )
+    yield _other(
+        "missing-plan",
+        "document_key_missing",
+        "no plan hash",
+        lambda predicate: predicate["core"]["attempt"].pop("plan_sha256"),
+    )
+    yield _other(
+        "attempt-zero",
+        "document_value_invalid",
+        "the attempt before the first",
+        put("core", "attempt", "number", value=0),
+    )
+    yield _other(
+        "snapshot-as-number",
+        "document_value_invalid",
+        "a 64-bit number as JSON number",
+        put("core", "staged", "snapshot_id", value=2),
+    )
+    yield _other("file-twice", "document_value_invalid", "a file is listed twice", _twice)
+    yield _other(
+        "unsorted-files",
+        "document_value_invalid",
+        "the files in another order",
+        lambda predicate: predicate["core"]["files"]["added"].reverse(),
+    )
+    yield _other(
+        "append-that-removes",
+        "document_value_invalid",
+        "an append with removed files",
+        put("core", "target", "operation", value="append"),
+    )
+    doubled = _GOOD.replace(b'"verdict":{', b'"verdict":{"classes":["missing"],"outcome":"FAIL"},"verdict":{')
+    yield _case("two-verdicts", "json_duplicate_key", "the core has two verdicts", signed(doubled, "notary-a"))
+    yield _case(
+        "payload-trailing", "json_trailing_bytes", "bytes behind the statement", signed(_GOOD + b" ", "notary-a")
+    )
+    loose = json.dumps(json.loads(_GOOD)).encode()
+    yield _case("payload-white-space", "json_not_canonical", "the statement with spaces", signed(loose, "notary-a"))
+
+
+def _twice(predicate: dict[str, dict[str, dict[str, list[object]]]]) -> None:
+    added = predicate["core"]["files"]["added"]
+    added.insert(0, added[0])
+
+
+def quorums() -> Iterator[Case]:
+    """Several envelopes of which too few count."""
+    b = SIGNERS["notary-b"]
+    by_b = sign_statement(Proof(CORE, notary_part("notary-b")), b).to_bytes()
+    second = signed(_GOOD, "notary-a-second")
+
+    def case(name: str, code: str, spoils: str, *offered: bytes) -> Case:
+        return Case(f"quorum-{name}.jsonl", "quorum", code, spoils, lines(*offered))
+
+    yield case("one-notary", "threshold_not_met", "one of two", _BYTES)
+    yield case("duplicate-signer", "notary_repeated", "the same envelope twice", _BYTES, _BYTES)
+    yield case("two-keys-one-notary", "notary_repeated", "one notary with two of its keys", _BYTES, second)
+    other_name = signed(spoiled(PROOF, put("notary", "notary", value="notary-b")), "notary-a-second")
+    yield case("one-notary-two-names", "signer_name_wrong", "notary-a again, as notary-b", _BYTES, other_name)
+    yield case(
+        "too-many", "envelope_count", "more envelopes than notaries can be", *[_BYTES] * (NOTARY_ENVELOPES_MAX + 1)
+    )
+    for name, change in (
+        ("rows", put("core", "rows", value={"intent": "48209", "staged": "48209"})),
+        ("nonce", put("core", "attempt", "nonce", value=fixed("other nonce", 16))),
+        ("checks", lambda predicate: predicate["core"]["checks"].pop()),
+        ("file-digest", put("core", "files", "added", 2, "sha256", value=fixed("other bytes"))),
+        ("source-snapshot", put("core", "sources", 0, "snapshot_id", value="1")),
+        ("parameters", put("core", "attempt", "parameters", "business_date", value="2026-11-13")),
+    ):
+        differs = signed(spoiled(Proof(CORE, notary_part("notary-b")), change), "notary-b")
+        yield case(
+            f"cores-differ-in-{name}", "cores_differ", f"notary-b says something else about {name}", _BYTES, differs
+        )
+    fail = sign_statement(Proof(FAIL_PROOF.core, notary_part("notary-b")), b).to_bytes()
+    yield case("one-says-fail", "cores_differ", "notary-b says FAIL", _BYTES, fail)
+    yield case("second-unsigned", "envelope_unsigned", "notary-b did not sign", _BYTES, _stripped(by_b))
+
+
+def _stripped(data: bytes) -> bytes:
+    return dump({**json.loads(data), "signatures": []})
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    for group in (verdicts, targets, times, signers, envelopes, envelope_parts, statements, quorums):
+        yield from group()
