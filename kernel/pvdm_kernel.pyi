@@ -1,4 +1,7 @@
-"""The native kernel: canonical rows and keyed multiset digests over Arrow data."""
+"""The native kernel: canonical rows and keyed multiset digests over Arrow data.
+
+Batches must have passed `pvdm.digest.exported.judge`: the C data interface trusts the sizes it is told.
+"""
 
 from collections.abc import Sequence
 
@@ -10,6 +13,9 @@ class KernelError(Exception):
     """A batch or plan was refused; `args` are code, column, row, expected, got."""
 
     args: tuple[str, str, int | None, str, str]
+
+class PanicException(BaseException):
+    """A bug in the kernel."""
 
 class Digester:
     """Sums element hashes, one sum a projection of the plan."""

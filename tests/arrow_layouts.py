@@ -244,7 +244,7 @@ class _Builder:
         shown: list[Cell] = [None if index is None else True for index in indices]
         keys = pa.Array.from_buffers(arrow, len(cells), [self._validity(shown, solid), buffer(joined)])
         values = self.column(slot, pool, solid=solid, wrap=False)
-        return pa.DictionaryArray.from_arrays(keys, values, safe=False)
+        return pa.DictionaryArray.from_arrays(keys, _storage(values), safe=False)
 
     def _run_end_encoded(self, slot: Slot, cells: Sequence[Cell], solid: bool) -> AnyArray:
         runs: list[Cell] = []
@@ -258,6 +258,7 @@ class _Builder:
         run_ends: Any = pa.array(ends, self.rnd.choice((pa.int16(), pa.int32(), pa.int64())))
         values = self.column(slot, runs, solid=solid, wrap=False)
         # Not from_arrays: it looks at every value, also at those that no row shows.
+        values = _storage(values)
         arrow = pa.run_end_encoded(run_ends.type, values.type)
         return pa.Array.from_buffers(arrow, len(cells), [None], children=[run_ends, values])
 
@@ -374,3 +375,8 @@ class _Builder:
 def _as_bytes(value: Value) -> bytes:
     assert isinstance(value, bytes)
     return value
+
+
+def _storage(array: AnyArray) -> AnyArray:
+    """An extension type is not hidden in an encoding (spec/canonical.md section 7.1)."""
+    return array.storage if isinstance(array, pa.ExtensionArray) else array

@@ -83,6 +83,9 @@ fn bind(place: Place, array: ArrayRef, field: &ArrowField, target: &Type) -> Res
             Values::Dictionary { keys, values }
         }
         DataType::RunEndEncoded(_, _) => bind_runs(&place, &array, field, target)?,
+        DataType::Null if extension.is_some() => {
+            return Err(place.unsupported(format!("extension {} over null", extension.unwrap_or_default())));
+        }
         DataType::Null => match target {
             Type::Unknown => Values::Nulls,
             _ if place.null_code.is_none() => Values::Nulls,
@@ -381,7 +384,7 @@ fn bind_variant(place: &Place, array: &ArrayRef) -> Result<Option<Values>> {
         return Err(place.unsupported("a shredded variant (typed_value)"));
     }
     let part = |name: &str| -> Option<Column> {
-        let (at, field) = source.fields().find(name)?;
+        let (at, field) = source.fields().find(name).filter(|(_, field)| *field.data_type() != DataType::Null)?;
         bind(place.inside(name, None), source.column(at).clone(), field, &Type::Binary).ok()
     };
     Ok(match (part("metadata"), part("value"), source.num_columns()) {
@@ -399,7 +402,12 @@ fn bind_runs(place: &Place, array: &ArrayRef, field: &ArrowField, target: &Type)
     macro_rules! runs {
         ($kind:ty, $layout:ident) => {
             if let Some(runs) = array.as_run_opt::<$kind>() {
-                let ends = Integers::$layout(runs.run_ends().inner().clone());
+                let ends = runs.run_ends().inner().clone();
+                if !ends.is_sorted_by(|a, b| a < b) || ends.first().is_some_and(|first| *first <= 0) {
+                    let got = "an array that contradicts itself";
+                    return Err(Fault::new("arrow_invalid", &place.path, "ascending run ends", got));
+                }
+                let ends = Integers::$layout(ends);
                 let values = Box::new(bind(place.same(), runs.values().clone(), field, target)?);
                 return Ok(Values::RunEnds { ends, offset: runs.run_ends().offset(), values });
             }

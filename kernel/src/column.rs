@@ -61,6 +61,21 @@ impl Integers {
     }
 }
 
+impl Integers {
+    pub fn len(&self) -> usize {
+        match self {
+            Integers::I8(values) => values.len(),
+            Integers::I16(values) => values.len(),
+            Integers::I32(values) => values.len(),
+            Integers::I64(values) => values.len(),
+            Integers::U8(values) => values.len(),
+            Integers::U16(values) => values.len(),
+            Integers::U32(values) => values.len(),
+            Integers::U64(values) => values.len(),
+        }
+    }
+}
+
 /// From the stored count to the target's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
@@ -348,23 +363,24 @@ impl Column {
 
     fn put_map(&self, ranges: &Ranges, key: &Column, value: &Column, index: usize, out: &mut Vec<u8>) -> Result<()> {
         let range = ranges.get(index, key.len.min(value.len)).ok_or_else(|| self.invalid("map offsets"))?;
-        let mut cells = Vec::new();
-        let mut entries = Vec::with_capacity(range.len().min(1024));
-        for at in range {
-            let start = cells.len();
-            key.put(at, &mut cells)?;
-            let middle = cells.len();
-            value.put(at, &mut cells)?;
-            entries.push((start, middle, cells.len()));
-            self.check_size(&cells)?;
-        }
-        let key_of = |entry: &(usize, usize, usize)| &cells[entry.0..entry.1];
-        entries.sort_by(|a, b| key_of(a).cmp(key_of(b)));
-        if entries.windows(2).any(|pair| key_of(&pair[0]) == key_of(&pair[1])) {
-            return Err(Fault::new("map_key_duplicate", &self.path, "distinct keys", "one key twice"));
-        }
         push_nested(out, TAG_MAP, |out| {
-            entries.iter().for_each(|(start, _, end)| out.extend_from_slice(&cells[*start..*end]));
+            let first = out.len();
+            let mut entries = Vec::with_capacity(range.len().min(1024));
+            for at in range {
+                let start = out.len();
+                key.put(at, out)?;
+                let middle = out.len();
+                value.put(at, out)?;
+                entries.push((start, middle, out.len()));
+                self.check_size(out)?;
+            }
+            let key_of = |entry: &(usize, usize, usize)| &out[entry.0..entry.1];
+            entries.sort_by(|a, b| key_of(a).cmp(key_of(b)));
+            if entries.windows(2).any(|pair| key_of(&pair[0]) == key_of(&pair[1])) {
+                return Err(Fault::new("map_key_duplicate", &self.path, "distinct keys", "one key twice"));
+            }
+            let sorted: Vec<u8> = entries.iter().flat_map(|(start, _, end)| &out[*start..*end]).copied().collect();
+            out[first..].copy_from_slice(&sorted);
             Ok(())
         })
     }
@@ -391,7 +407,7 @@ impl Column {
     }
 
     fn run(&self, ends: &Integers, runs: usize, index: usize) -> Result<usize> {
-        run_of(ends, runs, index).ok_or_else(|| self.invalid("run ends in range"))
+        run_of(ends, runs.min(ends.len()), index).ok_or_else(|| self.invalid("run ends in range"))
     }
 
     fn check_size(&self, out: &[u8]) -> Result<()> {

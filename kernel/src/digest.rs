@@ -64,7 +64,7 @@ impl Digester {
 pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec<Vec<u8>>> {
     let columns = bind(plan, batch)?;
     let picked = pick(&columns, &plan.projections[projection]);
-    let (mut tile, mut rows) = (Tile::default(), Vec::with_capacity(batch.len()));
+    let (mut tile, mut rows) = (Tile::default(), Vec::new());
     while rows.len() < batch.len() {
         let filled = tile.fill(&picked, rows.len(), batch.len() - rows.len())?;
         rows.extend((0..filled).map(|row| tile.row(row).to_vec()));

@@ -16,7 +16,8 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(code: &'static str, column: &str, expected: impl Into<String>, got: impl Into<String>) -> Self {
-        Fault { code, column: column.to_owned(), row: None, expected: expected.into(), got: got.into() }
+        let (expected, got) = (shortened(&expected.into()), shortened(&got.into()));
+        Fault { code, column: shortened(column), row: None, expected, got }
     }
 
     /// The same fault, met at this row.
@@ -25,6 +26,13 @@ impl Fault {
         self
     }
 }
+
+/// What a hostile input can make as long as it likes is cut: it ends up in messages and logs.
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_MAX_CHARACTERS).collect()
+}
+
+const TEXT_MAX_CHARACTERS: usize = 400;
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,9 +23,10 @@ impl From<Fault> for PyErr {
 /// A record batch by way of the Arrow C data interface: no value is copied.
 fn import(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     // SAFETY: the checked import validates every value, which would cost as much as a digest, and refuses bytes under a
-    // null. Buffer sizes, which the interface infers from the last offsets, have been checked by pyarrow's `validate` at
-    // the door; after that `bind` and `column` read values through slices and checked ranges only. (arrow's own cheap
-    // `validate` refuses legal empty arrays whose first offset is not 0.)
+    // null. The door (pvdm.digest.exported) has checked what the import relies on: pyarrow's `validate` for buffer sizes,
+    // which the interface infers from the last offsets, and what that leaves open (offsets of empty arrays, children of
+    // fixed-size lists, depth). After that `bind` and `column` read values through slices and checked ranges only. A batch
+    // that has not passed the door must not be given to this module.
     let data = unsafe { ArrayData::from_pyarrow_bound_unchecked(batch)? };
     match data.data_type() {
         arrow_schema::DataType::Struct(_) => Ok(StructArray::from(data)),
@@ -107,5 +108,6 @@ fn pvdm_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(encode, module)?)?;
     module.add_function(wrap_pyfunction!(hash_paths, module)?)?;
     module.add("KernelError", module.py().get_type::<KernelError>())?;
+    module.add("PanicException", module.py().get_type::<pyo3::panic::PanicException>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

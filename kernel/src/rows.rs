@@ -217,6 +217,9 @@ impl Tile {
                     rows = self.prepared[at].prepare(column, first, rows, &mut self.cell)?;
                     for row in 0..rows {
                         self.sizes[row] += self.prepared[at].range(row).len();
+                        if self.sizes[row] > ROW_SIZE_MAX_BYTES {
+                            return Err(column.too_large(self.sizes[row]).at(first + row));
+                        }
                     }
                 }
             }
@@ -397,7 +400,7 @@ impl Tile {
         }
     }
 
-    fn write_ranges<Offset: Copy + TryInto<usize>>(
+    fn write_ranges<Offset: Copy + PartialOrd + TryInto<usize>>(
         &mut self,
         column: &Column,
         offsets: &[Offset],
@@ -425,7 +428,11 @@ fn write_slowly(column: &Column, index: usize, slot: &mut [u8], cell: &mut Vec<u
 }
 
 /// Whether a stretch of string data is well-formed UTF-8 that is cut between characters only.
-fn is_text<Offset: Copy + TryInto<usize>>(data: &[u8], cuts: &[Offset]) -> bool {
+fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[Offset]) -> bool {
+    // Cuts that go back may lie outside the stretch that is judged here.
+    if !cuts.is_sorted_by(|a, b| a <= b) {
+        return false;
+    }
     let ends = (cuts[0].try_into(), cuts[cuts.len() - 1].try_into());
     let (Ok(start), Ok(end)) = ends else {
         return false;

@@ -122,6 +122,8 @@ impl WordSum {
 #[derive(Default)]
 pub struct Scratch {
     by_blocks: Vec<Vec<u32>>,
+    starts: Vec<u32>,
+    blocks: Vec<u32>,
 }
 
 /// The sum of HMAC-SHA256(key, message) over all messages.
@@ -165,7 +167,7 @@ const INITIAL: [u32; 8] =
 mod avx512 {
     //! Sixteen messages of one length side by side, one 32-bit lane each.
 
-    use super::{BLOCK, HmacKey, Messages, OUTER_BITS, Path, Scratch, WordSum};
+    use super::{BLOCK, HmacKey, Messages, OUTER_BITS, Path, Scratch, WordSum, portable_sum};
     use std::arch::x86_64::*;
 
     const LANES: usize = 16;
@@ -191,38 +193,48 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw")]
     fn sum_lanes(key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
         let mut sum = WordSum::default();
+        let Scratch { by_blocks, starts: alone, blocks: alone_blocks } = scratch;
         for (start, blocks) in messages.starts.iter().zip(messages.blocks) {
-            let blocks = *blocks as usize;
-            if scratch.by_blocks.len() <= blocks.min(MANY) {
-                scratch.by_blocks.resize_with(blocks.min(MANY) + 1, Vec::new);
-            }
-            if blocks >= MANY {
-                // Lengths that hardly ever meet their like: one lane is as good as sixteen.
-                hash_group(key, messages, [*start; LANES], blocks, 1, &mut sum);
+            let count = *blocks as usize;
+            if count >= MANY {
+                alone.push(*start);
+                alone_blocks.push(*blocks);
                 continue;
             }
-            let group = &mut scratch.by_blocks[blocks];
+            if by_blocks.len() <= count {
+                by_blocks.resize_with(count + 1, Vec::new);
+            }
+            let group = &mut by_blocks[count];
             group.push(*start);
             if let Ok(starts) = <[u32; LANES]>::try_from(&group[..]) {
-                hash_group(key, messages, starts, blocks, LANES, &mut sum);
+                hash_group(key, messages, starts, count, LANES, &mut sum);
                 group.clear();
             }
         }
-        for blocks in 0..scratch.by_blocks.len() {
-            let group = &mut scratch.by_blocks[blocks];
-            if let Some(first) = group.first() {
-                let mut starts = [*first; LANES];
+        for (count, group) in by_blocks.iter_mut().enumerate().filter(|(_, group)| !group.is_empty()) {
+            if group.len() < FEW {
+                alone.extend_from_slice(group);
+                alone_blocks.resize(alone.len(), count as u32);
+            } else {
+                let mut starts = [group[0]; LANES];
                 starts[..group.len()].copy_from_slice(group);
-                let lanes = group.len();
-                group.clear();
-                hash_group(key, messages, starts, blocks, lanes, &mut sum);
+                hash_group(key, messages, starts, count, group.len(), &mut sum);
             }
+            group.clear();
+        }
+        let rest = portable_sum(key, Messages { bytes: messages.bytes, starts: alone, blocks: alone_blocks });
+        alone.clear();
+        alone_blocks.clear();
+        for (total, word) in sum.0.iter_mut().zip(rest.0) {
+            *total += word;
         }
         sum
     }
 
-    /// Messages of this many blocks (1 MiB) or more are hashed alone.
+    /// Messages of this many blocks (1 MiB) or more hardly ever meet their like.
     const MANY: usize = 16_384;
+    /// Fewer messages of one length than this are hashed one after another: sixteen lanes cost as much as about five.
+    const FEW: usize = 5;
 
     /// Adds the hashes of the first `lanes` of sixteen messages of the same number of blocks.
     #[target_feature(enable = "avx512f,avx512bw")]

@@ -40,7 +40,7 @@ fn dictionary(metadata: &[u8]) -> Result<Vec<&str>> {
         .map(|pair| {
             let name =
                 bytes.get(pair[0]..pair[1]).ok_or_else(|| malformed("ascending offsets", format!("{pair:?}")))?;
-            strings::utf8(name).map_err(|_| malformed("names in UTF-8", format!("{name:02x?}")))
+            strings::utf8(name).map_err(|_| malformed("names in UTF-8", "other bytes"))
         })
         .collect::<Result<Vec<_>>>()?;
     if header & 0x10 != 0 && !names.is_sorted_by(|a, b| a < b) {
@@ -199,8 +199,8 @@ impl Writer<'_> {
         let mut fields =
             names.into_iter().zip(values).map(|(n, v)| Ok((self.normalized(n)?, v))).collect::<Result<Vec<_>>>()?;
         fields.sort_by(|a, b| a.0.cmp(&b.0));
-        if let Some(pair) = fields.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(Refused("variant_key_duplicate", "distinct names".into(), format!("{:?} twice", pair[0].0)));
+        if fields.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(Refused("variant_key_duplicate", "distinct names".into(), "one twice".into()));
         }
         push_nested(out, TAG_OBJECT, |out| {
             fields.iter().try_for_each(|(name, value)| {

@@ -9,8 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import lib
 
+from pvdm.digest.exported import judge_types
 from pvdm.errors import InputError
 from pvdm.model.schema import (
+    FIELD_ID_MAX,
     NESTING_DEPTH_MAX,
     ROW_SIZE_MAX_BYTES,
     DecimalType,
@@ -173,6 +175,7 @@ def _parts(kind: Any) -> tuple[pa.Field[Any], ...]:
 
 def schema_from_arrow(schema: pa.Schema) -> Schema:
     """The logical schema of Arrow data; field ids are those that Parquet files carry."""
+    judge_types(schema)
     return Schema(tuple(_field(part.name, part) for part in schema))
 
 
@@ -209,7 +212,7 @@ def _field_id(path: str, part: pa.Field[Any]) -> int | None:
     text = (part.metadata or {}).get(b"PARQUET:field_id")
     if text is None:
         return None
-    if not text.isdigit():
+    if not text.isdigit() or len(text) > len(str(FIELD_ID_MAX)):
         raise InputError(
             "schema_invalid", f"the field id of {path!r} cannot be accepted", expected="digits", got=ascii(text)[:40]
         )

@@ -39,6 +39,7 @@ class Digester:
         )
         self._rows = 0
         self._failed = False
+        self._free = threading.Lock()
 
     def update(self, data: ArrowData) -> None:
         """Add every row; after an error this digester gives no digest any more."""
@@ -47,17 +48,26 @@ class Digester:
 
     def add(self, batch: pa.RecordBatch, *, first_row: int) -> None:
         """Add one batch, whose first row is row `first_row` of the whole input; errors name rows by that count."""
-        if self._failed:
-            raise _void()
+        if not self._free.acquire(blocking=False):
+            raise InputError(
+                "digester_in_use",
+                "another thread is adding rows to this digester",
+                expected="one digester a thread",
+                got="two threads",
+                hint="give each thread its own and combine their partials, or call digest(threads=…)",
+            )
         try:
+            if self._failed:
+                raise _void()
+            # Void unless this comes to its end, whatever stops it.
+            self._failed = True
             self._accumulator.update(batch)
+            self._failed = False
+            self._rows += batch.num_rows
         except InputError as refusal:
-            self._failed = True
             raise _explained(refusal, first_row) from None
-        except BaseException:
-            self._failed = True
-            raise
-        self._rows += batch.num_rows
+        finally:
+            self._free.release()
 
     def partials(self) -> dict[ProjectionName, Partial]:
         """What was seen so far, by projection."""

@@ -14,6 +14,7 @@ from pvdm.model.secret import EPOCH_MAX
 
 _MAGIC: Final = b"pvdm\x01"
 _MODULUS: Final = 1 << 256
+_FINGERPRINT_BYTES: Final = 32
 ROW_COUNT_MAX: Final = 2**63 - 1
 _NAME_MAX_BYTES: Final = 32
 
@@ -44,6 +45,11 @@ class Partial:
                 got=str(self.rows),
             )
 
+        if len(self.fingerprint) != _FINGERPRINT_BYTES or len(self.key_check) != KEY_CHECK_BYTES:
+            raise _malformed("32 bytes of fingerprint and 16 of key check", "others")
+        if not 0 <= self.total < _MODULUS or (self.rows == 0 and self.total):
+            raise _malformed("a sum below 2^256, zero for no rows", "another")
+
     def __eq__(self, other: object) -> NoReturn:
         raise TypeError("digests are compared with matches(), in constant time and only with their like")
 
@@ -72,7 +78,7 @@ class Partial:
     @classmethod
     def from_bytes(cls, data: bytes) -> Partial:
         """The partial that `to_bytes` wrote; anything else is an error."""
-        reader = _Reader(data)
+        reader = _Reader(bytes(data))
         if reader.take(len(_MAGIC)) != _MAGIC:
             raise _malformed("the magic bytes of version 1", "others")
         epoch = int.from_bytes(reader.take(8), "big")
@@ -82,12 +88,10 @@ class Partial:
             projection = ProjectionName(reader.name())
         except ValueError as error:
             raise _malformed("a known name", str(error)) from None
-        fingerprint = reader.take(32)
+        fingerprint = reader.take(_FINGERPRINT_BYTES)
         check = reader.take(KEY_CHECK_BYTES)
         rows = int.from_bytes(reader.take(8), "big")
         total = int.from_bytes(reader.take(32), "big")
-        if rows == 0 and total:
-            raise _malformed("a zero sum of no rows", "another")
         if reader.rest():
             raise _malformed("nothing after the sum", f"{reader.rest()} bytes")
         return cls(epoch, construction, mode, projection, fingerprint, check, rows, total)

@@ -14,14 +14,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from blake3 import blake3
 
-from pvdm.digest import variant
+from pvdm.digest import exported, variant
 from pvdm.digest.arrow import Shape, Source, holds_variant, source, type_unsupported
-from pvdm.digest.columns import DOUBLE, SINGLE, Column, arrow_invalid, open_column, widen, within
+from pvdm.digest.columns import DOUBLE, SINGLE, Column, open_column, widen, within
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
 from pvdm.errors import InputError
@@ -383,12 +383,10 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
 
 def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
     """The canonical rows of a projection. Names, types and buffers are judged at once, rows as they are asked for."""
+    exported.judge(batch)
     targets = plan.projected(name).fields
-    try:
-        given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
-        slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
-    except UnicodeDecodeError:
-        raise arrow_invalid("column names in UTF-8", "other bytes") from None
+    given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
+    slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
     columns = []
     for slot in slots:
         try:
@@ -453,6 +451,9 @@ class ReferenceAccumulator:
         self._plan = plan
         self._keys = dict(element_keys)
         self._totals = dict.fromkeys(self._keys, (0, 0))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an accumulator holds keys and is not pickled")
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch, or raise."""

@@ -186,9 +186,12 @@ class Schema:
                     expected=f"at most {NESTING_DEPTH_MAX} levels",
                     got=str(depth),
                 )
-        with_id = [slot.field_id is not None for _, slot in self.walk()]
-        if any(with_id) and not all(with_id):
-            raise _invalid("field ids", "an id on every field or on none", "a mixture")
+        ids = [slot.field_id for _, slot in self.walk()]
+        if any(found is not None for found in ids):
+            if None in ids:
+                raise _invalid("field ids", "an id on every field or on none", "a mixture")
+            if len(set(ids)) != len(ids):
+                raise _invalid("field ids", "distinct ids", "an id twice")
 
     @property
     def names(self) -> tuple[str, ...]:
