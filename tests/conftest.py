@@ -9,6 +9,17 @@ from hypothesis import HealthCheck, settings
 
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
+from tests.databases import (
+    ledger,
+    ledger_url,
+    migrated_file,
+    migrated_url,
+    postgresql,
+    scratch,
+    shared_ledger,
+)
+
+__all__ = ["ledger", "ledger_url", "migrated_file", "migrated_url", "postgresql", "scratch", "shared_ledger"]
 
 _COMMON = settings(
     deadline=None,

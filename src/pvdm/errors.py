@@ -87,6 +87,10 @@ class RolledBackError(PvdmError):
     exit_code = 4
 
 
+class ConflictError(RolledBackError):
+    """Someone else was first: nothing of this happened; read again, then decide."""
+
+
 class NotAllowedError(PvdmError):
     """Role, protection or override do not allow it."""
 

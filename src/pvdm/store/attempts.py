@@ -1,0 +1,250 @@
+"""Attempts: one live try at a chunk, moved only along the table of `pvdm.model.states`, each step in the step log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import RowMapping, func, select, update
+
+from pvdm.errors import ConflictError, InputError, VerificationError
+from pvdm.model.states import ATTEMPT, AttemptState, WorkloadState
+from pvdm.store import chunks, ids, nonces, workloads
+from pvdm.store.schema import NoncePurpose, attempts, published
+from pvdm.store.unit import Unit
+
+ATTEMPTS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOpening:
+    """What the Steward has drawn for a new attempt."""
+
+    attempt_id: str
+    workload_id: str
+    chunk_id: str
+    branch: str
+    prefix: str
+    nonce: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt as the ledger has it."""
+
+    attempt_id: str
+    workload_id: str
+    chunk_id: str
+    number: int
+    branch: str
+    prefix: str
+    state: AttemptState
+    staged_snapshot_id: str | None
+    reason: str
+    at_micros: int
+
+
+def find(unit: Unit, attempt_id: str) -> Attempt | None:
+    """The attempt, if there is one."""
+    row = unit.row(select(attempts).where(attempts.c.attempt_id == attempt_id))
+    return None if row is None else _attempt(row)
+
+
+def get(unit: Unit, attempt_id: str) -> Attempt:
+    """The attempt; not being there is an error."""
+    found = find(unit, attempt_id)
+    if found is None:
+        raise InputError("attempt_unknown", "the ledger knows no such attempt", got=ascii(attempt_id[:80]))
+    return found
+
+
+def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
+    """Every attempt at the chunk, first to last."""
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id == chunk_id)
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.number))]
+
+
+def live(unit: Unit) -> list[Attempt]:
+    """Every attempt that has not ended: what a starting Steward looks after."""
+    wanted = select(attempts).where(attempts.c.state.in_(ATTEMPT.live())).order_by(attempts.c.at_micros)
+    return [_attempt(row) for row in unit.rows(wanted)]
+
+
+def open_next(unit: Unit, opening: AttemptOpening) -> Attempt:
+    """The chunk's next attempt, STAGING, with its first nonce; the same attempt id again returns what it opened."""
+    unit.lock_name(f"workload {opening.workload_id}")
+    ids.random_id(opening.attempt_id, "attempt id")
+    earlier = find(unit, opening.attempt_id)
+    if earlier is not None:
+        return _same(earlier, opening)
+    workload = workloads.get(unit, opening.workload_id)
+    if workload.state is not WorkloadState.OPEN:
+        raise ConflictError("workload_moved", "the workload has ended", expected="OPEN", got=workload.state)
+    number = _next_number(unit, opening)
+    unit.insert(
+        attempts,
+        attempt_id=opening.attempt_id,
+        workload_id=opening.workload_id,
+        chunk_id=opening.chunk_id,
+        number=number,
+        branch=ids.name(opening.branch, "branch"),
+        prefix=ids.name(opening.prefix, "prefix"),
+        state=ATTEMPT.initial,
+        staged_snapshot_id=None,
+        reason=ids.reason(opening.reason),
+    )
+    _draw(unit, opening.attempt_id, opening.nonce)
+    return get(unit, opening.attempt_id)
+
+
+def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str, reason: str) -> Attempt:
+    """Into VERIFYING, from STAGING or COMMITTING; draws the new nonce and aborts the old one."""
+    found = _locked(unit, attempt_id)
+    moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=ids.snapshot_id(staged_snapshot_id))
+    held = nonces.held_by(unit, attempt_id)
+    if held is not None:
+        nonces.abort(unit, held.nonce, reason="a new one was drawn for verifying")
+    _draw(unit, attempt_id, nonce)
+    return moved
+
+
+def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
+    """VERIFYING to COMMITTING: PASS, or FAIL waived by break-glass."""
+    return _move(unit, _locked(unit, attempt_id), AttemptState.COMMITTING, reason)
+
+
+def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
+    """Into VERIFICATION_FAILED or ROLLED_BACK; its nonce is aborted. Ending it the same way again is no change."""
+    if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
+        raise InputError("attempt_end_invalid", "an attempt does not end so", expected="a terminal state", got=to)
+    found = _locked(unit, attempt_id)
+    if found.state is to:
+        return found
+    moved = _move(unit, found, to, reason)
+    held = nonces.held_by(unit, attempt_id)
+    if held is not None:
+        nonces.abort(unit, held.nonce, reason=f"the attempt is {to}")
+    return moved
+
+
+def publish(unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str) -> Attempt:
+    """COMMITTING to COMMITTED: nonce, (workload, chunk) and state at once, where the pointer is swapped."""
+    found = _locked(unit, attempt_id)
+    if found.state is not AttemptState.COMMITTING:
+        raise _moved(found, AttemptState.COMMITTING)
+    held = nonces.find(unit, nonce)
+    if held is None or held.attempt_id != attempt_id:
+        raise VerificationError(
+            "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
+        )
+    nonces.commit(unit, nonce, snapshot_id=snapshot_id)
+    return _published(unit, found, nonce, snapshot_id)
+
+
+def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer) -> Attempt:
+    """Settle the nonce; where the catalog shows the snapshot, the attempt is published as well. Idempotent."""
+    found = _locked(unit, attempt_id)
+    known = nonces.find(unit, nonce)
+    if known is None or known.attempt_id != attempt_id:
+        raise VerificationError(
+            "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
+        )
+    settled = nonces.settle(unit, nonce, answer)
+    if isinstance(answer, nonces.CommittedAs) and found.state is not AttemptState.COMMITTED:
+        return _published(unit, found, settled.nonce, answer.snapshot_id)
+    return found
+
+
+def _published(unit: Unit, found: Attempt, nonce: str, snapshot_id: str) -> Attempt:
+    first = unit.insert_new(
+        published,
+        workload_id=found.workload_id,
+        chunk_id=found.chunk_id,
+        attempt_id=found.attempt_id,
+        nonce=nonce,
+        snapshot_id=snapshot_id,
+    )
+    if not first:
+        raise _already_published(unit, found.workload_id, found.chunk_id)
+    return _move(unit, found, AttemptState.COMMITTED, f"published as snapshot {snapshot_id}")
+
+
+def _already_published(unit: Unit, workload_id: str, chunk_id: str) -> VerificationError:
+    before = chunks.publication(unit, workload_id, chunk_id)
+    return VerificationError(
+        "chunk_published",
+        f"chunk {chunk_id} of workload {workload_id} is published",
+        expected="an unpublished chunk",
+        got="unknown" if before is None else f"snapshot {before.snapshot_id}",
+    )
+
+
+def _next_number(unit: Unit, opening: AttemptOpening) -> int:
+    """One more than before; everything before it must have ended, and not in publication."""
+    if chunks.publication(unit, opening.workload_id, opening.chunk_id) is not None:
+        raise _already_published(unit, opening.workload_id, opening.chunk_id)
+    mine = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
+    alive = unit.row(select(attempts).where(mine, attempts.c.state.in_(ATTEMPT.live())))
+    if alive is not None:
+        raise ConflictError(
+            "attempt_live",
+            f"attempt {alive['number']} of chunk {opening.chunk_id} has not ended",
+            expected="no live attempt",
+            got=alive["state"],
+            attempt_id=alive["attempt_id"],
+        )
+    last: int = unit.execute(select(func.coalesce(func.max(attempts.c.number), 0)).where(mine)).scalar_one()
+    if last >= ATTEMPTS_MAX:
+        raise InputError("attempts_used_up", "the chunk has no attempt left", expected=f"at most {ATTEMPTS_MAX}")
+    return last + 1
+
+
+def _draw(unit: Unit, attempt_id: str, nonce: str) -> None:
+    nonces.reserve(unit, nonce, purpose=NoncePurpose.ATTEMPT, holder=attempt_id, attempt_id=attempt_id)
+
+
+def _locked(unit: Unit, attempt_id: str) -> Attempt:
+    row = unit.locked(attempts, attempt_id=attempt_id)
+    return get(unit, attempt_id) if row is None else _attempt(row)
+
+
+def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str) -> Attempt:
+    if not ATTEMPT.allows(found.state, to):
+        raise _moved(found, to)
+    changed = {**more, "state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+    unit.execute(update(attempts).where(attempts.c.attempt_id == found.attempt_id).values(**changed))
+    return get(unit, found.attempt_id)
+
+
+def _moved(found: Attempt, to: AttemptState) -> ConflictError:
+    before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
+    return ConflictError(
+        "attempt_moved",
+        f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}",
+        expected=" or ".join(before) or "no state at all",
+        got=found.state,
+        attempt_id=found.attempt_id,
+    )
+
+
+def _same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
+    asked = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
+    if asked != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
+        raise InputError("attempt_parameters_differ", "the attempt was opened otherwise", got=opening.attempt_id)
+    return earlier
+
+
+def _attempt(row: RowMapping) -> Attempt:
+    return Attempt(
+        row["attempt_id"],
+        row["workload_id"],
+        row["chunk_id"],
+        row["number"],
+        row["branch"],
+        row["prefix"],
+        AttemptState(row["state"]),
+        row["staged_snapshot_id"],
+        row["reason"],
+        row["at_micros"],
+    )

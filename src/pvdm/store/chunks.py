@@ -1,0 +1,94 @@
+"""Chunks: planned with their workload, never changed, each published at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import RowMapping, select
+
+from pvdm.errors import InputError
+from pvdm.store import ids
+from pvdm.store.schema import chunks, published
+from pvdm.store.unit import Unit
+
+CHUNKS_MAX: Final = 100_000
+CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One part of the plan; the definition is the plan's own canonical text."""
+
+    chunk_id: str
+    definition: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What made a chunk visible."""
+
+    workload_id: str
+    chunk_id: str
+    attempt_id: str
+    nonce: str
+    snapshot_id: str
+    at_micros: int
+
+
+def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
+    """Store the chunks of a workload that is being opened."""
+    if not 1 <= len(planned) <= CHUNKS_MAX:
+        raise InputError(
+            "chunks_too_many",
+            "the plan's size cannot be accepted",
+            expected=f"1 to {CHUNKS_MAX} chunks",
+            got=str(len(planned)),
+        )
+    if len({chunk.chunk_id for chunk in planned}) != len(planned):
+        raise InputError("chunk_repeated", "the plan names a chunk twice")
+    for chunk in planned:
+        if len(chunk.definition) > CHUNK_DEFINITION_MAX_BYTES:
+            raise InputError(
+                "chunk_definition_too_large",
+                "a chunk's definition is too large",
+                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes",
+                got=str(len(chunk.definition)),
+            )
+    rows = [
+        {
+            "workload_id": workload_id,
+            "chunk_id": ids.name(chunk.chunk_id, "chunk id"),
+            "ordinal": ordinal,
+            "definition": chunk.definition.decode(),
+        }
+        for ordinal, chunk in enumerate(planned)
+    ]
+    unit.insert_many(chunks, rows)
+
+
+def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
+    """The plan, in its order."""
+    wanted = select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal)
+    return [Chunk(row["chunk_id"], row["definition"].encode()) for row in unit.rows(wanted)]
+
+
+def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
+    """What published the chunk, if anything did."""
+    wanted = select(published).where(published.c.workload_id == workload_id, published.c.chunk_id == chunk_id)
+    row = unit.row(wanted)
+    return None if row is None else _published(row)
+
+
+def publications(unit: Unit, workload_id: str) -> list[Published]:
+    """Every published chunk of a workload, in the plan's order."""
+    both = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
+    wanted = select(published).join(chunks, both).where(published.c.workload_id == workload_id)
+    return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
+
+
+def _published(row: RowMapping) -> Published:
+    return Published(
+        row["workload_id"], row["chunk_id"], row["attempt_id"], row["nonce"], row["snapshot_id"], row["at_micros"]
+    )

@@ -1,0 +1,99 @@
+"""Claims: what an append workload publishes of a source, checked for overlap and stored in the caller's transaction."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, RowMapping, or_, select
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.model.claim import Claim
+from pvdm.store import ids
+from pvdm.store.schema import claims
+from pvdm.store.unit import Unit
+
+
+def take(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim) -> None:
+    """Store the workload's claim, or raise `claim_overlaps` naming the workload to resume; its own again is no change.
+
+    The lock on the target's claims is held until the transaction ends, so two overlapping claims cannot both pass;
+    the database's own trigger takes the same stand against a writer that does not come through here.
+    """
+    if claim.column is not None:
+        ids.name(claim.column, "claim column")
+    unit.lock_name(f"claims {target}")
+    own = find(unit, workload_id, target=target, source=source)
+    if own is not None:
+        _require_same(workload_id, own, claim)
+        return
+    other = overlapping(unit, workload_id, target=target, source=source, claim=claim)
+    if other is not None:
+        raise _overlaps(*other, claim)
+    unit.insert(
+        claims,
+        workload_id=workload_id,
+        target=ids.name(target, "target"),
+        source=ids.name(source, "source"),
+        column_name=claim.column,
+        column_kind=claim.kind,
+        lower_bound=claim.lower,
+        upper_bound=claim.upper,
+        extent=claim.text,
+    )
+
+
+def find(unit: Unit, workload_id: str, *, target: str, source: str) -> Claim | None:
+    """The workload's own claim on this target and source."""
+    row = unit.row(select(claims).where(claims.c.workload_id == workload_id, *_scope(target, source)))
+    return None if row is None else _claim(row)
+
+
+def overlapping(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim) -> tuple[str, Claim] | None:
+    """The first other workload, by id, whose claim could share a row with this one. For a preview; `take` decides."""
+    c = claims.c
+    not_comparable: list[ColumnElement[bool]] = [c.column_name.is_(None)]
+    if claim.column is not None:
+        not_comparable += [c.column_name != claim.column, c.column_kind != claim.kind]
+    meets = (or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)) & (
+        c.lower_bound < claim.upper if claim.upper is not None else c.lower_bound >= b""
+    )
+    wanted = select(claims).where(*_scope(target, source), c.workload_id != workload_id)
+    if claim.column is not None:
+        wanted = wanted.where(or_(*not_comparable, meets))
+    row = unit.row(wanted.order_by(c.workload_id).limit(1))
+    return None if row is None else (row["workload_id"], _claim(row))
+
+
+def _scope(target: str, source: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return claims.c.target == target, claims.c.source == source
+
+
+def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
+    if (stored.column, stored.kind, stored.lower, stored.upper) != (asked.column, asked.kind, asked.lower, asked.upper):
+        raise InputError(
+            "claim_differs",
+            f"workload {workload_id} has claimed otherwise",
+            expected=stored.text,
+            got=asked.text,
+            workload_id=workload_id,
+        )
+
+
+def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
+    return VerificationError(
+        "claim_overlaps",
+        f"workload {workload_id} has published an overlapping part",
+        expected=f"nothing of {stored.text}",
+        got=asked.text,
+        hint=f"nothing was published; resume workload {workload_id} instead of starting a new one",
+        workload_id=workload_id,
+    )
+
+
+def _claim(row: RowMapping) -> Claim:
+    upper = row["upper_bound"]
+    return Claim(
+        row["column_name"],
+        row["column_kind"],
+        bytes(row["lower_bound"]),
+        None if upper is None else bytes(upper),
+        row["extent"],
+    )

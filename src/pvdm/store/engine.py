@@ -1,0 +1,224 @@
+"""Open a ledger by URL: SQLite for one host, PostgreSQL beyond; settings without which nothing is durable are enforced.
+
+PostgreSQL runs at READ COMMITTED with explicit locks, not SERIALIZABLE. Every rule here is a key, a locked row or a
+named lock, and a statement after a lock must see what its last holder committed; a serializable snapshot is taken
+before the lock is granted and would not. SERIALIZABLE would also abort innocent writers that only share the events'
+index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from pvdm.errors import ConflictError, InputError, UnavailableError
+from pvdm.store.failures import SERIALIZATION, Phase, translate
+from pvdm.store.unit import MODE_OPTION, Unit, begin
+
+T = TypeVar("T")
+
+TRANSACTION_TRIES_MAX: Final = 8
+_SYNCHRONOUS_EXTRA: Final = 3
+_LEDGER_MODE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each kind of waiting may take."""
+
+    connect_seconds: int = 10
+    busy_seconds: int = 10
+    statement_seconds: int = 30
+    idle_seconds: int = 60
+
+
+class Ledger:
+    """An open database; hands out units of work."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._engine.url.render_as_string(hide_password=True)})"
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engine.dialect.name
+
+    @contextlib.contextmanager
+    def write(self, *, at_micros: int) -> Iterator[Unit]:
+        """One writing transaction, all of whose rows carry this time; it ends undone unless `commit` was called."""
+        with begin(self._own_engine(), writing=True, at_micros=at_micros) as unit:
+            yield unit
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Unit]:
+        """One consistent view that cannot write. Keep it short: on SQLite an open reader holds up every commit."""
+        with begin(self._own_engine(), writing=False, at_micros=0) as unit:
+            yield unit
+
+    def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
+        """Run the work and commit; again only after a serialization failure, which surely left nothing behind."""
+        for tried in range(1, TRANSACTION_TRIES_MAX + 1):
+            try:
+                with self.write(at_micros=at_micros) as unit:
+                    result = work(unit)
+                    unit.commit()
+                    return result
+            except ConflictError as error:
+                if error.code != SERIALIZATION or tried == TRANSACTION_TRIES_MAX:
+                    raise
+                time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - spreads retries, guards nothing
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self._engine.dispose(close=self._process == os.getpid())
+
+    def _own_engine(self) -> Engine:
+        """After a fork the parent's connections are left alone: a socket or file lock cannot serve two processes."""
+        if self._process != os.getpid():
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+        return self._engine
+
+
+def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
+    """Connect, set what durability needs, and refuse a database that cannot give it. Does not migrate."""
+    limits = timeouts or Timeouts()
+    parsed = _parse(url)
+    engine = _open_sqlite(parsed, limits) if parsed.get_backend_name() == "sqlite" else _open_postgresql(parsed, limits)
+    try:
+        with engine.connect() as connection:
+            if engine.dialect.name == "postgresql":
+                _require_durable(connection)
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise translate(error, Phase.CONNECT) from None
+    except BaseException:
+        engine.dispose()
+        raise
+    return Ledger(engine)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise _url_invalid("another form") from None
+    match parsed.drivername:
+        case "sqlite" | "sqlite+pysqlite":
+            if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
+                raise _url_invalid("no plain file name")
+            return parsed.set(drivername="sqlite+pysqlite")
+        case "postgresql" | "postgres" | "postgresql+psycopg":
+            return parsed.set(drivername="postgresql+psycopg")
+        case other:
+            raise _url_invalid(other)
+
+
+def _url_invalid(got: str) -> InputError:
+    return InputError(
+        "ledger_url_invalid",
+        "the ledger's address cannot be used",
+        expected="sqlite:///FILE or postgresql://USER@HOST/DATABASE",
+        got=got,
+    )
+
+
+def _open_sqlite(url: URL, limits: Timeouts) -> Engine:
+    _make_private(Path(str(url.database)))
+    engine = create_engine(url, hide_parameters=True, pool_timeout=limits.connect_seconds)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _record: object) -> None:
+        try:
+            _settle_pragmas(connection, limits)
+        except BaseException:
+            connection.close()
+            raise
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writing = connection.get_execution_options().get(MODE_OPTION) == "write"
+        connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    return engine
+
+
+def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
+    connection.isolation_level = None  # the driver opens no transaction of its own; `_begin` does
+    for pragma in (
+        f"busy_timeout = {limits.busy_seconds * 1000}",
+        "foreign_keys = ON",
+        "recursive_triggers = ON",  # INSERT OR REPLACE then meets the rule against DELETE
+        "synchronous = EXTRA",  # FULL does not sync the directory after the journal is unlinked
+        "cell_size_check = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    mode = connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
+    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+    if (mode, synchronous) != ("delete", _SYNCHRONOUS_EXTRA):
+        raise _not_durable("journal_mode delete, synchronous 3", f"{mode}, {synchronous}")
+
+
+def _make_private(path: Path) -> None:
+    """The file belongs to its owner alone; SQLite gives its journals the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE))
+    except OSError as error:
+        raise UnavailableError(
+            "ledger_unreachable", "the ledger's file cannot be opened", got=os.strerror(error.errno or 0)
+        ) from None
+
+
+def _open_postgresql(url: URL, limits: Timeouts) -> Engine:
+    settings = {
+        "statement_timeout": limits.statement_seconds * 1000,
+        "lock_timeout": limits.busy_seconds * 1000,
+        "idle_in_transaction_session_timeout": limits.idle_seconds * 1000,
+        "synchronous_commit": "on",
+        "client_min_messages": "warning",
+    }
+    return create_engine(
+        url,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        pool_timeout=limits.connect_seconds,
+        connect_args={
+            "connect_timeout": limits.connect_seconds,
+            "application_name": "pvdm",
+            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": limits.statement_seconds * 1000,
+        },
+    )
+
+
+def _require_durable(connection: Connection) -> None:
+    names = ("fsync", "full_page_writes", "server_encoding")
+    row = connection.execute(text(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")).one()
+    if tuple(row) != ("on", "on", "UTF8"):
+        raise _not_durable("fsync on, full_page_writes on, encoding UTF8", ", ".join(row))
+
+
+def _not_durable(expected: str, got: str) -> UnavailableError:
+    return UnavailableError(
+        "ledger_not_durable", "the database could lose what it acknowledged", expected=expected, got=got
+    )

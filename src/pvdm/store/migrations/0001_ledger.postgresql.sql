@@ -1,0 +1,624 @@
+CREATE TABLE events (
+	event_id BIGINT GENERATED ALWAYS AS IDENTITY,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	kind TEXT NOT NULL,
+	subject TEXT NOT NULL,
+	row_key TEXT NOT NULL,
+	"old" TEXT,
+	"new" TEXT,
+	PRIMARY KEY (event_id)
+)
+--;
+CREATE INDEX events_at_micros ON events (at_micros)
+--;
+CREATE INDEX events_subject ON events (subject, row_key)
+--;
+CREATE TABLE log_checkpoints (
+	size BIGINT NOT NULL,
+	note BYTEA NOT NULL,
+	PRIMARY KEY (size)
+)
+--;
+CREATE TABLE log_entries (
+	entry_index BIGINT NOT NULL,
+	entry BYTEA NOT NULL,
+	PRIMARY KEY (entry_index)
+)
+--;
+CREATE TABLE log_hashes (
+	level BIGINT NOT NULL,
+	position BIGINT NOT NULL,
+	hash BYTEA NOT NULL,
+	PRIMARY KEY (level, position),
+	CONSTRAINT hash_length CHECK (length(hash) = 32)
+)
+--;
+CREATE TABLE workloads (
+	workload_id TEXT NOT NULL,
+	contract_hash TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	source TEXT NOT NULL,
+	source_snapshot_id TEXT,
+	parameters TEXT NOT NULL,
+	atomicity TEXT NOT NULL,
+	plan_hash TEXT NOT NULL,
+	epoch BIGINT NOT NULL,
+	state TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id),
+	CONSTRAINT state_known CHECK (state IN ('OPEN', 'COMPLETE', 'ABANDONED')),
+	CONSTRAINT atomicity_known CHECK (atomicity IN ('chunk', 'workload')),
+	CONSTRAINT workload_id_length CHECK (length(workload_id) BETWEEN 1 AND 128),
+	CONSTRAINT contract_hash_hex CHECK (contract_hash ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT plan_hash_hex CHECK (plan_hash ~ '^[0-9a-f]{64}$')
+)
+--;
+CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
+--;
+CREATE TABLE chunks (
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	ordinal BIGINT NOT NULL,
+	definition TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, chunk_id),
+	CONSTRAINT chunks_ordinal_once UNIQUE (workload_id, ordinal),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+--;
+CREATE TABLE claims (
+	workload_id TEXT NOT NULL,
+	target TEXT NOT NULL,
+	source TEXT NOT NULL,
+	column_name TEXT,
+	column_kind TEXT,
+	lower_bound BYTEA NOT NULL,
+	upper_bound BYTEA,
+	extent TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, target, source),
+	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
+	CONSTRAINT column_typed CHECK ((column_name IS NULL) = (column_kind IS NULL)),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+--;
+CREATE INDEX claims_scope ON claims (target, source)
+--;
+CREATE TABLE statements (
+	statement_id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	envelope BYTEA NOT NULL,
+	log_index BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (statement_id),
+	CONSTRAINT statement_id_hex CHECK (statement_id ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT kind_known CHECK (kind IN ('proof', 'receipt', 'workload', 'break-glass', 'epoch', 'trust-root', 'protection', 'migration', 'source-attestation', 'restore')),
+	CONSTRAINT statements_log_index_once UNIQUE (log_index),
+	FOREIGN KEY(log_index) REFERENCES log_entries (entry_index)
+)
+--;
+CREATE INDEX statements_kind ON statements (kind)
+--;
+CREATE TABLE attempts (
+	attempt_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	number BIGINT NOT NULL CONSTRAINT number_positive CHECK (number >= 1),
+	branch TEXT NOT NULL,
+	prefix TEXT NOT NULL,
+	state TEXT NOT NULL,
+	staged_snapshot_id TEXT,
+	reason TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attempt_id),
+	CONSTRAINT state_known CHECK (state IN ('STAGING', 'VERIFYING', 'COMMITTING', 'COMMITTED', 'VERIFICATION_FAILED', 'ROLLED_BACK')),
+	CONSTRAINT attempt_id_hex CHECK (attempt_id ~ '^[0-9a-f]{32}$'),
+	FOREIGN KEY(workload_id, chunk_id) REFERENCES chunks (workload_id, chunk_id),
+	CONSTRAINT attempts_number_once UNIQUE (workload_id, chunk_id, number),
+	CONSTRAINT attempts_of_chunk UNIQUE (workload_id, chunk_id, attempt_id),
+	CONSTRAINT attempts_prefix_once UNIQUE (prefix)
+)
+--;
+CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
+--;
+CREATE TABLE receipts (
+	receipt_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (receipt_id),
+	CONSTRAINT receipts_snapshot_once UNIQUE (table_uuid, snapshot_id),
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+--;
+CREATE INDEX receipts_workload_id ON receipts (workload_id)
+--;
+CREATE TABLE nonces (
+	nonce TEXT NOT NULL,
+	purpose TEXT NOT NULL,
+	holder TEXT NOT NULL,
+	attempt_id TEXT,
+	state TEXT NOT NULL,
+	snapshot_id TEXT,
+	reason TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (nonce),
+	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
+	CONSTRAINT nonce_hex CHECK (nonce ~ '^[0-9a-f]{32}$'),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass')),
+	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
+	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
+	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+)
+--;
+CREATE UNIQUE INDEX nonces_one_held ON nonces (attempt_id) WHERE state <> 'ABORTED'
+--;
+CREATE TABLE tokens (
+	token_id TEXT NOT NULL,
+	secret_sha256 TEXT NOT NULL,
+	role TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	name TEXT NOT NULL,
+	attempt_id TEXT,
+	expires_micros BIGINT NOT NULL,
+	revoked_micros BIGINT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (token_id),
+	CONSTRAINT token_id_hex CHECK (token_id ~ '^[0-9a-f]{32}$'),
+	CONSTRAINT secret_sha256_hex CHECK (secret_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor')),
+	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+)
+--;
+CREATE TABLE proofs (
+	proof_id TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	verdict TEXT NOT NULL,
+	notary TEXT NOT NULL,
+	expires_micros BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (proof_id),
+	CONSTRAINT verdict_known CHECK (verdict IN ('PASS', 'FAIL')),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	CONSTRAINT proofs_notary_once UNIQUE (nonce, notary),
+	FOREIGN KEY(proof_id) REFERENCES statements (statement_id)
+)
+--;
+CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
+--;
+CREATE TABLE published (
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, chunk_id),
+	FOREIGN KEY(workload_id, chunk_id, attempt_id) REFERENCES attempts (workload_id, chunk_id, attempt_id),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	CONSTRAINT published_nonce_once UNIQUE (nonce)
+)
+--;
+CREATE FUNCTION pvdm_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'pvdm rule: %', TG_ARGV[0] USING ERRCODE = 'PV001';
+END $$
+--;
+CREATE TRIGGER events_no_delete BEFORE DELETE ON events
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of events are never deleted')
+--;
+CREATE TRIGGER events_no_update BEFORE UPDATE ON events
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of events never change')
+--;
+CREATE TRIGGER events_no_truncate BEFORE TRUNCATE ON events
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of events are never deleted')
+--;
+CREATE TRIGGER log_checkpoints_no_delete BEFORE DELETE ON log_checkpoints
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of log_checkpoints are never deleted')
+--;
+CREATE TRIGGER log_checkpoints_no_update BEFORE UPDATE ON log_checkpoints
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of log_checkpoints never change')
+--;
+CREATE TRIGGER log_checkpoints_no_truncate BEFORE TRUNCATE ON log_checkpoints
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of log_checkpoints are never deleted')
+--;
+CREATE TRIGGER log_entries_no_delete BEFORE DELETE ON log_entries
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of log_entries are never deleted')
+--;
+CREATE TRIGGER log_entries_no_update BEFORE UPDATE ON log_entries
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of log_entries never change')
+--;
+CREATE TRIGGER log_entries_no_truncate BEFORE TRUNCATE ON log_entries
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of log_entries are never deleted')
+--;
+CREATE TRIGGER log_hashes_no_delete BEFORE DELETE ON log_hashes
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of log_hashes are never deleted')
+--;
+CREATE TRIGGER log_hashes_no_update BEFORE UPDATE ON log_hashes
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of log_hashes never change')
+--;
+CREATE TRIGGER log_hashes_no_truncate BEFORE TRUNCATE ON log_hashes
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of log_hashes are never deleted')
+--;
+CREATE TRIGGER workloads_no_delete BEFORE DELETE ON workloads
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of workloads are never deleted')
+--;
+CREATE TRIGGER workloads_fixed BEFORE UPDATE ON workloads
+FOR EACH ROW
+WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
+    OR NEW.contract_hash IS DISTINCT FROM OLD.contract_hash
+    OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid
+    OR NEW.source IS DISTINCT FROM OLD.source
+    OR NEW.source_snapshot_id IS DISTINCT FROM OLD.source_snapshot_id
+    OR NEW.parameters IS DISTINCT FROM OLD.parameters
+    OR NEW.atomicity IS DISTINCT FROM OLD.atomicity
+    OR NEW.plan_hash IS DISTINCT FROM OLD.plan_hash
+    OR NEW.epoch IS DISTINCT FROM OLD.epoch)
+EXECUTE FUNCTION pvdm_refuse('only state, reason, at_micros of workloads change')
+--;
+CREATE TRIGGER workloads_first_state BEFORE INSERT ON workloads
+FOR EACH ROW
+WHEN (NEW.state <> 'OPEN')
+EXECUTE FUNCTION pvdm_refuse('workloads begin in OPEN')
+--;
+CREATE TRIGGER workloads_step BEFORE UPDATE ON workloads
+FOR EACH ROW
+WHEN (NOT ((OLD.state = 'OPEN' AND NEW.state = 'COMPLETE')
+    OR (OLD.state = 'OPEN' AND NEW.state = 'ABANDONED')))
+EXECUTE FUNCTION pvdm_refuse('no such step of the workload')
+--;
+CREATE TRIGGER workloads_no_truncate BEFORE TRUNCATE ON workloads
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of workloads are never deleted')
+--;
+CREATE FUNCTION pvdm_workloads_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'workloads', CAST(NEW.workload_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER workloads_event AFTER INSERT OR UPDATE ON workloads
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_workloads_event()
+--;
+CREATE TRIGGER chunks_no_delete BEFORE DELETE ON chunks
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of chunks are never deleted')
+--;
+CREATE TRIGGER chunks_no_update BEFORE UPDATE ON chunks
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of chunks never change')
+--;
+CREATE TRIGGER chunks_no_truncate BEFORE TRUNCATE ON chunks
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of chunks are never deleted')
+--;
+CREATE FUNCTION pvdm_chunks_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'chunks', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'ordinal', OLD.ordinal, 'definition', OLD.definition, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'ordinal', NEW.ordinal, 'definition', NEW.definition, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER chunks_event AFTER INSERT ON chunks
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_chunks_event()
+--;
+CREATE TRIGGER claims_no_delete BEFORE DELETE ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
+--;
+CREATE TRIGGER claims_no_update BEFORE UPDATE ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of claims never change')
+--;
+CREATE TRIGGER claims_no_truncate BEFORE TRUNCATE ON claims
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
+--;
+CREATE FUNCTION pvdm_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'target', OLD.target, 'source', OLD.source, 'column_name', OLD.column_name, 'column_kind', OLD.column_kind, 'lower_bound', encode(OLD.lower_bound, 'hex'), 'upper_bound', encode(OLD.upper_bound, 'hex'), 'extent', OLD.extent, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'column_name', NEW.column_name, 'column_kind', NEW.column_kind, 'lower_bound', encode(NEW.lower_bound, 'hex'), 'upper_bound', encode(NEW.upper_bound, 'hex'), 'extent', NEW.extent, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER claims_event AFTER INSERT ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_claims_event()
+--;
+CREATE TRIGGER statements_no_delete BEFORE DELETE ON statements
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of statements are never deleted')
+--;
+CREATE TRIGGER statements_no_update BEFORE UPDATE ON statements
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of statements never change')
+--;
+CREATE TRIGGER statements_no_truncate BEFORE TRUNCATE ON statements
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of statements are never deleted')
+--;
+CREATE FUNCTION pvdm_statements_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'statements', CAST(NEW.statement_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('statement_id', OLD.statement_id, 'kind', OLD.kind, 'log_index', OLD.log_index, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('statement_id', NEW.statement_id, 'kind', NEW.kind, 'log_index', NEW.log_index, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER statements_event AFTER INSERT ON statements
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_statements_event()
+--;
+CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of attempts are never deleted')
+--;
+CREATE TRIGGER attempts_fixed BEFORE UPDATE ON attempts
+FOR EACH ROW
+WHEN (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
+    OR NEW.workload_id IS DISTINCT FROM OLD.workload_id
+    OR NEW.chunk_id IS DISTINCT FROM OLD.chunk_id
+    OR NEW.number IS DISTINCT FROM OLD.number
+    OR NEW.branch IS DISTINCT FROM OLD.branch
+    OR NEW.prefix IS DISTINCT FROM OLD.prefix)
+EXECUTE FUNCTION pvdm_refuse('only state, staged_snapshot_id, reason, at_micros of attempts change')
+--;
+CREATE TRIGGER attempts_first_state BEFORE INSERT ON attempts
+FOR EACH ROW
+WHEN (NEW.state <> 'STAGING')
+EXECUTE FUNCTION pvdm_refuse('attempts begin in STAGING')
+--;
+CREATE TRIGGER attempts_step BEFORE UPDATE ON attempts
+FOR EACH ROW
+WHEN (NOT ((OLD.state = 'STAGING' AND NEW.state = 'VERIFYING')
+    OR (OLD.state = 'STAGING' AND NEW.state = 'ROLLED_BACK')
+    OR (OLD.state = 'VERIFYING' AND NEW.state = 'COMMITTING')
+    OR (OLD.state = 'VERIFYING' AND NEW.state = 'VERIFICATION_FAILED')
+    OR (OLD.state = 'VERIFYING' AND NEW.state = 'ROLLED_BACK')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'COMMITTED')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'VERIFICATION_FAILED')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'VERIFYING')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'ROLLED_BACK')))
+EXECUTE FUNCTION pvdm_refuse('no such step of the attempt')
+--;
+CREATE TRIGGER attempts_no_truncate BEFORE TRUNCATE ON attempts
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of attempts are never deleted')
+--;
+CREATE FUNCTION pvdm_attempts_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'attempts', CAST(NEW.attempt_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER attempts_event AFTER INSERT OR UPDATE ON attempts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_attempts_event()
+--;
+CREATE TRIGGER receipts_no_delete BEFORE DELETE ON receipts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of receipts are never deleted')
+--;
+CREATE TRIGGER receipts_no_update BEFORE UPDATE ON receipts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of receipts never change')
+--;
+CREATE TRIGGER receipts_no_truncate BEFORE TRUNCATE ON receipts
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of receipts are never deleted')
+--;
+CREATE FUNCTION pvdm_receipts_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'receipts', CAST(NEW.receipt_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'table_uuid', OLD.table_uuid, 'snapshot_id', OLD.snapshot_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'table_uuid', NEW.table_uuid, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER receipts_event AFTER INSERT ON receipts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_receipts_event()
+--;
+CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of nonces are never deleted')
+--;
+CREATE TRIGGER nonces_fixed BEFORE UPDATE ON nonces
+FOR EACH ROW
+WHEN (NEW.nonce IS DISTINCT FROM OLD.nonce
+    OR NEW.purpose IS DISTINCT FROM OLD.purpose
+    OR NEW.holder IS DISTINCT FROM OLD.holder
+    OR NEW.attempt_id IS DISTINCT FROM OLD.attempt_id)
+EXECUTE FUNCTION pvdm_refuse('only state, snapshot_id, reason, at_micros of nonces change')
+--;
+CREATE TRIGGER nonces_first_state BEFORE INSERT ON nonces
+FOR EACH ROW
+WHEN (NEW.state <> 'RESERVED')
+EXECUTE FUNCTION pvdm_refuse('nonces begin in RESERVED')
+--;
+CREATE TRIGGER nonces_step BEFORE UPDATE ON nonces
+FOR EACH ROW
+WHEN (NOT ((OLD.state = 'RESERVED' AND NEW.state = 'COMMITTED')
+    OR (OLD.state = 'RESERVED' AND NEW.state = 'ABORTED')))
+EXECUTE FUNCTION pvdm_refuse('no such step of the nonce')
+--;
+CREATE TRIGGER nonces_no_truncate BEFORE TRUNCATE ON nonces
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of nonces are never deleted')
+--;
+CREATE FUNCTION pvdm_nonces_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'nonces', CAST(NEW.nonce AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('nonce', OLD.nonce, 'purpose', OLD.purpose, 'holder', OLD.holder, 'attempt_id', OLD.attempt_id, 'state', OLD.state, 'snapshot_id', OLD.snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('nonce', NEW.nonce, 'purpose', NEW.purpose, 'holder', NEW.holder, 'attempt_id', NEW.attempt_id, 'state', NEW.state, 'snapshot_id', NEW.snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER nonces_event AFTER INSERT OR UPDATE ON nonces
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_nonces_event()
+--;
+CREATE TRIGGER tokens_no_delete BEFORE DELETE ON tokens
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of tokens are never deleted')
+--;
+CREATE TRIGGER tokens_fixed BEFORE UPDATE ON tokens
+FOR EACH ROW
+WHEN (NEW.token_id IS DISTINCT FROM OLD.token_id
+    OR NEW.secret_sha256 IS DISTINCT FROM OLD.secret_sha256
+    OR NEW.role IS DISTINCT FROM OLD.role
+    OR NEW.domain IS DISTINCT FROM OLD.domain
+    OR NEW.name IS DISTINCT FROM OLD.name
+    OR NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
+    OR NEW.expires_micros IS DISTINCT FROM OLD.expires_micros)
+EXECUTE FUNCTION pvdm_refuse('only revoked_micros, at_micros of tokens change')
+--;
+CREATE TRIGGER tokens_revoked_once BEFORE UPDATE ON tokens
+FOR EACH ROW
+WHEN (OLD.revoked_micros IS NOT NULL)
+EXECUTE FUNCTION pvdm_refuse('a revoked token stays revoked')
+--;
+CREATE TRIGGER tokens_no_truncate BEFORE TRUNCATE ON tokens
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of tokens are never deleted')
+--;
+CREATE FUNCTION pvdm_tokens_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'tokens', CAST(NEW.token_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER tokens_event AFTER INSERT OR UPDATE ON tokens
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_tokens_event()
+--;
+CREATE TRIGGER proofs_no_delete BEFORE DELETE ON proofs
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of proofs are never deleted')
+--;
+CREATE TRIGGER proofs_no_update BEFORE UPDATE ON proofs
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of proofs never change')
+--;
+CREATE TRIGGER proofs_no_truncate BEFORE TRUNCATE ON proofs
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of proofs are never deleted')
+--;
+CREATE FUNCTION pvdm_proofs_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'proofs', CAST(NEW.proof_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('proof_id', OLD.proof_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'verdict', OLD.verdict, 'notary', OLD.notary, 'expires_micros', OLD.expires_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER proofs_event AFTER INSERT ON proofs
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_proofs_event()
+--;
+CREATE TRIGGER published_no_delete BEFORE DELETE ON published
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of published are never deleted')
+--;
+CREATE TRIGGER published_no_update BEFORE UPDATE ON published
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of published never change')
+--;
+CREATE TRIGGER published_no_truncate BEFORE TRUNCATE ON published
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of published are never deleted')
+--;
+CREATE FUNCTION pvdm_published_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'snapshot_id', OLD.snapshot_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER published_event AFTER INSERT ON published
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_published_event()
+--;
+CREATE FUNCTION pvdm_claims_overlap() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));
+    IF EXISTS (SELECT 1 FROM claims c
+    WHERE c.target = NEW.target AND c.source = NEW.source AND c.workload_id <> NEW.workload_id
+      AND (c.column_name IS NULL OR NEW.column_name IS NULL
+           OR c.column_name <> NEW.column_name OR c.column_kind <> NEW.column_kind
+           OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
+               AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound)))) THEN
+        RAISE EXCEPTION 'pvdm rule: claims overlap' USING ERRCODE = 'PV001';
+    END IF;
+    RETURN NEW;
+END $$
+--;
+CREATE TRIGGER claims_overlap BEFORE INSERT ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_claims_overlap()
+--;
+CREATE FUNCTION pvdm_attempts_published() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.state = 'COMMITTED' AND NOT EXISTS (SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.nonce
+    WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
+      AND n.state = 'COMMITTED') THEN
+        RAISE EXCEPTION 'pvdm rule: a committed attempt is published' USING ERRCODE = 'PV001';
+    END IF;
+    RETURN NEW;
+END $$
+--;
+CREATE TRIGGER attempts_published BEFORE UPDATE ON attempts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_attempts_published()
+--;
+CREATE FUNCTION pvdm_log_entries_next() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.entry_index <> (SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries) THEN
+        RAISE EXCEPTION 'pvdm rule: log entries have no gap' USING ERRCODE = 'PV001';
+    END IF;
+    RETURN NEW;
+END $$
+--;
+CREATE TRIGGER log_entries_next BEFORE INSERT ON log_entries
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_log_entries_next()

@@ -1,0 +1,574 @@
+CREATE TABLE events (
+	event_id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	kind TEXT NOT NULL,
+	subject TEXT NOT NULL,
+	row_key TEXT NOT NULL,
+	old TEXT,
+	new TEXT
+)
+ STRICT
+--;
+CREATE INDEX events_at_micros ON events (at_micros)
+--;
+CREATE INDEX events_subject ON events (subject, row_key)
+--;
+CREATE TABLE log_checkpoints (
+	size INTEGER NOT NULL,
+	note BLOB NOT NULL,
+	PRIMARY KEY (size)
+)
+ STRICT
+--;
+CREATE TABLE log_entries (
+	entry_index INTEGER NOT NULL,
+	entry BLOB NOT NULL,
+	PRIMARY KEY (entry_index)
+)
+ STRICT
+--;
+CREATE TABLE log_hashes (
+	level INTEGER NOT NULL,
+	position INTEGER NOT NULL,
+	hash BLOB NOT NULL,
+	PRIMARY KEY (level, position),
+	CONSTRAINT hash_length CHECK (length(hash) = 32)
+)
+ STRICT
+--;
+CREATE TABLE workloads (
+	workload_id TEXT NOT NULL,
+	contract_hash TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	source TEXT NOT NULL,
+	source_snapshot_id TEXT,
+	parameters TEXT NOT NULL,
+	atomicity TEXT NOT NULL,
+	plan_hash TEXT NOT NULL,
+	epoch INTEGER NOT NULL,
+	state TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id),
+	CONSTRAINT state_known CHECK (state IN ('OPEN', 'COMPLETE', 'ABANDONED')),
+	CONSTRAINT atomicity_known CHECK (atomicity IN ('chunk', 'workload')),
+	CONSTRAINT workload_id_length CHECK (length(workload_id) BETWEEN 1 AND 128),
+	CONSTRAINT contract_hash_hex CHECK (length(contract_hash) = 64 AND contract_hash NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT plan_hash_hex CHECK (length(plan_hash) = 64 AND plan_hash NOT GLOB '*[^0-9a-f]*')
+)
+ STRICT
+--;
+CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
+--;
+CREATE TABLE chunks (
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	ordinal INTEGER NOT NULL,
+	definition TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, chunk_id),
+	CONSTRAINT chunks_ordinal_once UNIQUE (workload_id, ordinal),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+ STRICT
+--;
+CREATE TABLE claims (
+	workload_id TEXT NOT NULL,
+	target TEXT NOT NULL,
+	source TEXT NOT NULL,
+	column_name TEXT,
+	column_kind TEXT,
+	lower_bound BLOB NOT NULL,
+	upper_bound BLOB,
+	extent TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, target, source),
+	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
+	CONSTRAINT column_typed CHECK ((column_name IS NULL) = (column_kind IS NULL)),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+ STRICT
+--;
+CREATE INDEX claims_scope ON claims (target, source)
+--;
+CREATE TABLE statements (
+	statement_id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	envelope BLOB NOT NULL,
+	log_index INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (statement_id),
+	CONSTRAINT statement_id_hex CHECK (length(statement_id) = 64 AND statement_id NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT kind_known CHECK (kind IN ('proof', 'receipt', 'workload', 'break-glass', 'epoch', 'trust-root', 'protection', 'migration', 'source-attestation', 'restore')),
+	CONSTRAINT statements_log_index_once UNIQUE (log_index),
+	FOREIGN KEY(log_index) REFERENCES log_entries (entry_index)
+)
+ STRICT
+--;
+CREATE INDEX statements_kind ON statements (kind)
+--;
+CREATE TABLE attempts (
+	attempt_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	number INTEGER NOT NULL CONSTRAINT number_positive CHECK (number >= 1),
+	branch TEXT NOT NULL,
+	prefix TEXT NOT NULL,
+	state TEXT NOT NULL,
+	staged_snapshot_id TEXT,
+	reason TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attempt_id),
+	CONSTRAINT state_known CHECK (state IN ('STAGING', 'VERIFYING', 'COMMITTING', 'COMMITTED', 'VERIFICATION_FAILED', 'ROLLED_BACK')),
+	CONSTRAINT attempt_id_hex CHECK (length(attempt_id) = 32 AND attempt_id NOT GLOB '*[^0-9a-f]*'),
+	FOREIGN KEY(workload_id, chunk_id) REFERENCES chunks (workload_id, chunk_id),
+	CONSTRAINT attempts_number_once UNIQUE (workload_id, chunk_id, number),
+	CONSTRAINT attempts_of_chunk UNIQUE (workload_id, chunk_id, attempt_id),
+	CONSTRAINT attempts_prefix_once UNIQUE (prefix)
+)
+ STRICT
+--;
+CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
+--;
+CREATE TABLE receipts (
+	receipt_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (receipt_id),
+	CONSTRAINT receipts_snapshot_once UNIQUE (table_uuid, snapshot_id),
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+ STRICT
+--;
+CREATE INDEX receipts_workload_id ON receipts (workload_id)
+--;
+CREATE TABLE nonces (
+	nonce TEXT NOT NULL,
+	purpose TEXT NOT NULL,
+	holder TEXT NOT NULL,
+	attempt_id TEXT,
+	state TEXT NOT NULL,
+	snapshot_id TEXT,
+	reason TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (nonce),
+	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
+	CONSTRAINT nonce_hex CHECK (length(nonce) = 32 AND nonce NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass')),
+	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
+	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
+	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+)
+ STRICT
+--;
+CREATE UNIQUE INDEX nonces_one_held ON nonces (attempt_id) WHERE state <> 'ABORTED'
+--;
+CREATE TABLE tokens (
+	token_id TEXT NOT NULL,
+	secret_sha256 TEXT NOT NULL,
+	role TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	name TEXT NOT NULL,
+	attempt_id TEXT,
+	expires_micros INTEGER NOT NULL,
+	revoked_micros INTEGER,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (token_id),
+	CONSTRAINT token_id_hex CHECK (length(token_id) = 32 AND token_id NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT secret_sha256_hex CHECK (length(secret_sha256) = 64 AND secret_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor')),
+	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+)
+ STRICT
+--;
+CREATE TABLE proofs (
+	proof_id TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	verdict TEXT NOT NULL,
+	notary TEXT NOT NULL,
+	expires_micros INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (proof_id),
+	CONSTRAINT verdict_known CHECK (verdict IN ('PASS', 'FAIL')),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	CONSTRAINT proofs_notary_once UNIQUE (nonce, notary),
+	FOREIGN KEY(proof_id) REFERENCES statements (statement_id)
+)
+ STRICT
+--;
+CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
+--;
+CREATE TABLE published (
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, chunk_id),
+	FOREIGN KEY(workload_id, chunk_id, attempt_id) REFERENCES attempts (workload_id, chunk_id, attempt_id),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	CONSTRAINT published_nonce_once UNIQUE (nonce)
+)
+ STRICT
+--;
+CREATE TRIGGER events_no_delete BEFORE DELETE ON events
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of events are never deleted');
+END
+--;
+CREATE TRIGGER events_no_update BEFORE UPDATE ON events
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of events never change');
+END
+--;
+CREATE TRIGGER log_checkpoints_no_delete BEFORE DELETE ON log_checkpoints
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of log_checkpoints are never deleted');
+END
+--;
+CREATE TRIGGER log_checkpoints_no_update BEFORE UPDATE ON log_checkpoints
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of log_checkpoints never change');
+END
+--;
+CREATE TRIGGER log_entries_no_delete BEFORE DELETE ON log_entries
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of log_entries are never deleted');
+END
+--;
+CREATE TRIGGER log_entries_no_update BEFORE UPDATE ON log_entries
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of log_entries never change');
+END
+--;
+CREATE TRIGGER log_hashes_no_delete BEFORE DELETE ON log_hashes
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of log_hashes are never deleted');
+END
+--;
+CREATE TRIGGER log_hashes_no_update BEFORE UPDATE ON log_hashes
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of log_hashes never change');
+END
+--;
+CREATE TRIGGER workloads_no_delete BEFORE DELETE ON workloads
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of workloads are never deleted');
+END
+--;
+CREATE TRIGGER workloads_fixed BEFORE UPDATE ON workloads
+WHEN NEW.workload_id IS NOT OLD.workload_id
+    OR NEW.contract_hash IS NOT OLD.contract_hash
+    OR NEW.table_uuid IS NOT OLD.table_uuid
+    OR NEW.source IS NOT OLD.source
+    OR NEW.source_snapshot_id IS NOT OLD.source_snapshot_id
+    OR NEW.parameters IS NOT OLD.parameters
+    OR NEW.atomicity IS NOT OLD.atomicity
+    OR NEW.plan_hash IS NOT OLD.plan_hash
+    OR NEW.epoch IS NOT OLD.epoch
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only state, reason, at_micros of workloads change');
+END
+--;
+CREATE TRIGGER workloads_first_state BEFORE INSERT ON workloads
+WHEN NEW.state <> 'OPEN'
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: workloads begin in OPEN');
+END
+--;
+CREATE TRIGGER workloads_step BEFORE UPDATE ON workloads
+WHEN NOT ((OLD.state = 'OPEN' AND NEW.state = 'COMPLETE')
+    OR (OLD.state = 'OPEN' AND NEW.state = 'ABANDONED'))
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: no such step of the workload');
+END
+--;
+CREATE TRIGGER workloads_event_insert AFTER INSERT ON workloads
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'workloads', CAST(NEW.workload_id AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER workloads_event_update AFTER UPDATE ON workloads
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'workloads', CAST(NEW.workload_id AS TEXT),
+        json_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER chunks_no_delete BEFORE DELETE ON chunks
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of chunks are never deleted');
+END
+--;
+CREATE TRIGGER chunks_no_update BEFORE UPDATE ON chunks
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of chunks never change');
+END
+--;
+CREATE TRIGGER chunks_event_insert AFTER INSERT ON chunks
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'chunks', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'ordinal', NEW.ordinal, 'definition', NEW.definition, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER claims_no_delete BEFORE DELETE ON claims
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of claims are never deleted');
+END
+--;
+CREATE TRIGGER claims_no_update BEFORE UPDATE ON claims
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of claims never change');
+END
+--;
+CREATE TRIGGER claims_event_insert AFTER INSERT ON claims
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'column_name', NEW.column_name, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER statements_no_delete BEFORE DELETE ON statements
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of statements are never deleted');
+END
+--;
+CREATE TRIGGER statements_no_update BEFORE UPDATE ON statements
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of statements never change');
+END
+--;
+CREATE TRIGGER statements_event_insert AFTER INSERT ON statements
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'statements', CAST(NEW.statement_id AS TEXT),
+        NULL,
+        json_object('statement_id', NEW.statement_id, 'kind', NEW.kind, 'log_index', NEW.log_index, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of attempts are never deleted');
+END
+--;
+CREATE TRIGGER attempts_fixed BEFORE UPDATE ON attempts
+WHEN NEW.attempt_id IS NOT OLD.attempt_id
+    OR NEW.workload_id IS NOT OLD.workload_id
+    OR NEW.chunk_id IS NOT OLD.chunk_id
+    OR NEW.number IS NOT OLD.number
+    OR NEW.branch IS NOT OLD.branch
+    OR NEW.prefix IS NOT OLD.prefix
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only state, staged_snapshot_id, reason, at_micros of attempts change');
+END
+--;
+CREATE TRIGGER attempts_first_state BEFORE INSERT ON attempts
+WHEN NEW.state <> 'STAGING'
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: attempts begin in STAGING');
+END
+--;
+CREATE TRIGGER attempts_step BEFORE UPDATE ON attempts
+WHEN NOT ((OLD.state = 'STAGING' AND NEW.state = 'VERIFYING')
+    OR (OLD.state = 'STAGING' AND NEW.state = 'ROLLED_BACK')
+    OR (OLD.state = 'VERIFYING' AND NEW.state = 'COMMITTING')
+    OR (OLD.state = 'VERIFYING' AND NEW.state = 'VERIFICATION_FAILED')
+    OR (OLD.state = 'VERIFYING' AND NEW.state = 'ROLLED_BACK')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'COMMITTED')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'VERIFICATION_FAILED')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'VERIFYING')
+    OR (OLD.state = 'COMMITTING' AND NEW.state = 'ROLLED_BACK'))
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: no such step of the attempt');
+END
+--;
+CREATE TRIGGER attempts_event_insert AFTER INSERT ON attempts
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'attempts', CAST(NEW.attempt_id AS TEXT),
+        NULL,
+        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER attempts_event_update AFTER UPDATE ON attempts
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'attempts', CAST(NEW.attempt_id AS TEXT),
+        json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER receipts_no_delete BEFORE DELETE ON receipts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of receipts are never deleted');
+END
+--;
+CREATE TRIGGER receipts_no_update BEFORE UPDATE ON receipts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of receipts never change');
+END
+--;
+CREATE TRIGGER receipts_event_insert AFTER INSERT ON receipts
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'receipts', CAST(NEW.receipt_id AS TEXT),
+        NULL,
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'table_uuid', NEW.table_uuid, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of nonces are never deleted');
+END
+--;
+CREATE TRIGGER nonces_fixed BEFORE UPDATE ON nonces
+WHEN NEW.nonce IS NOT OLD.nonce
+    OR NEW.purpose IS NOT OLD.purpose
+    OR NEW.holder IS NOT OLD.holder
+    OR NEW.attempt_id IS NOT OLD.attempt_id
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only state, snapshot_id, reason, at_micros of nonces change');
+END
+--;
+CREATE TRIGGER nonces_first_state BEFORE INSERT ON nonces
+WHEN NEW.state <> 'RESERVED'
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: nonces begin in RESERVED');
+END
+--;
+CREATE TRIGGER nonces_step BEFORE UPDATE ON nonces
+WHEN NOT ((OLD.state = 'RESERVED' AND NEW.state = 'COMMITTED')
+    OR (OLD.state = 'RESERVED' AND NEW.state = 'ABORTED'))
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: no such step of the nonce');
+END
+--;
+CREATE TRIGGER nonces_event_insert AFTER INSERT ON nonces
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'nonces', CAST(NEW.nonce AS TEXT),
+        NULL,
+        json_object('nonce', NEW.nonce, 'purpose', NEW.purpose, 'holder', NEW.holder, 'attempt_id', NEW.attempt_id, 'state', NEW.state, 'snapshot_id', NEW.snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER nonces_event_update AFTER UPDATE ON nonces
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'nonces', CAST(NEW.nonce AS TEXT),
+        json_object('nonce', OLD.nonce, 'purpose', OLD.purpose, 'holder', OLD.holder, 'attempt_id', OLD.attempt_id, 'state', OLD.state, 'snapshot_id', OLD.snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('nonce', NEW.nonce, 'purpose', NEW.purpose, 'holder', NEW.holder, 'attempt_id', NEW.attempt_id, 'state', NEW.state, 'snapshot_id', NEW.snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER tokens_no_delete BEFORE DELETE ON tokens
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of tokens are never deleted');
+END
+--;
+CREATE TRIGGER tokens_fixed BEFORE UPDATE ON tokens
+WHEN NEW.token_id IS NOT OLD.token_id
+    OR NEW.secret_sha256 IS NOT OLD.secret_sha256
+    OR NEW.role IS NOT OLD.role
+    OR NEW.domain IS NOT OLD.domain
+    OR NEW.name IS NOT OLD.name
+    OR NEW.attempt_id IS NOT OLD.attempt_id
+    OR NEW.expires_micros IS NOT OLD.expires_micros
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only revoked_micros, at_micros of tokens change');
+END
+--;
+CREATE TRIGGER tokens_revoked_once BEFORE UPDATE ON tokens
+WHEN OLD.revoked_micros IS NOT NULL
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: a revoked token stays revoked');
+END
+--;
+CREATE TRIGGER tokens_event_insert AFTER INSERT ON tokens
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'tokens', CAST(NEW.token_id AS TEXT),
+        NULL,
+        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER tokens_event_update AFTER UPDATE ON tokens
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'tokens', CAST(NEW.token_id AS TEXT),
+        json_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros),
+        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER proofs_no_delete BEFORE DELETE ON proofs
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of proofs are never deleted');
+END
+--;
+CREATE TRIGGER proofs_no_update BEFORE UPDATE ON proofs
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of proofs never change');
+END
+--;
+CREATE TRIGGER proofs_event_insert AFTER INSERT ON proofs
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'proofs', CAST(NEW.proof_id AS TEXT),
+        NULL,
+        json_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER published_no_delete BEFORE DELETE ON published
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of published are never deleted');
+END
+--;
+CREATE TRIGGER published_no_update BEFORE UPDATE ON published
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of published never change');
+END
+--;
+CREATE TRIGGER published_event_insert AFTER INSERT ON published
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER claims_overlap BEFORE INSERT ON claims
+WHEN EXISTS (SELECT 1 FROM claims c
+    WHERE c.target = NEW.target AND c.source = NEW.source AND c.workload_id <> NEW.workload_id
+      AND (c.column_name IS NULL OR NEW.column_name IS NULL
+           OR c.column_name <> NEW.column_name OR c.column_kind <> NEW.column_kind
+           OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
+               AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound))))
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: claims overlap');
+END
+--;
+CREATE TRIGGER attempts_published BEFORE UPDATE ON attempts
+WHEN NEW.state = 'COMMITTED' AND NOT EXISTS (SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.nonce
+    WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
+      AND n.state = 'COMMITTED')
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: a committed attempt is published');
+END
+--;
+CREATE TRIGGER log_entries_next BEFORE INSERT ON log_entries
+WHEN NEW.entry_index <> (SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries)
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: log entries have no gap');
+END

@@ -1,0 +1,66 @@
+"""Receipts: the signed word about what a publication made visible, one a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import RowMapping, select
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.store import ids, statements
+from pvdm.store.schema import StatementKind, receipts
+from pvdm.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRecord:
+    """What the ledger has to find about a receipt; the envelope says the rest."""
+
+    receipt_id: str
+    workload_id: str
+    table_uuid: str
+    snapshot_id: str
+
+
+def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
+    """Store a receipt with its envelope; the same again is no change, a second one for a snapshot is refused."""
+    statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
+    new = unit.insert_new(
+        receipts,
+        receipt_id=receipt.receipt_id,
+        workload_id=receipt.workload_id,
+        table_uuid=ids.name(receipt.table_uuid, "table UUID"),
+        snapshot_id=ids.snapshot_id(receipt.snapshot_id),
+    )
+    if not new and get(unit, receipt.receipt_id) != receipt:
+        raise ConflictError("statement_differs", "other facts are stored under this receipt", got=receipt.receipt_id)
+
+
+def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
+    """The receipt's record; not being there is an error."""
+    row = unit.row(select(receipts).where(receipts.c.receipt_id == receipt_id))
+    if row is None:
+        raise InputError("receipt_unknown", "the ledger holds no such receipt", got=ascii(receipt_id[:80]))
+    return _receipt(row)
+
+
+def envelope(unit: Unit, receipt_id: str) -> bytes:
+    """The signed bytes."""
+    return statements.get(unit, receipt_id).envelope
+
+
+def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
+    """The receipt of a snapshot; None where a publication crashed before it, which start-up makes good."""
+    wanted = select(receipts).where(receipts.c.table_uuid == table_uuid, receipts.c.snapshot_id == snapshot_id)
+    row = unit.row(wanted)
+    return None if row is None else _receipt(row)
+
+
+def of_workload(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
+    """Every receipt of a workload, oldest first."""
+    wanted = select(receipts).where(receipts.c.workload_id == workload_id)
+    return [_receipt(row) for row in unit.rows(wanted.order_by(receipts.c.at_micros, receipts.c.receipt_id))]
+
+
+def _receipt(row: RowMapping) -> ReceiptRecord:
+    return ReceiptRecord(row["receipt_id"], row["workload_id"], row["table_uuid"], row["snapshot_id"])

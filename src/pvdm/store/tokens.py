@@ -1,0 +1,134 @@
+"""Bearer tokens: 256 random bits, stored as their SHA-256 only, with role, domain, expiry and revocation."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from sqlalchemy import RowMapping, select, update
+
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.role import Role
+from pvdm.store import ids
+from pvdm.store.schema import tokens
+from pvdm.store.unit import Unit
+
+TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - what a token begins with, so that scanners find a leaked one
+_RANDOM_BYTES: Final = 32
+
+
+class BearerToken:
+    """A token's text; it is shown once, to whom it is given."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself; call it only where it is handed over or hashed."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "BearerToken()"
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError("tokens are not compared")
+
+    def __hash__(self) -> NoReturn:
+        raise TypeError("tokens are not hashed")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("tokens are not pickled")
+
+    def __format__(self, spec: str) -> NoReturn:
+        raise TypeError("tokens are not formatted")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt."""
+
+    token_id: str
+    role: Role
+    domain: str
+    name: str
+    expires_micros: int
+    attempt_id: str | None = None
+    revoked_micros: int | None = None
+
+
+def issue(
+    unit: Unit, role: Role, *, domain: str, name: str, expires_micros: int, attempt_id: str | None = None
+) -> tuple[BearerToken, Grant]:
+    """A new token; its text exists only in the value returned."""
+    if expires_micros <= unit.at_micros:
+        raise InputError(
+            "token_expiry_invalid", "the token would be expired", expected="a later time", got=str(expires_micros)
+        )
+    token = BearerToken(TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES))
+    grant = Grant(
+        secrets.token_hex(16), role, ids.name(domain, "domain"), ids.name(name, "name"), expires_micros, attempt_id
+    )
+    unit.insert(
+        tokens,
+        token_id=grant.token_id,
+        secret_sha256=_digest(token),
+        role=role,
+        domain=domain,
+        name=name,
+        attempt_id=attempt_id,
+        expires_micros=expires_micros,
+        revoked_micros=None,
+    )
+    return token, grant
+
+
+def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
+    """What the token allows; unknown, revoked and expired are three errors.
+
+    The look-up is by hash: what its timing could tell is a hash of the guess, which helps nobody to guess the text.
+    """
+    row = unit.row(select(tokens).where(tokens.c.secret_sha256 == _digest(token)))
+    if row is None:
+        raise NotAllowedError("token_unknown", "the token is not known")
+    grant = _grant(row)
+    if grant.revoked_micros is not None:
+        raise NotAllowedError("token_revoked", "the token was revoked", token_id=grant.token_id)
+    if grant.expires_micros <= now_micros:
+        raise NotAllowedError("token_expired", "the token has expired", token_id=grant.token_id)
+    return grant
+
+
+def revoke(unit: Unit, token_id: str) -> Grant:
+    """End a token now; one that is revoked stays as it is."""
+    row = unit.locked(tokens, token_id=token_id)
+    if row is None:
+        raise InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
+    if row["revoked_micros"] is None:
+        changed = {"revoked_micros": unit.at_micros, "at_micros": unit.at_micros}
+        unit.execute(update(tokens).where(tokens.c.token_id == token_id).values(**changed))
+    return next(grant for grant in listed(unit) if grant.token_id == token_id)
+
+
+def listed(unit: Unit) -> list[Grant]:
+    """Every token that was ever issued, without its text."""
+    return [_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
+
+
+def _digest(token: BearerToken) -> str:
+    return hashlib.sha256(token.reveal().encode()).hexdigest()
+
+
+def _grant(row: RowMapping) -> Grant:
+    return Grant(
+        row["token_id"],
+        Role(row["role"]),
+        row["domain"],
+        row["name"],
+        row["expires_micros"],
+        row["attempt_id"],
+        row["revoked_micros"],
+    )

@@ -1,0 +1,167 @@
+"""Workloads: opened once by id; the same id with other parameters is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import RowMapping, select, update
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.model.states import WORKLOAD, WorkloadState
+from pvdm.store import chunks, ids
+from pvdm.store.chunks import Chunk
+from pvdm.store.schema import Atomicity, workloads
+from pvdm.store.unit import Unit
+
+PARAMETERS_MAX_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a caller asks for; two openings of one id must agree in all of it."""
+
+    workload_id: str
+    contract_hash: str
+    table_uuid: str
+    source: str
+    parameters: bytes
+    atomicity: Atomicity
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What the Steward fixes at the first opening, for as long as the workload lives."""
+
+    source_snapshot_id: str | None
+    plan_hash: str
+    epoch: int
+    chunks: Sequence[Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload as the ledger has it."""
+
+    opening: Opening
+    source_snapshot_id: str | None
+    plan_hash: str
+    epoch: int
+    state: WorkloadState
+    reason: str
+    at_micros: int
+
+
+def find(unit: Unit, workload_id: str) -> Workload | None:
+    """The workload, if it was ever opened."""
+    row = unit.row(select(workloads).where(workloads.c.workload_id == workload_id))
+    return None if row is None else _workload(row)
+
+
+def get(unit: Unit, workload_id: str) -> Workload:
+    """The workload; not being there is an error."""
+    found = find(unit, workload_id)
+    if found is None:
+        raise InputError("workload_unknown", "the ledger knows no such workload", got=ascii(workload_id[:128]))
+    return found
+
+
+def reopened(unit: Unit, opening: Opening) -> Workload | None:
+    """The workload of an earlier opening with the same parameters, so that nothing is pinned a second time."""
+    found = find(unit, opening.workload_id)
+    if found is not None:
+        _require_same(opening, found.opening)
+    return found
+
+
+def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
+    """Open the workload with its chunks, or return the one that is open under this id; what it pinned stays pinned."""
+    _judge(opening, pinned)
+    created = unit.insert_new(
+        workloads,
+        workload_id=opening.workload_id,
+        contract_hash=opening.contract_hash,
+        table_uuid=opening.table_uuid,
+        source=opening.source,
+        source_snapshot_id=pinned.source_snapshot_id,
+        parameters=opening.parameters.decode(),
+        atomicity=opening.atomicity,
+        plan_hash=pinned.plan_hash,
+        epoch=pinned.epoch,
+        state=WORKLOAD.initial,
+        reason="opened",
+    )
+    if created:
+        chunks.plan(unit, opening.workload_id, pinned.chunks)
+    found = get(unit, opening.workload_id)
+    _require_same(opening, found.opening)
+    return found
+
+
+def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
+    """Complete or abandon; asking again for the state it has is no change."""
+    row = unit.locked(workloads, workload_id=workload_id)
+    if row is None:
+        return get(unit, workload_id)
+    if row["state"] == to:
+        return _workload(row)
+    if not WORKLOAD.allows(row["state"], to):
+        raise ConflictError("workload_moved", "the workload has ended otherwise", expected=to, got=row["state"])
+    changed = {"state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+    unit.execute(update(workloads).where(workloads.c.workload_id == workload_id).values(**changed))
+    return get(unit, workload_id)
+
+
+def _judge(opening: Opening, pinned: Pinned) -> None:
+    ids.workload_id(opening.workload_id)
+    ids.sha256(opening.contract_hash, "contract hash")
+    ids.sha256(pinned.plan_hash, "plan hash")
+    ids.name(opening.table_uuid, "table UUID")
+    ids.name(opening.source, "source")
+    if pinned.source_snapshot_id is not None:
+        ids.snapshot_id(pinned.source_snapshot_id)
+    if len(opening.parameters) > PARAMETERS_MAX_BYTES:
+        raise InputError(
+            "workload_parameters_too_large",
+            "the workload's parameters are too large",
+            expected=f"at most {PARAMETERS_MAX_BYTES} bytes",
+            got=str(len(opening.parameters)),
+        )
+
+
+def _require_same(asked: Opening, stored: Opening) -> None:
+    differing = [
+        name
+        for name in ("contract_hash", "table_uuid", "source", "parameters", "atomicity")
+        if getattr(asked, name) != getattr(stored, name)
+    ]
+    if differing:
+        raise InputError(
+            "workload_parameters_differ",
+            f"workload {asked.workload_id} was opened with other parameters",
+            expected="the same " + ", ".join(differing),
+            got="others",
+            hint="use the first parameters to resume it, or another workload id",
+            workload_id=asked.workload_id,
+        )
+
+
+def _workload(row: RowMapping) -> Workload:
+    opening = Opening(
+        row["workload_id"],
+        row["contract_hash"],
+        row["table_uuid"],
+        row["source"],
+        row["parameters"].encode(),
+        Atomicity(row["atomicity"]),
+    )
+    return Workload(
+        opening,
+        row["source_snapshot_id"],
+        row["plan_hash"],
+        row["epoch"],
+        WorkloadState(row["state"]),
+        row["reason"],
+        row["at_micros"],
+    )

@@ -1,0 +1,342 @@
+"""The ledger from open to published: what is idempotent, what is refused, and what recovery settles."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pvdm.errors import ConflictError, InputError, StateUnknownError, VerificationError
+from pvdm.model.states import AttemptState, NonceState, WorkloadState
+from pvdm.store import Unit, attempts, chunks, nonces, workloads
+from pvdm.store.attempts import ATTEMPTS_MAX
+from pvdm.store.nonces import CatalogAnswer, CommittedAs, NotCommitted, UnknownYet
+from pvdm.store.schema import Atomicity, NoncePurpose
+from tests.ledger_examples import attempt_opening, hex32, hex64, in_state, nonce_of, opened, opening, pinned, staging
+
+
+@pytest.fixture
+def unit(scratch: Unit) -> Unit:
+    """A writing unit with one workload of chunks a and b; nothing of it is committed."""
+    opened(scratch)
+    return scratch
+
+
+def break_glass(unit: Unit, name: object = 1) -> None:
+    nonces.reserve(unit, hex32(name), purpose=NoncePurpose.BREAK_GLASS, holder=f"override {name}")
+
+
+def test_a_workload_is_opened_with_its_chunks_in_order(unit: Unit) -> None:
+    assert [chunk.chunk_id for chunk in chunks.of_workload(unit, "orders-1")] == ["a", "b"]
+
+
+def test_the_same_opening_again_returns_the_same_workload(unit: Unit) -> None:
+    assert opened(unit) == workloads.get(unit, "orders-1")
+
+
+def test_a_second_opening_does_not_pin_anything_else(unit: Unit) -> None:
+    later = dataclasses.replace(pinned("z"), source_snapshot_id="99", epoch=4, plan_hash=hex64("other plan"))
+    again = workloads.open_once(unit, opening(), later)
+    assert (again.source_snapshot_id, again.epoch, again.plan_hash) == ("77", 3, hex64("plan"))
+
+
+def test_reopening_finds_the_workload_before_anything_is_pinned(unit: Unit) -> None:
+    assert workloads.reopened(unit, opening()) == workloads.get(unit, "orders-1")
+
+
+def test_reopening_an_id_that_was_never_opened_finds_nothing(unit: Unit) -> None:
+    assert workloads.reopened(unit, opening("orders-2")) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": b'{"day":2}'},
+        {"contract_hash": hex64("other contract")},
+        {"table_uuid": "t-2"},
+        {"source": "raw.other"},
+        {"atomicity": Atomicity.WORKLOAD},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_same_id_with_other_parameters_is_an_error(unit: Unit, change: dict[str, object]) -> None:
+    with pytest.raises(InputError) as caught:
+        workloads.open_once(unit, dataclasses.replace(opening(), **change), pinned())  # type: ignore[arg-type]
+    assert caught.value.code == "workload_parameters_differ"
+
+
+@pytest.mark.parametrize("workload_id", ["", "a/b", "a b", "ä", "x" * 129, "a\n"])
+def test_a_workload_id_of_another_form_is_refused(unit: Unit, workload_id: str) -> None:
+    with pytest.raises(InputError) as caught:
+        workloads.open_once(unit, opening(workload_id), pinned())
+    assert caught.value.code == "identifier_invalid"
+
+
+def test_a_plan_that_names_a_chunk_twice_is_refused(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        workloads.open_once(unit, opening("orders-2"), pinned("a", "a"))
+    assert caught.value.code == "chunk_repeated"
+
+
+def test_a_plan_without_chunks_is_refused(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        workloads.open_once(unit, opening("orders-2"), dataclasses.replace(pinned(), chunks=[]))
+    assert caught.value.code == "chunks_too_many"
+
+
+def test_an_abandoned_workload_does_not_complete(unit: Unit) -> None:
+    workloads.move(unit, "orders-1", WorkloadState.ABANDONED, reason="not needed")
+    with pytest.raises(ConflictError) as caught:
+        workloads.move(unit, "orders-1", WorkloadState.COMPLETE, reason="done")
+    assert caught.value.code == "workload_moved"
+
+
+def test_an_abandoned_workload_opens_no_attempt(unit: Unit) -> None:
+    workloads.move(unit, "orders-1", WorkloadState.ABANDONED, reason="not needed")
+    with pytest.raises(ConflictError) as caught:
+        staging(unit)
+    assert caught.value.code == "workload_moved"
+
+
+def test_a_new_attempt_is_staging_with_one_reserved_nonce(unit: Unit) -> None:
+    attempt = staging(unit)
+    held = nonces.held_by(unit, attempt.attempt_id)
+    assert held is not None
+    assert (attempt.number, attempt.state, held.state) == (1, AttemptState.STAGING, NonceState.RESERVED)
+
+
+def test_opening_the_same_attempt_again_returns_it(unit: Unit) -> None:
+    assert staging(unit) == staging(unit)
+
+
+def test_the_same_attempt_id_for_another_chunk_is_an_error(unit: Unit) -> None:
+    staging(unit)
+    with pytest.raises(InputError) as caught:
+        staging(unit, chunk_id="b")
+    assert caught.value.code == "attempt_parameters_differ"
+
+
+def test_a_second_live_attempt_is_refused(unit: Unit) -> None:
+    staging(unit, 1)
+    with pytest.raises(ConflictError) as caught:
+        staging(unit, 2)
+    assert caught.value.code == "attempt_live"
+
+
+@pytest.mark.parametrize("end", [AttemptState.ROLLED_BACK, AttemptState.VERIFICATION_FAILED])
+def test_an_ended_attempt_makes_room_for_the_next(unit: Unit, end: AttemptState) -> None:
+    in_state(unit, end, 1)
+    assert staging(unit, 2).number == 2
+
+
+def test_a_published_chunk_opens_no_attempt(unit: Unit) -> None:
+    in_state(unit, AttemptState.COMMITTED, 1)
+    with pytest.raises(VerificationError) as caught:
+        staging(unit, 2)
+    assert caught.value.code == "chunk_published"
+
+
+def test_attempts_at_a_chunk_have_an_end(unit: Unit) -> None:
+    for number in range(ATTEMPTS_MAX):
+        in_state(unit, AttemptState.ROLLED_BACK, number)
+    with pytest.raises(InputError) as caught:
+        staging(unit, "last")
+    assert caught.value.code == "attempts_used_up"
+
+
+def test_an_attempt_at_an_unknown_chunk_is_refused(unit: Unit) -> None:
+    with pytest.raises(ConflictError) as caught:
+        staging(unit, chunk_id="z")
+    assert caught.value.code == "ledger_constraint"
+
+
+def test_entering_verifying_draws_a_new_nonce_and_aborts_the_old_one(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.VERIFYING)
+    first, second = nonces.find(unit, nonce_of(1, 0)), nonces.held_by(unit, attempt.attempt_id)
+    assert first is not None
+    assert second is not None
+    assert (first.state, second.nonce, second.state) == (NonceState.ABORTED, nonce_of(1, 1), NonceState.RESERVED)
+
+
+def test_verifying_again_after_committing_draws_another_nonce(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    attempts.begin_verifying(
+        unit, attempt.attempt_id, nonce=nonce_of(1, 2), staged_snapshot_id="5", reason="proof expired"
+    )
+    old = nonces.find(unit, nonce_of(1, 1))
+    held = nonces.held_by(unit, attempt.attempt_id)
+    assert (old and old.state, held and held.nonce) == (NonceState.ABORTED, nonce_of(1, 2))
+
+
+def test_verifying_needs_a_nonce_that_nobody_had(unit: Unit) -> None:
+    break_glass(unit, "used")
+    attempt = staging(unit)
+    with pytest.raises(ConflictError) as caught:
+        attempts.begin_verifying(unit, attempt.attempt_id, nonce=hex32("used"), staged_snapshot_id="5", reason="")
+    assert caught.value.code == "nonce_taken"
+
+
+@pytest.mark.parametrize("state", list(AttemptState))
+def test_publishing_needs_an_attempt_that_is_committing(unit: Unit, state: AttemptState) -> None:
+    attempt = in_state(unit, state)
+    held = nonces.held_by(unit, attempt.attempt_id)
+    nonce = held.nonce if held else nonce_of(1, 0)
+    if state is AttemptState.COMMITTING:
+        moved = attempts.publish(unit, attempt.attempt_id, nonce=nonce, snapshot_id="900")
+        assert moved.state is AttemptState.COMMITTED
+    else:
+        with pytest.raises(ConflictError) as caught:
+            attempts.publish(unit, attempt.attempt_id, nonce=nonce, snapshot_id="900")
+        assert caught.value.code == "attempt_moved"
+
+
+def test_publishing_records_what_made_the_chunk_visible(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTED)
+    found = chunks.publication(unit, "orders-1", "a")
+    assert found is not None
+    assert (found.attempt_id, found.nonce, found.snapshot_id) == (attempt.attempt_id, nonce_of(1, 1), "900")
+
+
+def test_publishing_with_the_old_nonce_is_refused(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    with pytest.raises(ConflictError) as caught:
+        attempts.publish(unit, attempt.attempt_id, nonce=nonce_of(1, 0), snapshot_id="900")
+    assert caught.value.code == "nonce_not_reserved"
+
+
+def test_publishing_with_the_nonce_of_another_attempt_is_refused(unit: Unit) -> None:
+    staging(unit, 2, chunk_id="b")
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    with pytest.raises(VerificationError) as caught:
+        attempts.publish(unit, attempt.attempt_id, nonce=nonce_of(2, 0), snapshot_id="900")
+    assert caught.value.code == "nonce_of_other_attempt"
+
+
+@pytest.mark.parametrize("state", [AttemptState.STAGING, AttemptState.VERIFYING, AttemptState.COMMITTING])
+def test_an_attempt_that_ends_takes_its_nonce_along(unit: Unit, state: AttemptState) -> None:
+    attempt = in_state(unit, state)
+    attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="workload abandoned")
+    assert nonces.held_by(unit, attempt.attempt_id) is None
+
+
+def test_ending_an_attempt_twice_in_the_same_way_is_no_change(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.ROLLED_BACK)
+    assert attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="again") == attempt
+
+
+def test_an_attempt_is_not_ended_by_committing(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    with pytest.raises(InputError) as caught:
+        attempts.end(unit, attempt.attempt_id, AttemptState.COMMITTED, reason="no")
+    assert caught.value.code == "attempt_end_invalid"
+
+
+def test_only_live_attempts_are_looked_after(unit: Unit) -> None:
+    in_state(unit, AttemptState.ROLLED_BACK, 1)
+    second = staging(unit, 2)
+    assert [attempt.attempt_id for attempt in attempts.live(unit)] == [second.attempt_id]
+
+
+def test_a_nonce_is_won_once(unit: Unit) -> None:
+    break_glass(unit)
+    with pytest.raises(ConflictError) as caught:
+        break_glass(unit)
+    assert caught.value.code == "nonce_taken"
+
+
+@pytest.mark.parametrize("nonce", ["", "0" * 31, "0" * 33, "G" * 32, "A" * 32, "0" * 31 + "\n"])
+def test_a_nonce_of_another_form_is_refused(unit: Unit, nonce: str) -> None:
+    with pytest.raises(InputError) as caught:
+        nonces.reserve(unit, nonce, purpose=NoncePurpose.BREAK_GLASS, holder="x")
+    assert caught.value.code == "identifier_invalid"
+
+
+def test_a_committed_nonce_does_not_pay_twice(unit: Unit) -> None:
+    break_glass(unit)
+    nonces.commit(unit, hex32(1), snapshot_id=None)
+    with pytest.raises(ConflictError) as caught:
+        nonces.commit(unit, hex32(1), snapshot_id=None)
+    assert caught.value.code == "nonce_not_reserved"
+
+
+ANSWERS: list[CatalogAnswer] = [CommittedAs("900"), NotCommitted(), UnknownYet()]
+SETTLED = {
+    CommittedAs("900"): NonceState.COMMITTED,
+    NotCommitted(): NonceState.ABORTED,
+    UnknownYet(): NonceState.RESERVED,
+}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+def test_settling_makes_the_ledger_say_what_the_catalog_says(unit: Unit, answer: CatalogAnswer, times: int) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    for _ in range(times):
+        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), answer)
+    found = nonces.find(unit, nonce_of(1, 1))
+    assert found is not None
+    assert found.state is SETTLED[answer]
+
+
+def test_settling_a_published_snapshot_publishes_the_attempt(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), CommittedAs("900"))
+    found = chunks.publication(unit, "orders-1", "a")
+    assert (attempts.get(unit, attempt.attempt_id).state, found and found.snapshot_id) == ("COMMITTED", "900")
+
+
+@pytest.mark.parametrize("answer", [NotCommitted(), UnknownYet()], ids=lambda answer: type(answer).__name__)
+def test_settling_without_a_snapshot_publishes_nothing(unit: Unit, answer: CatalogAnswer) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    moved = attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), answer)
+    assert (moved.state, chunks.publication(unit, "orders-1", "a")) == (AttemptState.COMMITTING, None)
+
+
+def test_an_attempt_whose_commit_did_not_happen_can_be_verified_again(unit: Unit) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), NotCommitted())
+    moved = attempts.begin_verifying(
+        unit, attempt.attempt_id, nonce=nonce_of(1, 2), staged_snapshot_id="5", reason="not published"
+    )
+    assert moved.state is AttemptState.VERIFYING
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (CommittedAs("900"), CommittedAs("901")),
+        (CommittedAs("900"), NotCommitted()),
+        (NotCommitted(), CommittedAs("900")),
+    ],
+    ids=["another snapshot", "vanished", "appeared"],
+)
+def test_a_catalog_that_contradicts_the_ledger_is_an_unknown_state(
+    unit: Unit, first: CatalogAnswer, second: CatalogAnswer
+) -> None:
+    attempt = in_state(unit, AttemptState.COMMITTING)
+    attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), first)
+    before = nonces.find(unit, nonce_of(1, 1))
+    with pytest.raises(StateUnknownError) as caught:
+        attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), second)
+    assert (caught.value.code, nonces.find(unit, nonce_of(1, 1))) == ("nonce_settlement_contradicts", before)
+
+
+def test_settling_a_nonce_that_nobody_reserved_is_an_error(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        nonces.settle(unit, hex32("never"), NotCommitted())
+    assert caught.value.code == "nonce_unknown"
+
+
+def test_a_starting_steward_finds_what_is_not_settled(unit: Unit) -> None:
+    in_state(unit, AttemptState.VERIFYING)
+    assert [nonce.nonce for nonce in nonces.unsettled(unit)] == [nonce_of(1, 1)]
+
+
+def test_the_attempts_of_a_chunk_come_in_order(unit: Unit) -> None:
+    in_state(unit, AttemptState.VERIFICATION_FAILED, 1)
+    staging(unit, 2)
+    assert [attempt.number for attempt in attempts.of_chunk(unit, "orders-1", "a")] == [1, 2]
+
+
+def test_an_attempt_opening_names_what_it_needs() -> None:
+    assert attempt_opening(1).attempt_id in attempt_opening(1).prefix

@@ -1,0 +1,192 @@
+"""Claims: an overlapping part is published by one workload only, whoever comes first, on both databases."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+
+from pvdm.errors import InputError, NotAllowedError, VerificationError
+from pvdm.model.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
+from pvdm.store import Ledger, Unit, claims
+from pvdm.store.schema import metadata
+from tests.databases import NOW
+from tests.ledger_examples import opened
+
+DAY = Claim.value("day", "date", 20_000)
+WEEK = Claim.between("day", "date", 19_998, 20_005)
+LATER = Claim.between("day", "date", 20_005, 20_012)
+
+
+@pytest.fixture
+def unit(scratch: Unit) -> Unit:
+    for name in ("one", "two"):
+        opened(scratch, name)
+    return scratch
+
+
+def take(unit: Unit, workload_id: str, claim: Claim, *, target: str = "t", source: str = "s") -> None:
+    claims.take(unit, workload_id, target=target, source=source, claim=claim)
+
+
+OVERLAPPING = [
+    (DAY, DAY),
+    (DAY, WEEK),
+    (WEEK, DAY),
+    (Claim.everything(), DAY),
+    (DAY, Claim.everything()),
+    (Claim.everything(), Claim.everything()),
+    (Claim.between("day", "date", None, 20_001), DAY),
+    (Claim.between("day", "date", 20_000, None), DAY),
+    (Claim.value("id", "int", 7), Claim.value("id", "long", 7)),
+    (Claim.value("day", "date", None), Claim.value("day", "date", None)),
+    (DAY, Claim.value("other", "date", 1)),
+    (DAY, Claim.value("day", "string", "2024-10-04")),
+    (Claim.value("name", "string", "a"), Claim.between("name", "string", "", "b")),
+]
+APART = [
+    (WEEK, LATER),
+    (LATER, WEEK),
+    (DAY, Claim.value("day", "date", 20_001)),
+    (DAY, Claim.between("day", "date", 20_001, None)),
+    (DAY, Claim.between("day", "date", None, 20_000)),
+    (Claim.value("day", "date", None), Claim.between("day", "date", None, None)),
+    (
+        Claim.value("name", "string", "a"),
+        Claim.value("name", "string", "a\x00"),
+    ),
+    (Claim.value("id", "long", -1), Claim.between("id", "long", 0, None)),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), OVERLAPPING)
+def test_an_overlapping_claim_of_another_workload_is_refused(unit: Unit, first: Claim, second: Claim) -> None:
+    take(unit, "one", first)
+    with pytest.raises(VerificationError) as caught:
+        take(unit, "two", second)
+    assert (caught.value.code, caught.value.details["workload_id"]) == ("claim_overlaps", "one")
+
+
+@pytest.mark.parametrize(("first", "second"), APART)
+def test_claims_that_share_nothing_stand_side_by_side(unit: Unit, first: Claim, second: Claim) -> None:
+    take(unit, "one", first)
+    take(unit, "two", second)
+    assert claims.find(unit, "two", target="t", source="s") == second
+
+
+@pytest.mark.parametrize(("first", "second"), OVERLAPPING)
+def test_the_database_itself_refuses_an_overlapping_claim(unit: Unit, first: Claim, second: Claim) -> None:
+    take(unit, "one", first)
+    row = {"column_name": second.column, "column_kind": second.kind, "lower_bound": second.lower, "extent": second.text}
+    with pytest.raises(NotAllowedError, match="claims overlap"):
+        unit.insert(
+            metadata.tables["claims"], workload_id="two", target="t", source="s", upper_bound=second.upper, **row
+        )
+
+
+@pytest.mark.parametrize("scope", [{"target": "t2"}, {"source": "s2"}], ids=["target", "source"])
+def test_another_target_or_source_has_its_own_claims(unit: Unit, scope: dict[str, str]) -> None:
+    take(unit, "one", Claim.everything())
+    take(unit, "two", Claim.everything(), **scope)
+    assert claims.find(unit, "two", **{"target": "t", "source": "s", **scope}) == Claim.everything()
+
+
+def test_a_workload_takes_its_own_claim_again(unit: Unit) -> None:
+    take(unit, "one", WEEK)
+    take(unit, "one", WEEK)
+    assert claims.overlapping(unit, "two", target="t", source="s", claim=DAY) == ("one", WEEK)
+
+
+def test_a_workload_that_claims_otherwise_is_refused(unit: Unit) -> None:
+    take(unit, "one", WEEK)
+    with pytest.raises(InputError) as caught:
+        take(unit, "one", LATER)
+    assert caught.value.code == "claim_differs"
+
+
+def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
+    take(unit, "one", WEEK)
+    with pytest.raises(VerificationError) as caught:
+        take(unit, "two", DAY)
+    assert caught.value.hint == "nothing was published; resume workload one instead of starting a new one"
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        ("double", 1),
+        ("struct<1: int>", 1),
+        ("int", "1"),
+        ("int", True),
+        ("date", b"x"),
+        ("long", 2**63),
+        ("string", "\ud800"),
+        ("string", "x" * (CLAIM_VALUE_MAX_BYTES + 1)),
+    ],
+)
+def test_a_claim_that_has_no_place_in_an_order_is_refused(column_type: str, value: ClaimValue) -> None:
+    with pytest.raises(InputError) as caught:
+        Claim.value("c", column_type, value)
+    assert caught.value.code == "claim_invalid"
+
+
+def test_an_empty_range_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        Claim.between("day", "date", 5, 5)
+    assert caught.value.code == "claim_invalid"
+
+
+@pytest.mark.parametrize(
+    ("column_type", "values"),
+    [
+        ("boolean", [False, True]),
+        ("uuid", [UUID(int=1), UUID(int=2**127)]),
+        ("fixed[2]", [b"\x00\xff", b"\x01\x00"]),
+        ("decimal(9, 2)", [-(10**20), -1, 0, 1, 10**20]),
+    ],
+)
+def test_bounds_compare_as_their_values_do(column_type: str, values: list[ClaimValue]) -> None:
+    keys = [Claim.value("c", column_type, value).lower for value in values]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(values)
+
+
+def test_of_many_workloads_at_once_one_takes_the_claim(ledger: Ledger) -> None:
+    names = [f"w{number}" for number in range(8)]
+    with ledger.write(at_micros=NOW) as unit:
+        for name in names:
+            opened(unit, name)
+        unit.commit()
+
+    def attempt(name: str) -> bool:
+        try:
+            ledger.transact(lambda unit: take(unit, name, WEEK), at_micros=NOW)
+        except VerificationError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert sum(pool.map(attempt, names)) == 1
+
+
+def test_of_many_writers_past_the_code_one_takes_the_claim(ledger: Ledger) -> None:
+    """The database's own rule must hold under concurrency too."""
+    names = [f"w{number}" for number in range(8)]
+    with ledger.write(at_micros=NOW) as unit:
+        for name in names:
+            opened(unit, name)
+        unit.commit()
+
+    def attempt(name: str) -> bool:
+        row = {"column_name": "day", "column_kind": "date", "lower_bound": WEEK.lower, "upper_bound": WEEK.upper}
+        try:
+            with ledger.write(at_micros=NOW) as unit:
+                unit.insert(metadata.tables["claims"], workload_id=name, target="t", source="s", extent="", **row)
+                unit.commit()
+        except NotAllowedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert sum(pool.map(attempt, names)) == 1

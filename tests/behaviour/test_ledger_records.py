@@ -1,0 +1,302 @@
+"""What the ledger keeps for ever: events with old and new rows, proofs, receipts, log, tokens; nothing is rewritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import LargeBinary, Table, select, text
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.store import Ledger, Unit, attempts, events, proofs, receipts, statements, tokens
+from pvdm.store.log_storage import LedgerLog
+from pvdm.store.proofs import ProofRecord
+from pvdm.store.receipts import ReceiptRecord
+from pvdm.store.schema import StatementKind, VerdictWord, metadata
+from pvdm.store.tokens import BearerToken
+from pvdm.trust.log.log import Log
+from pvdm.trust.log.storage import LogStorage
+from tests.databases import NOW
+from tests.ledger_examples import hex64, in_state, logged, nonce_of, opened
+from tests.log_storage import ORIGIN, SIGNER, entries, filled
+
+PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), VerdictWord.PASS, "notary-1", NOW + 60)
+
+
+@pytest.fixture
+def unit(scratch: Unit) -> Unit:
+    """A writing unit with one workload of chunks a and b; nothing of it is committed."""
+    opened(scratch)
+    return scratch
+
+
+def proved(unit: Unit, **changes: Any) -> ProofRecord:
+    attempt_id = in_state(unit, AttemptState.VERIFYING).attempt_id
+    record = ProofRecord(**{**{n: getattr(PROOF, n) for n in PROOF.__slots__}, "attempt_id": attempt_id, **changes})
+    proofs.put(unit, record, b"envelope", log_index=logged(unit))
+    return record
+
+
+def everything(unit: Unit) -> None:
+    """At least one row in every table."""
+    record = proved(unit)
+    attempts.begin_committing(unit, record.attempt_id, reason="PASS")
+    attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
+    receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
+    unit.execute(
+        text("INSERT INTO claims VALUES ('orders-1', 't-1', 's', NULL, NULL, :low, NULL, 'everything', 5)"),
+        {"low": b""},
+    )
+    _, grant = tokens.issue(unit, Role.PRODUCER, domain="sales", name="etl", expires_micros=NOW + 10)
+    tokens.revoke(unit, grant.token_id)
+
+
+def stored(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:
+    """Every row as an event would show it, by key."""
+    found = {}
+    for row in unit.rows(select(table)):
+        key = "/".join(str(row[column.name]) for column in table.primary_key.columns)
+        shown = {c.name: row[c.name] for c in table.columns if c.name not in table.info["unlogged"]}
+        for column in table.columns:
+            if isinstance(column.type, LargeBinary) and column.name in shown and shown[column.name] is not None:
+                shown[column.name] = shown[column.name].hex()
+        found[key] = shown
+    return found
+
+
+LOGGED = [table for table in metadata.sorted_tables if table.info["unlogged"] is not None]
+CHANGING = [table for table in metadata.sorted_tables if table.info["changes"]]
+
+
+@pytest.mark.parametrize("table", LOGGED, ids=lambda table: table.name)
+def test_every_row_can_be_made_again_from_the_events(unit: Unit, table: Table) -> None:
+    everything(unit)
+    made: dict[str, Any] = {}
+    for event in events.page(unit):
+        if event.subject == table.name:
+            assert event.old == made.get(event.row_key), "an event's old row is the new row of the one before"
+            made[event.row_key] = event.new
+    assert made
+    assert made == stored(unit, table)
+
+
+def test_an_update_behind_the_codes_back_leaves_the_old_row_in_the_events(unit: Unit) -> None:
+    unit.execute(text("UPDATE workloads SET state = 'ABANDONED', reason = 'by hand', at_micros = 7"))
+    last = events.history(unit, "workloads", "orders-1")[-1]
+    assert last.old is not None
+    assert last.new is not None
+    assert (last.old["reason"], last.new["reason"], last.at_micros) == ("opened", "by hand", 7)
+
+
+@pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
+def test_no_row_of_any_table_is_deleted(unit: Unit, table: Table) -> None:
+    everything(unit)
+    with pytest.raises(NotAllowedError, match="never deleted"):
+        unit.execute(table.delete())
+
+
+@pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
+def test_a_column_that_is_fixed_does_not_change(unit: Unit, table: Table) -> None:
+    everything(unit)
+    fixed = next(c.name for c in table.columns if c.name not in table.info["changes"] and not c.primary_key)
+    column = table.c[fixed]
+    value: Any = b"\x00" * 32 if isinstance(column.type, LargeBinary) else 12345 if fixed.endswith("ordinal") else "x"
+    if column.type.python_type is int:
+        value = 12345
+    with pytest.raises(NotAllowedError, match="ledger refuses it"):
+        unit.execute(table.update().values({fixed: value}))
+
+
+@pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
+def test_no_table_is_truncated(unit: Unit, table: Table) -> None:
+    if unit.is_sqlite:
+        return  # it has no such statement
+    with pytest.raises(NotAllowedError, match="never deleted"):
+        unit.execute(text(f"TRUNCATE {table.name} CASCADE"))
+
+
+def test_an_event_is_not_replaced_under_its_id(unit: Unit) -> None:
+    verb = "INSERT OR REPLACE INTO" if unit.is_sqlite else "INSERT INTO"
+    tail = "" if unit.is_sqlite else " ON CONFLICT (event_id) DO UPDATE SET kind = 'x'"
+    override = "" if unit.is_sqlite else " OVERRIDING SYSTEM VALUE"
+    first = events.page(unit)[0].event_id
+    columns = "(event_id, at_micros, kind, subject, row_key)"
+    with pytest.raises(NotAllowedError):
+        unit.execute(text(f"{verb} events {columns}{override} VALUES ({first}, 1, 'x', 'x', 'x'){tail}"))
+
+
+def test_code_does_not_write_the_databases_own_events(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        events.note(unit, "update", "workloads", "orders-1", {})
+    assert caught.value.code == "event_kind_reserved"
+
+
+def test_events_are_read_in_pages(unit: Unit) -> None:
+    everything(unit)
+    whole = events.page(unit)
+    assert events.page(unit, after=whole[1].event_id, count=3) == whole[2:5]
+
+
+def test_a_proof_comes_back_as_it_was_stored(unit: Unit) -> None:
+    record = proved(unit)
+    assert (proofs.get(unit, record.proof_id), proofs.envelope(unit, record.proof_id)) == (record, b"envelope")
+
+
+def test_storing_the_same_proof_again_is_no_change(unit: Unit) -> None:
+    record = proved(unit)
+    proofs.put(unit, record, b"envelope", log_index=0)
+    assert proofs.of_attempt(unit, record.attempt_id) == [record]
+
+
+def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
+    record = proved(unit)
+    with pytest.raises(ConflictError) as caught:
+        proofs.put(unit, record, b"other", log_index=0)
+    assert caught.value.code == "statement_differs"
+
+
+def test_a_notary_has_one_word_for_a_nonce(unit: Unit) -> None:
+    record = proved(unit)
+    second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, VerdictWord.FAIL, record.notary, NOW)
+    with pytest.raises(ConflictError) as caught:
+        proofs.put(unit, second, b"second", log_index=logged(unit))
+    assert caught.value.code == "ledger_constraint"
+
+
+def test_a_proof_for_the_nonce_of_another_attempt_is_refused(unit: Unit) -> None:
+    with pytest.raises(ConflictError) as caught:
+        proved(unit, nonce=nonce_of("someone", 0))
+    assert caught.value.code == "ledger_constraint"
+
+
+def test_a_statement_that_is_not_in_the_log_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(ConflictError) as caught:
+        ledger.transact(
+            lambda unit: statements.put(unit, StatementKind.EPOCH, hex64(1), b"x", log_index=17), at_micros=NOW
+        )
+    assert caught.value.code == "ledger_constraint"
+
+
+def test_statements_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
+    for name in ("x", "y"):
+        statements.put(unit, StatementKind.BREAK_GLASS, hex64(name), name.encode(), log_index=logged(unit))
+    assert [found.envelope for found in statements.of_kind(unit, StatementKind.BREAK_GLASS)] == [b"x", b"y"]
+
+
+def test_a_snapshot_has_one_receipt(unit: Unit) -> None:
+    everything(unit)
+    with pytest.raises(ConflictError) as caught:
+        receipts.put(unit, ReceiptRecord(hex64("two"), "orders-1", "t-1", "900"), b"two", log_index=logged(unit))
+    assert caught.value.code == "ledger_constraint"
+
+
+def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
+    everything(unit)
+    found = receipts.of_snapshot(unit, "t-1", "900")
+    assert found is not None
+    assert (receipts.envelope(unit, found.receipt_id), receipts.of_workload(unit, "orders-1")) == (b"receipt", [found])
+
+
+def test_the_ledgers_log_is_what_the_log_asks_for(unit: Unit) -> None:
+    storage: LogStorage = LedgerLog(unit)
+    _, reference = filled(300)
+    log = Log(storage, origin=ORIGIN, signer=SIGNER)
+    for start, end in ((0, 1), (1, 130), (130, 300)):
+        log.append(entries(start, end))
+    assert log.checkpoint() == reference.checkpoint()
+    assert log.prove_inclusion(129, 300) == reference.prove_inclusion(129, 300)
+    assert list(storage.read_entries(5, 9)) == [entry.to_bytes() for entry in entries(5, 9)]
+
+
+def test_an_append_at_another_size_stores_nothing(unit: Unit) -> None:
+    log = LedgerLog(unit)
+    with pytest.raises(ConflictError) as caught:
+        log.append(at=1, entries=[b"x"], hashes={}, checkpoint=b"note")
+    assert (caught.value.code, log.size()) == ("log_moved", 0)
+
+
+def test_the_database_refuses_a_gap_in_the_log(unit: Unit) -> None:
+    with pytest.raises(NotAllowedError, match="log entries have no gap"):
+        unit.insert(metadata.tables["log_entries"], entry_index=1, entry=b"x")
+
+
+def test_a_hash_that_is_missing_is_an_error(unit: Unit) -> None:
+    logged(unit)
+    with pytest.raises(VerificationError) as caught:
+        LedgerLog(unit).read_hashes([(0, 0), (0, 1)])
+    assert caught.value.code == "log_incomplete"
+
+
+def test_an_entry_that_is_missing_is_an_error(unit: Unit) -> None:
+    logged(unit)
+    with pytest.raises(VerificationError) as caught:
+        LedgerLog(unit).read_entries(0, 2)
+    assert caught.value.code == "log_incomplete"
+
+
+def issued(unit: Unit) -> tuple[BearerToken, tokens.Grant]:
+    return tokens.issue(unit, Role.PRODUCER, domain="sales", name="etl", expires_micros=NOW + 10)
+
+
+def test_a_token_opens_what_it_was_issued_for(unit: Unit) -> None:
+    token, grant = issued(unit)
+    assert tokens.check(unit, token, now_micros=NOW) == grant
+
+
+@pytest.mark.parametrize(("late", "code"), [(10, "token_expired"), (11, "token_expired")])
+def test_a_token_ends_at_its_expiry(unit: Unit, late: int, code: str) -> None:
+    token, _ = issued(unit)
+    with pytest.raises(NotAllowedError) as caught:
+        tokens.check(unit, token, now_micros=NOW + late)
+    assert caught.value.code == code
+
+
+def test_a_revoked_token_opens_nothing(unit: Unit) -> None:
+    token, grant = issued(unit)
+    tokens.revoke(unit, grant.token_id)
+    with pytest.raises(NotAllowedError) as caught:
+        tokens.check(unit, token, now_micros=NOW)
+    assert caught.value.code == "token_revoked"
+
+
+def test_a_revocation_is_not_taken_back(unit: Unit) -> None:
+    _, grant = issued(unit)
+    tokens.revoke(unit, grant.token_id)
+    with pytest.raises(NotAllowedError, match="stays revoked"):
+        unit.execute(text("UPDATE tokens SET revoked_micros = NULL"))
+
+
+def test_an_unknown_token_opens_nothing(unit: Unit) -> None:
+    issued(unit)
+    with pytest.raises(NotAllowedError) as caught:
+        tokens.check(unit, BearerToken("pvdm_guess"), now_micros=NOW)
+    assert caught.value.code == "token_unknown"
+
+
+def test_a_token_that_would_be_expired_is_not_issued(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        tokens.issue(unit, Role.OPERATOR, domain="sales", name="x", expires_micros=NOW)
+    assert caught.value.code == "token_expiry_invalid"
+
+
+def test_the_text_of_a_token_is_in_no_table(unit: Unit) -> None:
+    token, _ = issued(unit)
+    dump = str([unit.rows(select(table)) for table in metadata.sorted_tables])
+    assert token.reveal().removeprefix("pvdm_") not in dump
+
+
+@pytest.mark.parametrize("use", [str, repr, lambda token: [token], lambda token: {"token": token}])
+def test_a_token_does_not_show_itself(use: Any) -> None:
+    assert "geheim" not in str(use(BearerToken("pvdm_geheim")))
+
+
+def test_a_token_is_not_compared() -> None:
+    with pytest.raises(TypeError, match="not compared"):
+        assert BearerToken("a") == BearerToken("a")
+
+
+def test_the_ledger_refuses_a_value_of_another_kind(unit: Unit) -> None:
+    with pytest.raises(PvdmError):
+        unit.execute(text("INSERT INTO chunks VALUES ('orders-1', 'c', 'not a number', '{}', 1)"))

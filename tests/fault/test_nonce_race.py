@@ -1,0 +1,54 @@
+"""Sixteen processes after the same nonces: each is won once, and no acknowledged win is lost by a kill -9."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+
+from tests.databases import Postgresql, ledger_at, memory_folder, server
+from tests.nonce_race import Race, found_wrong, started
+
+NONCES = 2_000
+KILLS = 8
+SERVER_KILLS = 2
+
+
+def run(race: Race) -> list[str]:
+    with started(race) as process:
+        assert process.wait() == 0
+    return found_wrong(race)
+
+
+def run_and_kill_the_server(race: Race, made: Postgresql, *, kills: int) -> list[str]:
+    random = Random(race.seed)
+    with started(race) as process:
+        for _ in range(kills):
+            time.sleep(random.uniform(2, 4))
+            made.kill()
+            made.restart()
+        assert process.wait() == 0
+    return found_wrong(race)
+
+
+def test_each_nonce_is_won_once_on_sqlite(tmp_path: Path) -> None:
+    with memory_folder() as folder, ledger_at(f"sqlite:///{folder}/ledger.db"):
+        assert run(Race(f"sqlite:///{folder}/ledger.db", str(tmp_path), NONCES)) == []
+
+
+def test_each_nonce_is_won_once_on_postgresql(tmp_path: Path, postgresql: Postgresql) -> None:
+    assert run(Race(postgresql.fresh(), str(tmp_path), NONCES)) == []
+
+
+def test_killed_processes_lose_nothing_acknowledged_on_sqlite(tmp_path: Path) -> None:
+    with memory_folder() as folder, ledger_at(f"sqlite:///{folder}/ledger.db"):
+        assert run(Race(f"sqlite:///{folder}/ledger.db", str(tmp_path), NONCES, kills=KILLS)) == []
+
+
+def test_killed_processes_and_servers_lose_nothing_acknowledged_on_postgresql(tmp_path: Path) -> None:
+    with server() as made:
+        url = made.fresh()
+        with ledger_at(url):
+            pass
+        race = Race(url, str(tmp_path), NONCES, kills=KILLS, seed=1)
+        assert run_and_kill_the_server(race, made, kills=SERVER_KILLS) == []

@@ -1,0 +1,33 @@
+"""Sixteen processes after 20,000 nonces, on disks: each is won once, whatever is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.databases import ledger_at, server
+from tests.fault.test_nonce_race import run, run_and_kill_the_server
+from tests.nonce_race import Race
+
+pytestmark = pytest.mark.long
+
+NONCES = 20_000
+
+
+@pytest.mark.parametrize("kills", [0, 100])
+def test_each_nonce_is_won_once_on_sqlite(tmp_path: Path, kills: int) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with ledger_at(url):
+        pass
+    assert run(Race(url, str(tmp_path), NONCES, kills=kills)) == []
+
+
+@pytest.mark.parametrize("kills", [0, 100])
+def test_each_nonce_is_won_once_on_postgresql(tmp_path: Path, kills: int) -> None:
+    with server() as made:
+        url = made.fresh()
+        with ledger_at(url):
+            pass
+        race = Race(url, str(tmp_path), NONCES, kills=kills, seed=2)
+        assert run_and_kill_the_server(race, made, kills=8 if kills else 0) == []

@@ -1,0 +1,95 @@
+"""One table of states: the page shows it, the code checks it, the database holds it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from sqlalchemy import update
+
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError
+from pvdm.model.states import ATTEMPT, MACHINES, NONCE, WORKLOAD, AttemptState, Machine, NonceState, WorkloadState
+from pvdm.store import Unit, nonces
+from pvdm.store.schema import NoncePurpose, attempts, metadata, workloads
+from tests.ledger_examples import hex32, in_state, opened
+from tools.make_states import PAGE, page
+
+
+def test_the_page_of_states_is_made_from_the_table() -> None:
+    assert PAGE.read_text() == page()
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+def test_every_state_can_be_reached(machine: Machine) -> None:
+    reached = {machine.initial} | {step.new for step in machine.transitions}
+    assert reached == set(machine.states)
+
+
+def test_the_terminal_states_are_those_of_the_design() -> None:
+    assert set(ATTEMPT.terminal()) == {"COMMITTED", "VERIFICATION_FAILED", "ROLLED_BACK"}
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(AttemptState, AttemptState)))
+def test_the_code_allows_a_step_exactly_if_the_table_has_it(old: AttemptState, new: AttemptState) -> None:
+    if any((step.old, step.new) == (old, new) for step in ATTEMPT.transitions):
+        ATTEMPT.require(old, new)
+    else:
+        with pytest.raises(PvdmError, match="no such step of the attempt"):
+            ATTEMPT.require(old, new)
+
+
+# Into COMMITTED there is a rule of its own (the publication must be there), so that step has its own test.
+STEPS = [(old, new) for old, new in product(AttemptState, AttemptState) if new is not AttemptState.COMMITTED]
+
+
+@pytest.mark.parametrize(("old", "new"), STEPS)
+def test_the_database_allows_a_step_exactly_if_the_table_has_it(
+    scratch: Unit, old: AttemptState, new: AttemptState
+) -> None:
+    opened(scratch)
+    attempt = in_state(scratch, old)
+    step = update(attempts).where(attempts.c.attempt_id == attempt.attempt_id).values(state=new)
+    if ATTEMPT.allows(old, new):
+        assert scratch.execute(step).rowcount == 1
+    else:
+        with pytest.raises(NotAllowedError, match="no such step of the attempt"):
+            scratch.execute(step)
+
+
+def test_the_database_refuses_a_committed_attempt_without_its_publication(scratch: Unit) -> None:
+    opened(scratch)
+    attempt = in_state(scratch, AttemptState.COMMITTING)
+    step = update(attempts).where(attempts.c.attempt_id == attempt.attempt_id).values(state="COMMITTED")
+    with pytest.raises(NotAllowedError, match="a committed attempt is published"):
+        scratch.execute(step)
+
+
+def test_the_database_refuses_a_state_that_is_no_state(scratch: Unit) -> None:
+    opened(scratch)
+    with pytest.raises((ConflictError, NotAllowedError)):
+        scratch.execute(update(workloads).values(state="PAUSED"))
+
+
+def test_the_database_refuses_a_nonce_that_begins_committed(scratch: Unit) -> None:
+    row = {"nonce": hex32(1), "purpose": "break-glass", "holder": "x", "state": "COMMITTED", "reason": ""}
+    with pytest.raises(NotAllowedError, match="nonces begin in RESERVED"):
+        scratch.insert(metadata.tables["nonces"], **row)
+
+
+@pytest.mark.parametrize("end", [NonceState.COMMITTED, NonceState.ABORTED])
+@pytest.mark.parametrize("to", list(NonceState))
+def test_the_database_lets_no_nonce_leave_its_end(scratch: Unit, end: NonceState, to: NonceState) -> None:
+    nonces.reserve(scratch, hex32(1), purpose=NoncePurpose.BREAK_GLASS, holder="x")
+    if end is NonceState.COMMITTED:
+        nonces.commit(scratch, hex32(1), snapshot_id=None)
+    else:
+        nonces.abort(scratch, hex32(1), reason="given up")
+    with pytest.raises(NotAllowedError, match="no such step of the nonce"):
+        scratch.execute(update(metadata.tables["nonces"]).values(state=to))
+
+
+def test_the_machines_of_nonce_and_workload_end_where_they_should() -> None:
+    assert (NONCE.terminal(), WORKLOAD.terminal()) == (
+        (NonceState.COMMITTED, NonceState.ABORTED),
+        (WorkloadState.COMPLETE, WorkloadState.ABANDONED),
+    )
