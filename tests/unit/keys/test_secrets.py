@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import logging
-import os
 import pickle
 import pprint
 import traceback
@@ -18,6 +17,7 @@ from types import TracebackType
 
 import pytest
 
+import pvdm
 from pvdm import fault
 from pvdm.errors import InputError, PvdmError
 from pvdm.model import document
@@ -66,11 +66,14 @@ def raised(thing: object) -> str:
         return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
 
 
+PACKAGE = Path(pvdm.__file__).parent
+
+
 def frames_of_ours(tb: TracebackType | None) -> str:
     """The locals of every frame of the package; the test's own frames hold what it searches for."""
     found = []
     while tb is not None:
-        if f"{os.sep}pvdm{os.sep}" in tb.tb_frame.f_code.co_filename:
+        if Path(tb.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
             found.append(repr(tb.tb_frame.f_locals))
         tb = tb.tb_next
     return "\n".join(found)
