@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from pvdm.digest import Engine
+from pvdm.digest.exported import nodes
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
 from tests.strategies import Case, cases
@@ -99,30 +100,12 @@ def _data_buffers(array: Any) -> list[Any]:
     Arrays remember how many nulls these hold, so changing one makes a batch that no reader could have made.
     """
     bitmaps = {buffer.address for buffer in _bitmaps(array)}
-    held = [node for node in _nodes(array) if not isinstance(node, pa.ExtensionArray)]
+    held = [node for node in nodes(array) if not isinstance(node, pa.ExtensionArray)]
     found = {buffer.address: buffer for node in held for buffer in node.buffers() if buffer is not None}
     return [buffer for address, buffer in sorted(found.items()) if address not in bitmaps]
 
 
 def _bitmaps(array: Any) -> Iterator[Any]:
-    for node in _nodes(array):
+    for node in nodes(array):
         if not isinstance(node, pa.ExtensionArray | pa.RunEndEncodedArray | pa.NullArray) and node.buffers()[0]:
             yield node.buffers()[0]
-
-
-def _nodes(array: Any) -> Iterator[Any]:
-    """The array and every array inside it."""
-    yield array
-    inside: list[Any] = []
-    if isinstance(array, pa.ExtensionArray):
-        inside = [array.storage]
-    elif isinstance(array, pa.StructArray):
-        inside = [array.field(position) for position in range(array.type.num_fields)]
-    elif isinstance(array, pa.DictionaryArray):
-        inside = [array.dictionary]
-    elif isinstance(array, pa.RunEndEncodedArray):
-        inside = [array.run_ends, array.values]
-    elif pa.types.is_nested(array.type):
-        inside = [array.values]
-    for child in inside:
-        yield from _nodes(child)

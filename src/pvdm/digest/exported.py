@@ -30,7 +30,7 @@ def judge(batch: pa.RecordBatch) -> None:
     except pa.ArrowInvalid as error:
         raise _invalid(str(error)) from None
     for column in batch.columns:
-        for node in _nodes(column):
+        for node in nodes(column):
             _judge_node(node)
 
 
@@ -76,7 +76,7 @@ def _name(field: pa.Field[Any], prefix: str) -> str:
     return prefix + name
 
 
-def _nodes(array: Any) -> Iterator[Any]:
+def nodes(array: Any) -> Iterator[Any]:
     """The array and every array inside it; not deeper than `judge_types` allows."""
     yield array
     inside: list[Any] = []
@@ -91,7 +91,7 @@ def _nodes(array: Any) -> Iterator[Any]:
     elif pa.types.is_nested(array.type) and not pa.types.is_union(array.type):
         inside = [array.values]
     for child in inside:
-        yield from _nodes(child)
+        yield from nodes(child)
 
 
 _OFFSETS: Final = (
