@@ -171,11 +171,14 @@ def interrupted(program: str, *before: Path) -> tuple[int, str]:
     run = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env(*before)
     )
-    assert run.stdout is not None
-    assert run.stdout.readline() == "ready\n"
-    time.sleep(0.3)
-    run.send_signal(signal.SIGINT)
-    _, shown = run.communicate(timeout=60)
+    try:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        run.send_signal(signal.SIGINT)
+        _, shown = run.communicate(timeout=60)
+    finally:
+        run.kill()
     return run.returncode, shown
 
 
