@@ -383,7 +383,6 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
 
 def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
     """The canonical rows of a projection. Names, types and buffers are judged at once, rows as they are asked for."""
-    exported.judge(batch)
     targets = plan.projected(name).fields
     given = by_name("", [target.name for target in targets], batch.schema, beside=plan.schema.names)
     slots = [bind(target, source(target.name, given[target.name]), plan.mode) for target in targets]
@@ -437,6 +436,7 @@ class ReferenceEngine:
 
     def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
         """The canonical rows of one projection."""
+        exported.judge(batch)
         return list(canonical_rows(plan, projection, batch))
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> ReferenceAccumulator:
@@ -457,6 +457,7 @@ class ReferenceAccumulator:
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch, or raise."""
+        exported.judge(batch)
         pending = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
         for name, encoded in pending.items():
             count, total = self._totals[name]
