@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 from pvdm.model.states import AttemptState
 from pvdm.store import attempts, workloads
 from pvdm.store.attempts import Attempt, AttemptOpening
+from pvdm.store.attestations import AttestationRecord, ChallengeRecord
 from pvdm.store.chunks import Chunk
+from pvdm.store.handles import StoredHandle
 from pvdm.store.log_storage import LedgerLog
-from pvdm.store.schema import Atomicity
+from pvdm.store.overrides import OverrideRecord
+from pvdm.store.proofs import ProofRecord
+from pvdm.store.schema import Atomicity, HandleWord
 from pvdm.store.unit import Unit
 from pvdm.store.workloads import Opening, Pinned, Workload
+
+_NOW: Final = 1_800_000_000_000_000
 
 
 def hex32(name: object) -> str:
@@ -25,7 +32,7 @@ def hex64(name: object) -> str:
 
 
 def opening(workload_id: str = "orders-1", *, parameters: bytes = b'{"day":1}', table: str = "t-1") -> Opening:
-    return Opening(workload_id, hex64("contract"), table, "raw.orders", parameters, Atomicity.CHUNK)
+    return Opening(workload_id, hex64("contract"), table, "raw.orders", parameters, Atomicity.CHUNK, "sales")
 
 
 def pinned(*chunk_ids: str) -> Pinned:
@@ -77,6 +84,11 @@ def nonce_of(name: object, drawn: int) -> str:
     return hex32(f"nonce {name} {drawn}")
 
 
+def override_of(record: ProofRecord, name: object = "override") -> OverrideRecord:
+    """Ruth's override of that proof, under a nonce of its own."""
+    return OverrideRecord(hex64(name), record.proof_id, hex32(f"nonce of {name}"), "operator-ruth", _NOW + 60)
+
+
 def logged(unit: Unit) -> int:
     """The index of a new entry of the log, with hashes that are no tree: enough for a statement to refer to."""
     log = LedgerLog(unit)
@@ -85,3 +97,8 @@ def logged(unit: Unit) -> int:
         at=at, entries=[b"entry %d" % at], hashes={(0, at): hashlib.sha256(b"%d" % at).digest()}, checkpoint=b"note"
     )
     return at
+
+
+ASKED: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
+ATTESTED: Final = AttestationRecord(hex64("attested"), ASKED.nonce, ASKED.attestor, "payments", "u-1", "77")
+HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, HandleWord.ISSUED, None, frozenset())

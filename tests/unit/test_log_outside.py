@@ -15,7 +15,7 @@ from tests.log_storage import KEY, ORIGIN, SIGNER, MemorySigner, entries, entry,
 
 
 def outside_at(folder: Path) -> FileOutsideCheckpoint:
-    return FileOutsideCheckpoint(folder / "newest", origin=ORIGIN, keys=[KEY])
+    return FileOutsideCheckpoint(folder / "newest", origin=ORIGIN, keys=lambda: [KEY])
 
 
 def started(folder: Path, log: Log) -> FileOutsideCheckpoint:
@@ -201,7 +201,7 @@ class Overtaken(FileOutsideCheckpoint):
 
 def test_losing_the_race_to_a_longer_checkpoint_still_acknowledges(tmp_path: Path) -> None:
     _, log = filled(0)
-    outside = Overtaken(tmp_path / "newest", origin=ORIGIN, keys=[KEY])
+    outside = Overtaken(tmp_path / "newest", origin=ORIGIN, keys=lambda: [KEY])
     start(outside, log)
     first, second = log.append([entry(0)]), log.append([entry(1)])
     outside.faster = second.checkpoint

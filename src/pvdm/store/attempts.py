@@ -65,6 +65,12 @@ def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
     return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.number))]
 
 
+def of_workload(unit: Unit, workload_id: str) -> list[Attempt]:
+    """Every attempt at any chunk of the workload, by chunk and number."""
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id)
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.chunk_id, attempts.c.number))]
+
+
 def live(unit: Unit) -> list[Attempt]:
     """Every attempt that has not ended: what a starting Steward looks after."""
     wanted = select(attempts).where(attempts.c.state.in_(ATTEMPT.live())).order_by(attempts.c.at_micros)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from sqlalchemy import RowMapping, select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, statements
-from pvdm.store.schema import StatementKind, VerdictWord, proofs
+from pvdm.store.schema import StatementKind, VerdictWord, attempts, proofs, workloads
+from pvdm.store.schema import statements as statements_table
 from pvdm.store.unit import Unit
+
+PROOFS_PAGE_MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """What the ledger has to find about a proof; the envelope says the rest."""
+    """What the ledger has to find about a proof; `summary` is for listings, `context` is what its keys are bound to."""
 
     proof_id: str
     attempt_id: str
@@ -22,6 +26,8 @@ class ProofRecord:
     verdict: VerdictWord
     notary: str
     expires_micros: int
+    summary: str = "{}"
+    context: str | None = None
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
@@ -35,6 +41,8 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
         verdict=proof.verdict,
         notary=ids.name(proof.notary, "notary"),
         expires_micros=proof.expires_micros,
+        summary=proof.summary,
+        context=proof.context,
     )
     if not new and get(unit, proof.proof_id) != proof:
         raise ConflictError("statement_differs", "other facts are stored under this proof", got=proof.proof_id)
@@ -59,6 +67,58 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
     return [_proof(row) for row in unit.rows(wanted)]
 
 
+def find_word(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
+    """What this notary has said for this nonce, if anything."""
+    row = unit.row(select(proofs).where(proofs.c.nonce == nonce, proofs.c.notary == notary))
+    return None if row is None else _proof(row)
+
+
+def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
+    """Every notary's proof for one nonce."""
+    return [_proof(row) for row in unit.rows(select(proofs).where(proofs.c.nonce == nonce).order_by(proofs.c.notary))]
+
+
+def domain_of(unit: Unit, proof_id: str) -> str:
+    """The domain of the proof's workload."""
+    row = unit.row(_with_workload().where(proofs.c.proof_id == proof_id))
+    if row is None:
+        get(unit, proof_id)
+        raise AssertionError("a proof has an attempt, and an attempt a workload")
+    return str(row["domain"])
+
+
+def page(
+    unit: Unit,
+    *,
+    domain: str | None,
+    workload_id: str | None = None,
+    attempt_id: str | None = None,
+    after: int | None = None,
+    count: int = 100,
+) -> list[tuple[ProofRecord, int]]:
+    """The newest proofs with their places in the log, going back from the place `after`."""
+    wanted = _with_workload().order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
+    for column, value in (
+        (workloads.c.domain, domain),
+        (attempts.c.workload_id, workload_id),
+        (proofs.c.attempt_id, attempt_id),
+    ):
+        if value is not None:
+            wanted = wanted.where(column == value)
+    if after is not None:
+        wanted = wanted.where(statements_table.c.log_index < after)
+    return [(_proof(row), row["log_index"]) for row in unit.rows(wanted)]
+
+
+def _with_workload() -> Any:
+    return (
+        select(proofs, statements_table.c.log_index, workloads.c.domain)
+        .join(statements_table, statements_table.c.statement_id == proofs.c.proof_id)
+        .join(attempts, attempts.c.attempt_id == proofs.c.attempt_id)
+        .join(workloads, workloads.c.workload_id == attempts.c.workload_id)
+    )
+
+
 def _proof(row: RowMapping) -> ProofRecord:
     return ProofRecord(
         row["proof_id"],
@@ -67,4 +127,6 @@ def _proof(row: RowMapping) -> ProofRecord:
         VerdictWord(row["verdict"]),
         row["notary"],
         row["expires_micros"],
+        row["summary"],
+        row["context"],
     )

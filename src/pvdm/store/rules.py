@@ -82,7 +82,9 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
         yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
         yield "step", "UPDATE", f"NOT ({_step(machine)})", f"no such step of the {machine.name}"
     if table.name == "tokens":
-        yield "revoked_once", "UPDATE", "OLD.revoked_micros IS NOT NULL", "a revoked token stays revoked"
+        later = "NEW.revoked_micros IS NULL OR NEW.revoked_micros > OLD.revoked_micros"
+        revoked = f"OLD.revoked_micros IS NOT NULL AND ({later})"
+        yield "revoked_once", "UPDATE", revoked, "a revoked token stays revoked"
 
 
 def _sqlite_rules() -> list[str]:

@@ -41,6 +41,15 @@ class NoncePurpose(StrEnum):
 
     ATTEMPT = "attempt"
     BREAK_GLASS = "break-glass"
+    SOURCE_ATTESTATION = "source-attestation"
+
+
+class HandleWord(StrEnum):
+    """Where a key handle stands."""
+
+    ISSUED = "ISSUED"
+    FROZEN = "FROZEN"
+    ENDED = "ENDED"
 
 
 class StatementKind(StrEnum):
@@ -133,6 +142,7 @@ workloads: Final = _table(
     _word("source_snapshot_id", nullable=True),
     _word("parameters"),
     _word("atomicity"),
+    _word("domain"),
     _word("plan_hash"),
     _number("epoch"),
     *_states(WORKLOAD),
@@ -143,6 +153,7 @@ workloads: Final = _table(
     *_hex("contract_hash", 64),
     *_hex("plan_hash", 64),
     Index("workloads_table_uuid", "table_uuid"),
+    Index("workloads_domain", "domain"),
     changes=("state", "reason", "at_micros"),
 )
 
@@ -285,6 +296,8 @@ proofs: Final = _table(
     _word("verdict"),
     _word("notary"),
     _number("expires_micros"),
+    _word("summary"),
+    _word("context", nullable=True),
     _time(),
     _one_of("verdict", VerdictWord),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
@@ -303,6 +316,80 @@ receipts: Final = _table(
     Index("receipts_workload_id", "workload_id"),
 )
 
+# What receipts of a lost time say was published: these ids are used up, though their own rows are gone.
+spent: Final = _table(
+    "spent",
+    _word("workload_id", primary_key=True),
+    _word("chunk_id", primary_key=True),
+    _word("snapshot_id"),
+    _word("receipt_id", ForeignKey("statements.statement_id")),
+    _time(),
+)
+
+overrides: Final = _table(
+    "overrides",
+    _word("override_id", ForeignKey("statements.statement_id"), primary_key=True),
+    _word("fail_proof_id", ForeignKey("proofs.proof_id")),
+    _word("nonce", ForeignKey("nonces.nonce")),
+    _word("operator"),
+    _number("expires_micros"),
+    _time(),
+    UniqueConstraint("nonce", name="overrides_nonce_once"),
+    Index("overrides_fail_proof_id", "fail_proof_id"),
+)
+
+challenges: Final = _table(
+    "challenges",
+    _word("nonce", ForeignKey("nonces.nonce"), primary_key=True),
+    _word("attestor"),
+    _number("epoch"),
+    _word("request"),
+    _number("expires_micros"),
+    _time(),
+)
+
+attestations: Final = _table(
+    "attestations",
+    _word("attestation_id", ForeignKey("statements.statement_id"), primary_key=True),
+    _word("nonce", ForeignKey("challenges.nonce")),
+    _word("attestor"),
+    _word("catalog"),
+    _word("table_uuid"),
+    _word("snapshot_id"),
+    _time(),
+    UniqueConstraint("nonce", name="attestations_nonce_once"),
+    Index("attestations_source", "table_uuid", "snapshot_id"),
+)
+
+epoch_books: Final = _table(
+    "epoch_books",
+    _number("revision", primary_key=True, autoincrement=False),
+    Column("book", LargeBinary(), nullable=False),
+    _time(),
+    unlogged=("book",),
+)
+
+handles: Final = _table(
+    "handles",
+    _word("handle_sha256", primary_key=True),
+    _word("job_id"),
+    _number("redemptions"),
+    _word("state"),
+    _word("context", nullable=True),
+    _time(),
+    *_hex("handle_sha256", 64),
+    _one_of("state", HandleWord),
+    UniqueConstraint("job_id", name="handles_job_once"),
+    changes=("state", "context", "at_micros"),
+)
+
+handle_workers: Final = _table(
+    "handle_workers",
+    _word("handle_sha256", ForeignKey("handles.handle_sha256"), primary_key=True),
+    _word("worker", primary_key=True),
+    _time(),
+)
+
 tokens: Final = _table(
     "tokens",
     _word("token_id", primary_key=True),
@@ -311,6 +398,7 @@ tokens: Final = _table(
     _word("domain"),
     _word("name"),
     _word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
+    _word("parent_id", ForeignKey("tokens.token_id"), nullable=True),
     _number("expires_micros"),
     _number("revoked_micros", nullable=True),
     _time(),

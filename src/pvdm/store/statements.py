@@ -68,6 +68,19 @@ def of_kind(unit: Unit, kind: StatementKind) -> list[Statement]:
     return [_statement(row) for row in unit.rows(wanted)]
 
 
+def ids_of_kind(unit: Unit, kind: StatementKind) -> tuple[str, ...]:
+    """The ids of every statement of a kind, in the log's order."""
+    wanted = select(statements.c.statement_id).where(statements.c.kind == kind).order_by(statements.c.log_index)
+    return tuple(row["statement_id"] for row in unit.rows(wanted))
+
+
+def between(unit: Unit, start: int, end: int) -> list[Statement]:
+    """The statements whose places in the log are from `start` up to, but without, `end`."""
+    index = statements.c.log_index
+    wanted = select(statements).where(index >= start, index < end).order_by(index)
+    return [_statement(row) for row in unit.rows(wanted)]
+
+
 def _statement(row: RowMapping) -> Statement:
     return Statement(
         row["statement_id"], StatementKind(row["kind"]), bytes(row["envelope"]), row["log_index"], row["at_micros"]

@@ -49,7 +49,7 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt."""
+    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt, `parent_id` to a token."""
 
     token_id: str
     role: Role
@@ -58,19 +58,33 @@ class Grant:
     expires_micros: int
     attempt_id: str | None = None
     revoked_micros: int | None = None
+    parent_id: str | None = None
 
 
 def issue(
-    unit: Unit, role: Role, *, domain: str, name: str, expires_micros: int, attempt_id: str | None = None
+    unit: Unit,
+    role: Role,
+    *,
+    domain: str,
+    name: str,
+    expires_micros: int,
+    attempt_id: str | None = None,
+    parent_id: str | None = None,
 ) -> tuple[BearerToken, Grant]:
-    """A new token; its text exists only in the value returned."""
+    """A new token; its text exists only in the value returned. It ends with its parent, if it has one."""
     if expires_micros <= unit.at_micros:
         raise InputError(
             "token_expiry_invalid", "the token would be expired", expected="a later time", got=str(expires_micros)
         )
     token = BearerToken(TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES))
     grant = Grant(
-        secrets.token_hex(16), role, ids.name(domain, "domain"), ids.name(name, "name"), expires_micros, attempt_id
+        secrets.token_hex(16),
+        role,
+        ids.name(domain, "domain"),
+        ids.name(name, "name"),
+        expires_micros,
+        attempt_id,
+        parent_id=parent_id,
     )
     unit.insert(
         tokens,
@@ -80,6 +94,7 @@ def issue(
         domain=domain,
         name=name,
         attempt_id=attempt_id,
+        parent_id=parent_id,
         expires_micros=expires_micros,
         revoked_micros=None,
     )
@@ -95,27 +110,49 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
     if row is None:
         raise NotAllowedError("token_unknown", "the token is not known")
     grant = _grant(row)
-    if grant.revoked_micros is not None:
+    judged = grant
+    while True:
+        require_live(judged, now_micros)
+        if judged.parent_id is None:
+            return grant
+        judged = get(unit, judged.parent_id)
+
+
+def require_live(grant: Grant, now_micros: int) -> None:
+    """Neither revoked nor expired."""
+    if grant.revoked_micros is not None and grant.revoked_micros <= now_micros:
         raise NotAllowedError("token_revoked", "the token was revoked", token_id=grant.token_id)
     if grant.expires_micros <= now_micros:
         raise NotAllowedError("token_expired", "the token has expired", token_id=grant.token_id)
-    return grant
 
 
-def revoke(unit: Unit, token_id: str) -> Grant:
-    """End a token now; one that is revoked stays as it is."""
+def revoke(unit: Unit, token_id: str, *, from_micros: int | None = None) -> Grant:
+    """End a token, now or at a later time (so that its successor can be handed round); an earlier end stays."""
     row = unit.locked(tokens, token_id=token_id)
     if row is None:
-        raise InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
-    if row["revoked_micros"] is None:
-        changed = {"revoked_micros": unit.at_micros, "at_micros": unit.at_micros}
+        raise _unknown(token_id)
+    end = max(unit.at_micros, from_micros or 0)
+    if row["revoked_micros"] is None or end < row["revoked_micros"]:
+        changed = {"revoked_micros": end, "at_micros": unit.at_micros}
         unit.execute(update(tokens).where(tokens.c.token_id == token_id).values(**changed))
-    return next(grant for grant in listed(unit) if grant.token_id == token_id)
+    return get(unit, token_id)
+
+
+def get(unit: Unit, token_id: str) -> Grant:
+    """What the token of that id allows, whatever its state."""
+    row = unit.row(select(tokens).where(tokens.c.token_id == token_id))
+    if row is None:
+        raise _unknown(token_id)
+    return _grant(row)
 
 
 def listed(unit: Unit) -> list[Grant]:
     """Every token that was ever issued, without its text."""
     return [_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
+
+
+def _unknown(token_id: str) -> InputError:
+    return InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
 
 
 def _digest(token: BearerToken) -> str:
@@ -131,4 +168,5 @@ def _grant(row: RowMapping) -> Grant:
         row["expires_micros"],
         row["attempt_id"],
         row["revoked_micros"],
+        row["parent_id"],
     )

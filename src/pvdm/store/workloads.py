@@ -10,12 +10,13 @@ from sqlalchemy import RowMapping, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.model.states import WORKLOAD, WorkloadState
-from pvdm.store import chunks, ids
+from pvdm.store import chunks, ids, spent
 from pvdm.store.chunks import Chunk
 from pvdm.store.schema import Atomicity, workloads
 from pvdm.store.unit import Unit
 
 PARAMETERS_MAX_BYTES: Final = 65_536
+WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Opening:
     source: str
     parameters: bytes
     atomicity: Atomicity
+    domain: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,22 @@ def get(unit: Unit, workload_id: str) -> Workload:
     return found
 
 
+def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int = 100) -> list[Workload]:
+    """The next workloads by id; of one domain, or of all."""
+    wanted = select(workloads).order_by(workloads.c.workload_id).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    if after is not None:
+        wanted = wanted.where(workloads.c.workload_id > after)
+    return [_workload(row) for row in unit.rows(wanted)]
+
+
+def still_open(unit: Unit) -> list[Workload]:
+    """Every workload that has not ended."""
+    wanted = select(workloads).where(workloads.c.state == WorkloadState.OPEN).order_by(workloads.c.workload_id)
+    return [_workload(row) for row in unit.rows(wanted)]
+
+
 def reopened(unit: Unit, opening: Opening) -> Workload | None:
     """The workload of an earlier opening with the same parameters, so that nothing is pinned a second time."""
     found = find(unit, opening.workload_id)
@@ -78,6 +96,7 @@ def reopened(unit: Unit, opening: Opening) -> Workload | None:
 def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
     """Open the workload with its chunks, or return the one that is open under this id; what it pinned stays pinned."""
     _judge(opening, pinned)
+    spent.require_unspent(unit, opening.workload_id)
     created = unit.insert_new(
         workloads,
         workload_id=opening.workload_id,
@@ -87,6 +106,7 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
         source_snapshot_id=pinned.source_snapshot_id,
         parameters=opening.parameters.decode(),
         atomicity=opening.atomicity,
+        domain=opening.domain,
         plan_hash=pinned.plan_hash,
         epoch=pinned.epoch,
         state=WORKLOAD.initial,
@@ -119,6 +139,7 @@ def _judge(opening: Opening, pinned: Pinned) -> None:
     ids.sha256(pinned.plan_hash, "plan hash")
     ids.name(opening.table_uuid, "table UUID")
     ids.name(opening.source, "source")
+    ids.name(opening.domain, "domain")
     if pinned.source_snapshot_id is not None:
         ids.snapshot_id(pinned.source_snapshot_id)
     if len(opening.parameters) > PARAMETERS_MAX_BYTES:
@@ -133,7 +154,7 @@ def _judge(opening: Opening, pinned: Pinned) -> None:
 def _require_same(asked: Opening, stored: Opening) -> None:
     differing = [
         name
-        for name in ("contract_hash", "table_uuid", "source", "parameters", "atomicity")
+        for name in ("contract_hash", "table_uuid", "source", "parameters", "atomicity", "domain")
         if getattr(asked, name) != getattr(stored, name)
     ]
     if differing:
@@ -155,6 +176,7 @@ def _workload(row: RowMapping) -> Workload:
         row["source"],
         row["parameters"].encode(),
         Atomicity(row["atomicity"]),
+        row["domain"],
     )
     return Workload(
         opening,

@@ -1,3 +1,10 @@
+CREATE TABLE epoch_books (
+	revision BIGINT NOT NULL,
+	book BYTEA NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (revision)
+)
+--;
 CREATE TABLE events (
 	event_id BIGINT GENERATED ALWAYS AS IDENTITY,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -12,6 +19,19 @@ CREATE TABLE events (
 CREATE INDEX events_at_micros ON events (at_micros)
 --;
 CREATE INDEX events_subject ON events (subject, row_key)
+--;
+CREATE TABLE handles (
+	handle_sha256 TEXT NOT NULL,
+	job_id TEXT NOT NULL,
+	redemptions BIGINT NOT NULL,
+	state TEXT NOT NULL,
+	context TEXT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (handle_sha256),
+	CONSTRAINT handle_sha256_hex CHECK (handle_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT state_known CHECK (state IN ('ISSUED', 'FROZEN', 'ENDED')),
+	CONSTRAINT handles_job_once UNIQUE (job_id)
+)
 --;
 CREATE TABLE log_checkpoints (
 	size BIGINT NOT NULL,
@@ -41,6 +61,7 @@ CREATE TABLE workloads (
 	source_snapshot_id TEXT,
 	parameters TEXT NOT NULL,
 	atomicity TEXT NOT NULL,
+	domain TEXT NOT NULL,
 	plan_hash TEXT NOT NULL,
 	epoch BIGINT NOT NULL,
 	state TEXT NOT NULL,
@@ -53,6 +74,8 @@ CREATE TABLE workloads (
 	CONSTRAINT contract_hash_hex CHECK (contract_hash ~ '^[0-9a-f]{64}$'),
 	CONSTRAINT plan_hash_hex CHECK (plan_hash ~ '^[0-9a-f]{64}$')
 )
+--;
+CREATE INDEX workloads_domain ON workloads (domain)
 --;
 CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
 --;
@@ -84,6 +107,14 @@ CREATE TABLE claims (
 )
 --;
 CREATE INDEX claims_scope ON claims (target, source)
+--;
+CREATE TABLE handle_workers (
+	handle_sha256 TEXT NOT NULL,
+	worker TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (handle_sha256, worker),
+	FOREIGN KEY(handle_sha256) REFERENCES handles (handle_sha256)
+)
 --;
 CREATE TABLE statements (
 	statement_id TEXT NOT NULL,
@@ -136,6 +167,16 @@ CREATE TABLE receipts (
 --;
 CREATE INDEX receipts_workload_id ON receipts (workload_id)
 --;
+CREATE TABLE spent (
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	receipt_id TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, chunk_id),
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
+)
+--;
 CREATE TABLE nonces (
 	nonce TEXT NOT NULL,
 	purpose TEXT NOT NULL,
@@ -148,7 +189,7 @@ CREATE TABLE nonces (
 	PRIMARY KEY (nonce),
 	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
 	CONSTRAINT nonce_hex CHECK (nonce ~ '^[0-9a-f]{32}$'),
-	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass')),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation')),
 	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
 	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
 	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
@@ -164,6 +205,7 @@ CREATE TABLE tokens (
 	domain TEXT NOT NULL,
 	name TEXT NOT NULL,
 	attempt_id TEXT,
+	parent_id TEXT,
 	expires_micros BIGINT NOT NULL,
 	revoked_micros BIGINT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -172,7 +214,19 @@ CREATE TABLE tokens (
 	CONSTRAINT secret_sha256_hex CHECK (secret_sha256 ~ '^[0-9a-f]{64}$'),
 	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
-	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
+	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
+)
+--;
+CREATE TABLE challenges (
+	nonce TEXT NOT NULL,
+	attestor TEXT NOT NULL,
+	epoch BIGINT NOT NULL,
+	request TEXT NOT NULL,
+	expires_micros BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (nonce),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
 )
 --;
 CREATE TABLE proofs (
@@ -182,6 +236,8 @@ CREATE TABLE proofs (
 	verdict TEXT NOT NULL,
 	notary TEXT NOT NULL,
 	expires_micros BIGINT NOT NULL,
+	summary TEXT NOT NULL,
+	context TEXT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (proof_id),
 	CONSTRAINT verdict_known CHECK (verdict IN ('PASS', 'FAIL')),
@@ -205,10 +261,67 @@ CREATE TABLE published (
 	CONSTRAINT published_nonce_once UNIQUE (nonce)
 )
 --;
+CREATE TABLE attestations (
+	attestation_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	attestor TEXT NOT NULL,
+	catalog TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attestation_id),
+	CONSTRAINT attestations_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(attestation_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(nonce) REFERENCES challenges (nonce)
+)
+--;
+CREATE INDEX attestations_source ON attestations (table_uuid, snapshot_id)
+--;
+CREATE TABLE overrides (
+	override_id TEXT NOT NULL,
+	fail_proof_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	operator TEXT NOT NULL,
+	expires_micros BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (override_id),
+	CONSTRAINT overrides_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(override_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(fail_proof_id) REFERENCES proofs (proof_id),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
+)
+--;
+CREATE INDEX overrides_fail_proof_id ON overrides (fail_proof_id)
+--;
 CREATE FUNCTION pvdm_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'pvdm rule: %', TG_ARGV[0] USING ERRCODE = 'PV001';
 END $$
+--;
+CREATE TRIGGER epoch_books_no_delete BEFORE DELETE ON epoch_books
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of epoch_books are never deleted')
+--;
+CREATE TRIGGER epoch_books_no_update BEFORE UPDATE ON epoch_books
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of epoch_books never change')
+--;
+CREATE TRIGGER epoch_books_no_truncate BEFORE TRUNCATE ON epoch_books
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of epoch_books are never deleted')
+--;
+CREATE FUNCTION pvdm_epoch_books_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'epoch_books', CAST(NEW.revision AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('revision', OLD.revision, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('revision', NEW.revision, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER epoch_books_event AFTER INSERT ON epoch_books
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_epoch_books_event()
 --;
 CREATE TRIGGER events_no_delete BEFORE DELETE ON events
 FOR EACH ROW
@@ -221,6 +334,34 @@ EXECUTE FUNCTION pvdm_refuse('rows of events never change')
 CREATE TRIGGER events_no_truncate BEFORE TRUNCATE ON events
 FOR EACH STATEMENT
 EXECUTE FUNCTION pvdm_refuse('rows of events are never deleted')
+--;
+CREATE TRIGGER handles_no_delete BEFORE DELETE ON handles
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of handles are never deleted')
+--;
+CREATE TRIGGER handles_fixed BEFORE UPDATE ON handles
+FOR EACH ROW
+WHEN (NEW.handle_sha256 IS DISTINCT FROM OLD.handle_sha256
+    OR NEW.job_id IS DISTINCT FROM OLD.job_id
+    OR NEW.redemptions IS DISTINCT FROM OLD.redemptions)
+EXECUTE FUNCTION pvdm_refuse('only state, context, at_micros of handles change')
+--;
+CREATE TRIGGER handles_no_truncate BEFORE TRUNCATE ON handles
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of handles are never deleted')
+--;
+CREATE FUNCTION pvdm_handles_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'handles', CAST(NEW.handle_sha256 AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('handle_sha256', OLD.handle_sha256, 'job_id', OLD.job_id, 'redemptions', OLD.redemptions, 'state', OLD.state, 'context', OLD.context, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('handle_sha256', NEW.handle_sha256, 'job_id', NEW.job_id, 'redemptions', NEW.redemptions, 'state', NEW.state, 'context', NEW.context, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER handles_event AFTER INSERT OR UPDATE ON handles
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_handles_event()
 --;
 CREATE TRIGGER log_checkpoints_no_delete BEFORE DELETE ON log_checkpoints
 FOR EACH ROW
@@ -271,6 +412,7 @@ WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
     OR NEW.source_snapshot_id IS DISTINCT FROM OLD.source_snapshot_id
     OR NEW.parameters IS DISTINCT FROM OLD.parameters
     OR NEW.atomicity IS DISTINCT FROM OLD.atomicity
+    OR NEW.domain IS DISTINCT FROM OLD.domain
     OR NEW.plan_hash IS DISTINCT FROM OLD.plan_hash
     OR NEW.epoch IS DISTINCT FROM OLD.epoch)
 EXECUTE FUNCTION pvdm_refuse('only state, reason, at_micros of workloads change')
@@ -294,8 +436,8 @@ CREATE FUNCTION pvdm_workloads_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'workloads', CAST(NEW.workload_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'domain', OLD.domain, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -352,6 +494,31 @@ END $$
 CREATE TRIGGER claims_event AFTER INSERT ON claims
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_claims_event()
+--;
+CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of handle_workers are never deleted')
+--;
+CREATE TRIGGER handle_workers_no_update BEFORE UPDATE ON handle_workers
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of handle_workers never change')
+--;
+CREATE TRIGGER handle_workers_no_truncate BEFORE TRUNCATE ON handle_workers
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of handle_workers are never deleted')
+--;
+CREATE FUNCTION pvdm_handle_workers_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'handle_workers', CAST(NEW.handle_sha256 AS TEXT) || '/' || CAST(NEW.worker AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('handle_sha256', OLD.handle_sha256, 'worker', OLD.worker, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('handle_sha256', NEW.handle_sha256, 'worker', NEW.worker, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER handle_workers_event AFTER INSERT ON handle_workers
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_handle_workers_event()
 --;
 CREATE TRIGGER statements_no_delete BEFORE DELETE ON statements
 FOR EACH ROW
@@ -452,6 +619,31 @@ CREATE TRIGGER receipts_event AFTER INSERT ON receipts
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_receipts_event()
 --;
+CREATE TRIGGER spent_no_delete BEFORE DELETE ON spent
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of spent are never deleted')
+--;
+CREATE TRIGGER spent_no_update BEFORE UPDATE ON spent
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of spent never change')
+--;
+CREATE TRIGGER spent_no_truncate BEFORE TRUNCATE ON spent
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of spent are never deleted')
+--;
+CREATE FUNCTION pvdm_spent_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'spent', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'snapshot_id', OLD.snapshot_id, 'receipt_id', OLD.receipt_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'snapshot_id', NEW.snapshot_id, 'receipt_id', NEW.receipt_id, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER spent_event AFTER INSERT ON spent
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_spent_event()
+--;
 CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of nonces are never deleted')
@@ -504,12 +696,13 @@ WHEN (NEW.token_id IS DISTINCT FROM OLD.token_id
     OR NEW.domain IS DISTINCT FROM OLD.domain
     OR NEW.name IS DISTINCT FROM OLD.name
     OR NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
+    OR NEW.parent_id IS DISTINCT FROM OLD.parent_id
     OR NEW.expires_micros IS DISTINCT FROM OLD.expires_micros)
 EXECUTE FUNCTION pvdm_refuse('only revoked_micros, at_micros of tokens change')
 --;
 CREATE TRIGGER tokens_revoked_once BEFORE UPDATE ON tokens
 FOR EACH ROW
-WHEN (OLD.revoked_micros IS NOT NULL)
+WHEN (OLD.revoked_micros IS NOT NULL AND (NEW.revoked_micros IS NULL OR NEW.revoked_micros > OLD.revoked_micros))
 EXECUTE FUNCTION pvdm_refuse('a revoked token stays revoked')
 --;
 CREATE TRIGGER tokens_no_truncate BEFORE TRUNCATE ON tokens
@@ -520,14 +713,39 @@ CREATE FUNCTION pvdm_tokens_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'tokens', CAST(NEW.token_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'parent_id', OLD.parent_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
 CREATE TRIGGER tokens_event AFTER INSERT OR UPDATE ON tokens
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_tokens_event()
+--;
+CREATE TRIGGER challenges_no_delete BEFORE DELETE ON challenges
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of challenges are never deleted')
+--;
+CREATE TRIGGER challenges_no_update BEFORE UPDATE ON challenges
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of challenges never change')
+--;
+CREATE TRIGGER challenges_no_truncate BEFORE TRUNCATE ON challenges
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of challenges are never deleted')
+--;
+CREATE FUNCTION pvdm_challenges_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'challenges', CAST(NEW.nonce AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('nonce', OLD.nonce, 'attestor', OLD.attestor, 'epoch', OLD.epoch, 'request', OLD.request, 'expires_micros', OLD.expires_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('nonce', NEW.nonce, 'attestor', NEW.attestor, 'epoch', NEW.epoch, 'request', NEW.request, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER challenges_event AFTER INSERT ON challenges
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_challenges_event()
 --;
 CREATE TRIGGER proofs_no_delete BEFORE DELETE ON proofs
 FOR EACH ROW
@@ -545,8 +763,8 @@ CREATE FUNCTION pvdm_proofs_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'proofs', CAST(NEW.proof_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('proof_id', OLD.proof_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'verdict', OLD.verdict, 'notary', OLD.notary, 'expires_micros', OLD.expires_micros, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('proof_id', OLD.proof_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'verdict', OLD.verdict, 'notary', OLD.notary, 'expires_micros', OLD.expires_micros, 'summary', OLD.summary, 'context', OLD.context, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -578,6 +796,56 @@ END $$
 CREATE TRIGGER published_event AFTER INSERT ON published
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_published_event()
+--;
+CREATE TRIGGER attestations_no_delete BEFORE DELETE ON attestations
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of attestations are never deleted')
+--;
+CREATE TRIGGER attestations_no_update BEFORE UPDATE ON attestations
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of attestations never change')
+--;
+CREATE TRIGGER attestations_no_truncate BEFORE TRUNCATE ON attestations
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of attestations are never deleted')
+--;
+CREATE FUNCTION pvdm_attestations_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'attestations', CAST(NEW.attestation_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attestation_id', OLD.attestation_id, 'nonce', OLD.nonce, 'attestor', OLD.attestor, 'catalog', OLD.catalog, 'table_uuid', OLD.table_uuid, 'snapshot_id', OLD.snapshot_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('attestation_id', NEW.attestation_id, 'nonce', NEW.nonce, 'attestor', NEW.attestor, 'catalog', NEW.catalog, 'table_uuid', NEW.table_uuid, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER attestations_event AFTER INSERT ON attestations
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_attestations_event()
+--;
+CREATE TRIGGER overrides_no_delete BEFORE DELETE ON overrides
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of overrides are never deleted')
+--;
+CREATE TRIGGER overrides_no_update BEFORE UPDATE ON overrides
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of overrides never change')
+--;
+CREATE TRIGGER overrides_no_truncate BEFORE TRUNCATE ON overrides
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of overrides are never deleted')
+--;
+CREATE FUNCTION pvdm_overrides_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'overrides', CAST(NEW.override_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('override_id', OLD.override_id, 'fail_proof_id', OLD.fail_proof_id, 'nonce', OLD.nonce, 'operator', OLD.operator, 'expires_micros', OLD.expires_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('override_id', NEW.override_id, 'fail_proof_id', NEW.fail_proof_id, 'nonce', NEW.nonce, 'operator', NEW.operator, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER overrides_event AFTER INSERT ON overrides
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_overrides_event()
 --;
 CREATE FUNCTION pvdm_claims_overlap() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,3 +1,11 @@
+CREATE TABLE epoch_books (
+	revision INTEGER NOT NULL,
+	book BLOB NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (revision)
+)
+ STRICT
+--;
 CREATE TABLE events (
 	event_id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -12,6 +20,20 @@ CREATE TABLE events (
 CREATE INDEX events_at_micros ON events (at_micros)
 --;
 CREATE INDEX events_subject ON events (subject, row_key)
+--;
+CREATE TABLE handles (
+	handle_sha256 TEXT NOT NULL,
+	job_id TEXT NOT NULL,
+	redemptions INTEGER NOT NULL,
+	state TEXT NOT NULL,
+	context TEXT,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (handle_sha256),
+	CONSTRAINT handle_sha256_hex CHECK (length(handle_sha256) = 64 AND handle_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT state_known CHECK (state IN ('ISSUED', 'FROZEN', 'ENDED')),
+	CONSTRAINT handles_job_once UNIQUE (job_id)
+)
+ STRICT
 --;
 CREATE TABLE log_checkpoints (
 	size INTEGER NOT NULL,
@@ -44,6 +66,7 @@ CREATE TABLE workloads (
 	source_snapshot_id TEXT,
 	parameters TEXT NOT NULL,
 	atomicity TEXT NOT NULL,
+	domain TEXT NOT NULL,
 	plan_hash TEXT NOT NULL,
 	epoch INTEGER NOT NULL,
 	state TEXT NOT NULL,
@@ -57,6 +80,8 @@ CREATE TABLE workloads (
 	CONSTRAINT plan_hash_hex CHECK (length(plan_hash) = 64 AND plan_hash NOT GLOB '*[^0-9a-f]*')
 )
  STRICT
+--;
+CREATE INDEX workloads_domain ON workloads (domain)
 --;
 CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
 --;
@@ -90,6 +115,15 @@ CREATE TABLE claims (
  STRICT
 --;
 CREATE INDEX claims_scope ON claims (target, source)
+--;
+CREATE TABLE handle_workers (
+	handle_sha256 TEXT NOT NULL,
+	worker TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (handle_sha256, worker),
+	FOREIGN KEY(handle_sha256) REFERENCES handles (handle_sha256)
+)
+ STRICT
 --;
 CREATE TABLE statements (
 	statement_id TEXT NOT NULL,
@@ -145,6 +179,17 @@ CREATE TABLE receipts (
 --;
 CREATE INDEX receipts_workload_id ON receipts (workload_id)
 --;
+CREATE TABLE spent (
+	workload_id TEXT NOT NULL,
+	chunk_id TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	receipt_id TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, chunk_id),
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
+)
+ STRICT
+--;
 CREATE TABLE nonces (
 	nonce TEXT NOT NULL,
 	purpose TEXT NOT NULL,
@@ -157,7 +202,7 @@ CREATE TABLE nonces (
 	PRIMARY KEY (nonce),
 	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
 	CONSTRAINT nonce_hex CHECK (length(nonce) = 32 AND nonce NOT GLOB '*[^0-9a-f]*'),
-	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass')),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation')),
 	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
 	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
 	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
@@ -174,6 +219,7 @@ CREATE TABLE tokens (
 	domain TEXT NOT NULL,
 	name TEXT NOT NULL,
 	attempt_id TEXT,
+	parent_id TEXT,
 	expires_micros INTEGER NOT NULL,
 	revoked_micros INTEGER,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -182,7 +228,20 @@ CREATE TABLE tokens (
 	CONSTRAINT secret_sha256_hex CHECK (length(secret_sha256) = 64 AND secret_sha256 NOT GLOB '*[^0-9a-f]*'),
 	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
-	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
+	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
+)
+ STRICT
+--;
+CREATE TABLE challenges (
+	nonce TEXT NOT NULL,
+	attestor TEXT NOT NULL,
+	epoch INTEGER NOT NULL,
+	request TEXT NOT NULL,
+	expires_micros INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (nonce),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
 )
  STRICT
 --;
@@ -193,6 +252,8 @@ CREATE TABLE proofs (
 	verdict TEXT NOT NULL,
 	notary TEXT NOT NULL,
 	expires_micros INTEGER NOT NULL,
+	summary TEXT NOT NULL,
+	context TEXT,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (proof_id),
 	CONSTRAINT verdict_known CHECK (verdict IN ('PASS', 'FAIL')),
@@ -218,6 +279,58 @@ CREATE TABLE published (
 )
  STRICT
 --;
+CREATE TABLE attestations (
+	attestation_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	attestor TEXT NOT NULL,
+	catalog TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attestation_id),
+	CONSTRAINT attestations_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(attestation_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(nonce) REFERENCES challenges (nonce)
+)
+ STRICT
+--;
+CREATE INDEX attestations_source ON attestations (table_uuid, snapshot_id)
+--;
+CREATE TABLE overrides (
+	override_id TEXT NOT NULL,
+	fail_proof_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	operator TEXT NOT NULL,
+	expires_micros INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (override_id),
+	CONSTRAINT overrides_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(override_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(fail_proof_id) REFERENCES proofs (proof_id),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
+)
+ STRICT
+--;
+CREATE INDEX overrides_fail_proof_id ON overrides (fail_proof_id)
+--;
+CREATE TRIGGER epoch_books_no_delete BEFORE DELETE ON epoch_books
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of epoch_books are never deleted');
+END
+--;
+CREATE TRIGGER epoch_books_no_update BEFORE UPDATE ON epoch_books
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of epoch_books never change');
+END
+--;
+CREATE TRIGGER epoch_books_event_insert AFTER INSERT ON epoch_books
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'epoch_books', CAST(NEW.revision AS TEXT),
+        NULL,
+        json_object('revision', NEW.revision, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER events_no_delete BEFORE DELETE ON events
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of events are never deleted');
@@ -226,6 +339,35 @@ END
 CREATE TRIGGER events_no_update BEFORE UPDATE ON events
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of events never change');
+END
+--;
+CREATE TRIGGER handles_no_delete BEFORE DELETE ON handles
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of handles are never deleted');
+END
+--;
+CREATE TRIGGER handles_fixed BEFORE UPDATE ON handles
+WHEN NEW.handle_sha256 IS NOT OLD.handle_sha256
+    OR NEW.job_id IS NOT OLD.job_id
+    OR NEW.redemptions IS NOT OLD.redemptions
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only state, context, at_micros of handles change');
+END
+--;
+CREATE TRIGGER handles_event_insert AFTER INSERT ON handles
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'handles', CAST(NEW.handle_sha256 AS TEXT),
+        NULL,
+        json_object('handle_sha256', NEW.handle_sha256, 'job_id', NEW.job_id, 'redemptions', NEW.redemptions, 'state', NEW.state, 'context', NEW.context, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER handles_event_update AFTER UPDATE ON handles
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'handles', CAST(NEW.handle_sha256 AS TEXT),
+        json_object('handle_sha256', OLD.handle_sha256, 'job_id', OLD.job_id, 'redemptions', OLD.redemptions, 'state', OLD.state, 'context', OLD.context, 'at_micros', OLD.at_micros),
+        json_object('handle_sha256', NEW.handle_sha256, 'job_id', NEW.job_id, 'redemptions', NEW.redemptions, 'state', NEW.state, 'context', NEW.context, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER log_checkpoints_no_delete BEFORE DELETE ON log_checkpoints
@@ -271,6 +413,7 @@ WHEN NEW.workload_id IS NOT OLD.workload_id
     OR NEW.source_snapshot_id IS NOT OLD.source_snapshot_id
     OR NEW.parameters IS NOT OLD.parameters
     OR NEW.atomicity IS NOT OLD.atomicity
+    OR NEW.domain IS NOT OLD.domain
     OR NEW.plan_hash IS NOT OLD.plan_hash
     OR NEW.epoch IS NOT OLD.epoch
 BEGIN
@@ -295,15 +438,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'workloads', CAST(NEW.workload_id AS TEXT),
         NULL,
-        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER workloads_event_update AFTER UPDATE ON workloads
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'workloads', CAST(NEW.workload_id AS TEXT),
-        json_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
-        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'domain', OLD.domain, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER chunks_no_delete BEFORE DELETE ON chunks
@@ -340,6 +483,24 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'column_name', NEW.column_name, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of handle_workers are never deleted');
+END
+--;
+CREATE TRIGGER handle_workers_no_update BEFORE UPDATE ON handle_workers
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of handle_workers never change');
+END
+--;
+CREATE TRIGGER handle_workers_event_insert AFTER INSERT ON handle_workers
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'handle_workers', CAST(NEW.handle_sha256 AS TEXT) || '/' || CAST(NEW.worker AS TEXT),
+        NULL,
+        json_object('handle_sha256', NEW.handle_sha256, 'worker', NEW.worker, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER statements_no_delete BEFORE DELETE ON statements
@@ -430,6 +591,24 @@ BEGIN
         json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'table_uuid', NEW.table_uuid, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
 END
 --;
+CREATE TRIGGER spent_no_delete BEFORE DELETE ON spent
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of spent are never deleted');
+END
+--;
+CREATE TRIGGER spent_no_update BEFORE UPDATE ON spent
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of spent never change');
+END
+--;
+CREATE TRIGGER spent_event_insert AFTER INSERT ON spent
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'spent', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'snapshot_id', NEW.snapshot_id, 'receipt_id', NEW.receipt_id, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of nonces are never deleted');
@@ -485,13 +664,14 @@ WHEN NEW.token_id IS NOT OLD.token_id
     OR NEW.domain IS NOT OLD.domain
     OR NEW.name IS NOT OLD.name
     OR NEW.attempt_id IS NOT OLD.attempt_id
+    OR NEW.parent_id IS NOT OLD.parent_id
     OR NEW.expires_micros IS NOT OLD.expires_micros
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: only revoked_micros, at_micros of tokens change');
 END
 --;
 CREATE TRIGGER tokens_revoked_once BEFORE UPDATE ON tokens
-WHEN OLD.revoked_micros IS NOT NULL
+WHEN OLD.revoked_micros IS NOT NULL AND (NEW.revoked_micros IS NULL OR NEW.revoked_micros > OLD.revoked_micros)
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: a revoked token stays revoked');
 END
@@ -501,15 +681,33 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'tokens', CAST(NEW.token_id AS TEXT),
         NULL,
-        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER tokens_event_update AFTER UPDATE ON tokens
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'tokens', CAST(NEW.token_id AS TEXT),
-        json_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros),
-        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+        json_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'parent_id', OLD.parent_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros),
+        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER challenges_no_delete BEFORE DELETE ON challenges
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of challenges are never deleted');
+END
+--;
+CREATE TRIGGER challenges_no_update BEFORE UPDATE ON challenges
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of challenges never change');
+END
+--;
+CREATE TRIGGER challenges_event_insert AFTER INSERT ON challenges
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'challenges', CAST(NEW.nonce AS TEXT),
+        NULL,
+        json_object('nonce', NEW.nonce, 'attestor', NEW.attestor, 'epoch', NEW.epoch, 'request', NEW.request, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER proofs_no_delete BEFORE DELETE ON proofs
@@ -527,7 +725,7 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'proofs', CAST(NEW.proof_id AS TEXT),
         NULL,
-        json_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros));
+        json_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER published_no_delete BEFORE DELETE ON published
@@ -546,6 +744,42 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER attestations_no_delete BEFORE DELETE ON attestations
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of attestations are never deleted');
+END
+--;
+CREATE TRIGGER attestations_no_update BEFORE UPDATE ON attestations
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of attestations never change');
+END
+--;
+CREATE TRIGGER attestations_event_insert AFTER INSERT ON attestations
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'attestations', CAST(NEW.attestation_id AS TEXT),
+        NULL,
+        json_object('attestation_id', NEW.attestation_id, 'nonce', NEW.nonce, 'attestor', NEW.attestor, 'catalog', NEW.catalog, 'table_uuid', NEW.table_uuid, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER overrides_no_delete BEFORE DELETE ON overrides
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of overrides are never deleted');
+END
+--;
+CREATE TRIGGER overrides_no_update BEFORE UPDATE ON overrides
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of overrides never change');
+END
+--;
+CREATE TRIGGER overrides_event_insert AFTER INSERT ON overrides
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'overrides', CAST(NEW.override_id AS TEXT),
+        NULL,
+        json_object('override_id', NEW.override_id, 'fail_proof_id', NEW.fail_proof_id, 'nonce', NEW.nonce, 'operator', NEW.operator, 'expires_micros', NEW.expires_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER claims_overlap BEFORE INSERT ON claims

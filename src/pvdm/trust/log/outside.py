@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hmac import compare_digest
@@ -42,10 +42,11 @@ class Acknowledged:
 class FileOutsideCheckpoint:
     """One file, on a disk that does not fail or get restored together with the database."""
 
-    def __init__(self, path: Path, *, origin: str, keys: Iterable[NoteKey]) -> None:
+    def __init__(self, path: Path, *, origin: str, keys: Callable[[], Iterable[NoteKey]]) -> None:
+        """`keys` is asked each time: an epoch brings a new log key, and old notes keep theirs."""
         self._path = path
         self._origin = origin
-        self._keys = tuple(keys)
+        self._keys = keys
         self._seen: Checkpoint | None = None
         self._memory = threading.Lock()
 
@@ -60,7 +61,7 @@ class FileOutsideCheckpoint:
         except OSError as error:
             raise self._unavailable(error) from error
         else:
-            found = open_checkpoint(note, origin=self._origin, keys=self._keys)
+            found = open_checkpoint(note, origin=self._origin, keys=self._keys())
         # `seen` was taken before the file was read, so another thread's store in between cannot look like a way back.
         if seen is not None:
             _require_forward(seen, found.checkpoint if found else None)
@@ -70,7 +71,7 @@ class FileOutsideCheckpoint:
 
     def store(self, newest: SignedCheckpoint) -> None:
         """Compare with what is there and replace it, under a lock that other processes respect."""
-        opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys)
+        opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys())
         if opened != newest:
             raise VerificationError("checkpoint_malformed", "the note does not say what the checkpoint says")
         try:

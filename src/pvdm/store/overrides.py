@@ -1,0 +1,86 @@
+"""Break-glass overrides: one operator's word for one FAIL proof, with a nonce that pays once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import RowMapping, select
+
+from pvdm.model.states import NonceState
+from pvdm.store import ids, nonces, statements
+from pvdm.store.schema import NoncePurpose, StatementKind, attempts, overrides, proofs, workloads
+from pvdm.store.schema import nonces as nonce_table
+from pvdm.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideRecord:
+    """What the ledger has to find about an override; the envelope says the rest."""
+
+    override_id: str
+    fail_proof_id: str
+    nonce: str
+    operator: str
+    expires_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOverride:
+    """An override with the state of its nonce: RESERVED until it is used, COMMITTED once it has been."""
+
+    record: OverrideRecord
+    state: NonceState
+    domain: str
+
+
+def put(unit: Unit, override: OverrideRecord, envelope: bytes, *, log_index: int) -> None:
+    """Reserve the nonce and store the override; a nonce that anyone ever used is `nonce_taken`."""
+    nonces.reserve(unit, override.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=override.operator)
+    statements.put(unit, StatementKind.BREAK_GLASS, override.override_id, envelope, log_index=log_index)
+    unit.insert(
+        overrides,
+        override_id=override.override_id,
+        fail_proof_id=override.fail_proof_id,
+        nonce=override.nonce,
+        operator=ids.name(override.operator, "operator"),
+        expires_micros=override.expires_micros,
+    )
+
+
+def find(unit: Unit, override_id: str) -> StoredOverride | None:
+    """The override, if it is stored."""
+    row = unit.row(_joined().where(overrides.c.override_id == override_id))
+    return None if row is None else _stored(row)
+
+
+def listed(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
+    """Every override, newest first; there should be few."""
+    wanted = _joined().order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    return [_stored(row) for row in unit.rows(wanted)]
+
+
+def of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
+    """Which of these proofs were overridden, and by which override."""
+    wanted = select(overrides).where(overrides.c.fail_proof_id.in_(proof_ids)).order_by(overrides.c.at_micros)
+    return {row["fail_proof_id"]: row["override_id"] for row in unit.rows(wanted)}
+
+
+def _joined() -> Any:
+    return (
+        select(overrides, nonce_table.c.state, workloads.c.domain)
+        .join(nonce_table, nonce_table.c.nonce == overrides.c.nonce)
+        .join(proofs, proofs.c.proof_id == overrides.c.fail_proof_id)
+        .join(attempts, attempts.c.attempt_id == proofs.c.attempt_id)
+        .join(workloads, workloads.c.workload_id == attempts.c.workload_id)
+    )
+
+
+def _stored(row: RowMapping) -> StoredOverride:
+    record = OverrideRecord(
+        row["override_id"], row["fail_proof_id"], row["nonce"], row["operator"], row["expires_micros"]
+    )
+    return StoredOverride(record, NonceState(row["state"]), row["domain"])
