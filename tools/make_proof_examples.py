@@ -28,6 +28,7 @@ from tools.proof_kit import (
     PROOF,
     PROTECTION,
     RECEIPT,
+    RESTORE,
     ROOT,
     SIGNERS,
     WORKLOAD,
@@ -52,6 +53,7 @@ def envelopes() -> dict[str, Envelope]:
         "break-glass.json": sign_statement(OVERRIDE, SIGNERS["operator-ruth"]),
         "source-attestation.json": sign_statement(ATTESTATION, SIGNERS["source-payments"]),
         "epoch.json": sign_statement(EPOCH_STATEMENT, a),
+        "restore.json": sign_statement(RESTORE, a),
         "trust-root-1.json": sign_root(ROOT, root_signers),
         "trust-root-2.json": sign_root(NEXT_ROOT, root_signers),
     }

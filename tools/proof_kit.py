@@ -36,6 +36,7 @@ from pvdm.model.migration import Migration, Protection, ProtectionAction, TableS
 from pvdm.model.projection import Exclusion, Projection, ProjectionName
 from pvdm.model.proof import Commitments, Isolation, NotaryPart, Proof, Storage
 from pvdm.model.receipt import Receipt
+from pvdm.model.restore import RestoreStatement
 from pvdm.model.secret import CommitmentKey
 from pvdm.model.table import SourceSnapshot, TableRef
 from pvdm.model.verdict import FailureClass, Outcome, Verdict
@@ -348,4 +349,17 @@ EPOCH_STATEMENT: Final = EpochStatement(
     "yearly rotation",
     (("log", SIGNERS["log-keeper"].public.key_id), ("signing", SIGNERS["notary-a"].public.key_id)),
     ISSUED,
+)
+RESTORE: Final = RestoreStatement(
+    notary="notary-a",
+    operator="operator-tom",
+    reason="the database's disk failed; last night's backup was brought back",
+    backup_size=1_204,
+    outside_origin=ORIGIN,
+    outside_size=1_260,
+    outside_root=fixed("outside root"),
+    refilled=56,
+    lost=0,
+    new_epoch=EPOCH + 1,
+    issued_at=ISSUED,
 )

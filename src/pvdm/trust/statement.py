@@ -15,6 +15,7 @@ from pvdm.model.fields import Fields
 from pvdm.model.migration import Migration, Protection
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
+from pvdm.model.restore import RestoreStatement
 from pvdm.model.workload import WorkloadStatement
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.root import RootRole
@@ -24,7 +25,15 @@ PAYLOAD_SIZE_MAX_BYTES: Final = 24 * 1024 * 1024
 _STATEMENT: Final = "https://in-toto.io/Statement/v1"
 
 Predicate: TypeAlias = (
-    Proof | Receipt | WorkloadStatement | Migration | Protection | BreakGlass | SourceAttestation | EpochStatement
+    Proof
+    | Receipt
+    | WorkloadStatement
+    | Migration
+    | Protection
+    | BreakGlass
+    | SourceAttestation
+    | EpochStatement
+    | RestoreStatement
 )
 P = TypeVar("P", bound=Predicate)
 
@@ -42,6 +51,7 @@ FAMILIES: Final[Mapping[type[Any], Family]] = {
     Receipt: Family("urn:pvdm:receipt:v1", RootRole.NOTARY),
     WorkloadStatement: Family("urn:pvdm:workload:v1", RootRole.NOTARY),
     EpochStatement: Family("urn:pvdm:epoch:v1", RootRole.NOTARY),
+    RestoreStatement: Family("urn:pvdm:restore:v1", RootRole.NOTARY),
     Migration: Family("urn:pvdm:migration:v1", RootRole.OPERATOR),
     Protection: Family("urn:pvdm:protection:v1", RootRole.OPERATOR),
     BreakGlass: Family("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS),

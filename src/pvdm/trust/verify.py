@@ -10,9 +10,11 @@ from pvdm.errors import InputError
 from pvdm.model.attestation import SourceAttestation
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.core import ProofCore
+from pvdm.model.epoch import EpochStatement
 from pvdm.model.migration import Migration, Protection
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
+from pvdm.model.restore import RestoreStatement
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
@@ -111,11 +113,11 @@ def _issued_at(predicate: Predicate) -> int:
 
 
 def _epoch(predicate: Predicate) -> int | None:
-    """The epoch that binds the signing key; an attestor's key has none, its statement names that of the shared key."""
+    """The epoch that binds the signing key; others' keys have none, and of epochs and restores any usable one tells."""
     match predicate:
         case Proof():
             return predicate.notary.epoch
-        case Migration() | Protection() | BreakGlass() | SourceAttestation():
+        case Migration() | Protection() | BreakGlass() | SourceAttestation() | EpochStatement() | RestoreStatement():
             return None
         case _:
             return predicate.epoch

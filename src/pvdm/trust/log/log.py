@@ -43,9 +43,13 @@ class Prepared:
 
 
 class Log:
-    """An append-only log under one origin; `signer` is the log key, whose name in notes is the origin."""
+    """An append-only log under one origin; `signer` is the log key, whose name in notes is the origin.
 
-    def __init__(self, storage: LogStorage, *, origin: str, signer: NoteSigner) -> None:
+    `continues` names the origin of a log whose end was lost: its entries stay, and new ones go on under the new origin.
+    """
+
+    def __init__(self, storage: LogStorage, *, origin: str, signer: NoteSigner, continues: str | None = None) -> None:
+        self._continues = continues
         self._storage = storage
         self._signer = signer
         self.origin = origin
@@ -100,7 +104,7 @@ class Log:
     def _sound_edge(self, size: int) -> Sequence[bytes]:
         """The tree's right edge, once it has led to the root signed last: nothing grows on a broken tree."""
         newest = self.checkpoint().checkpoint
-        if (newest.origin, newest.size) != (self.origin, size):
+        if newest.origin not in (self.origin, self._continues) or newest.size != size:
             raise _broken(f"a checkpoint of {self.origin} at {size}", f"{newest.origin} at {newest.size}")
         nodes = merkle.frontier(size)
         edge = list(self._storage.read_hashes(nodes)) if nodes else []
