@@ -17,6 +17,9 @@ POINTS: Final = MappingProxyType(
         "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
         "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",
         "keys.handle.before_record": "a worker's keys are derived, nothing is recorded and nothing was handed out",
+        "steward.after_epoch_step": "an epoch's step is in the epoch book, the log does not know it yet",
+        "steward.after_outside": "the entries are in the ledger and covered outside, nobody was told yet",
+        "steward.before_outside": "the entries are in the ledger, the checkpoint outside does not cover them yet",
         "store.after_commit": "the ledger has answered the commit, the caller does not know it yet",
         "store.before_commit": "every statement of the transaction has run, its commit is not sent",
     }

@@ -1,0 +1,168 @@
+"""Who may come in: tokens are issued, rotated and revoked here, and a caller's word becomes a grant."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.role import Role
+from pvdm.model.states import ATTEMPT
+from pvdm.store import Ledger, Unit, attempts, tokens, workloads
+from pvdm.store.clock import LedgerClock
+from pvdm.store.tokens import BearerToken, Grant
+
+TOKEN_LIFETIME_MAX_SECONDS: Final = 31_536_000
+TOKEN_OVERLAP_MAX_SECONDS: Final = 604_800
+TOKEN_TEXT_MAX_CHARACTERS: Final = 256
+ACCESS_TOKEN_SECONDS: Final = 3_600
+ATTEMPT_TOKEN_SECONDS: Final = 3_600
+EVERY_DOMAIN: Final = "*"
+
+_MICROS: Final = 1_000_000
+
+
+class Access:
+    """The tokens of one ledger."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def issue(self, role: Role, *, domain: str, name: str, lifetime_seconds: int) -> tuple[BearerToken, Grant]:
+        """A new token for somebody; its text is in the answer and nowhere else."""
+        now = self._clock.now_micros()
+        expires = now + _lifetime(lifetime_seconds)
+        return self._ledger.transact(
+            lambda unit: tokens.issue(unit, role, domain=domain, name=name, expires_micros=expires), at_micros=now
+        )
+
+    def rotate(self, token_id: str, *, lifetime_seconds: int, overlap_seconds: int = 0) -> tuple[BearerToken, Grant]:
+        """A successor with the same rights; the old token ends after the overlap."""
+        if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
+            raise InputError(
+                "token_overlap_invalid",
+                "the overlap cannot be accepted",
+                expected=f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds",
+                got=str(overlap_seconds),
+            )
+        now = self._clock.now_micros()
+        expires = now + _lifetime(lifetime_seconds)
+
+        def work(unit: Unit) -> tuple[BearerToken, Grant]:
+            old = tokens.get(unit, token_id)
+            _require_own(old)
+            tokens.require_live(old, now)
+            tokens.revoke(unit, token_id, from_micros=now + overlap_seconds * _MICROS)
+            return tokens.issue(unit, old.role, domain=old.domain, name=old.name, expires_micros=expires)
+
+        return self._ledger.transact(work, at_micros=now)
+
+    def revoke(self, token_id: str) -> Grant:
+        """End a token, and all that were derived from it, now."""
+        now = self._clock.now_micros()
+        return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
+
+    def listed(self) -> list[Grant]:
+        """Every token that was ever issued, without its text."""
+        with self._ledger.read() as unit:
+            return tokens.listed(unit)
+
+    def authenticate(self, text: str) -> Grant:
+        """What the bearer may do. The trusted time serves: after a jump an operator must still get in to confirm it."""
+        if not 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS or not text.isascii():
+            raise NotAllowedError("token_unknown", "the token is not known")
+        now = self._clock.trusted_micros()
+        with self._ledger.read() as unit:
+            return tokens.check(unit, BearerToken(text), now_micros=now)
+
+    def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
+        """A short-lived token with the rights of a long-lived one: its id is the client id, its text the secret."""
+        parent = self.authenticate(client_secret)
+        if parent.token_id != client_id:
+            raise NotAllowedError("token_unknown", "the token is not known")
+        _require_own(parent)
+        return self._derived(parent, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
+
+    def attempt_token(self, grant: Grant, attempt_id: str) -> tuple[BearerToken, Grant]:
+        """A short-lived token that is good for one live attempt of the bearer's domain and for nothing else."""
+        _require_own(grant)
+        return self._derived(grant, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
+
+    def _derived(self, parent: Grant, *, seconds: int, attempt_id: str | None) -> tuple[BearerToken, Grant]:
+        now = self._clock.now_micros()
+        expires = min(parent.expires_micros, now + seconds * _MICROS)
+
+        def work(unit: Unit) -> tuple[BearerToken, Grant]:
+            if attempt_id is not None:
+                _require_live_attempt(unit, parent, attempt_id)
+            return tokens.issue(
+                unit,
+                parent.role,
+                domain=parent.domain,
+                name=parent.name,
+                expires_micros=expires,
+                attempt_id=attempt_id,
+                parent_id=parent.token_id,
+            )
+
+        return self._ledger.transact(work, at_micros=now)
+
+
+def covers(grant: Grant, domain: str) -> bool:
+    """Whether the grant reaches into that domain."""
+    return grant.domain in (EVERY_DOMAIN, domain)
+
+
+def require_domain(grant: Grant, domain: str) -> None:
+    """Another domain's objects are nobody else's business."""
+    if not covers(grant, domain):
+        raise NotAllowedError(
+            "domain_wrong",
+            "this belongs to another domain",
+            expected=grant.domain,
+            got="another domain",
+            hint="use a token of the domain that owns it",
+        )
+
+
+def require_attempt(grant: Grant, attempt_id: str | None) -> None:
+    """A token for one attempt opens that attempt only."""
+    if grant.attempt_id is not None and grant.attempt_id != attempt_id:
+        raise NotAllowedError(
+            "token_of_other_attempt", "the token is good for one attempt only", expected=grant.attempt_id, got="another"
+        )
+
+
+def scope(grant: Grant) -> str | None:
+    """The domain that a listing is limited to; None for all of them."""
+    return None if grant.domain == EVERY_DOMAIN else grant.domain
+
+
+def _require_own(grant: Grant) -> None:
+    if grant.parent_id is not None:
+        raise NotAllowedError(
+            "token_derived",
+            "a short-lived token makes no further tokens",
+            expected="the token it was derived from",
+            got="a derived token",
+        )
+
+
+def _require_live_attempt(unit: Unit, grant: Grant, attempt_id: str) -> None:
+    attempt = attempts.get(unit, attempt_id)
+    require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
+    if attempt.state not in ATTEMPT.live():
+        raise NotAllowedError(
+            "attempt_ended", "the attempt has ended", expected=", ".join(ATTEMPT.live()), got=attempt.state
+        )
+
+
+def _lifetime(seconds: int) -> int:
+    if not 1 <= seconds <= TOKEN_LIFETIME_MAX_SECONDS:
+        raise InputError(
+            "token_lifetime_invalid",
+            "the token's lifetime cannot be accepted",
+            expected=f"1 to {TOKEN_LIFETIME_MAX_SECONDS} seconds",
+            got=str(seconds),
+        )
+    return seconds * _MICROS

@@ -1,0 +1,127 @@
+"""The archive: the log's tiles and every signed envelope as files in another place, from which a restore refills."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import UnavailableError, VerificationError
+from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.store import Ledger, statements
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.log.disk import make_folders, sync_folder, write_atomically
+from pvdm.trust.log.export import CHECKPOINT_FILE, export
+from pvdm.trust.log.tiles import StaticTiles
+
+ARCHIVE_PAGE_ENTRIES: Final = 1_000
+
+_LOG: Final = "log"
+_STATEMENTS: Final = "statements"
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """How far the archive reaches, and how many envelopes this call added."""
+
+    size: int
+    envelopes_written: int
+
+
+class Archive:
+    """A folder that follows the log; whoever waits for a size shares the write that reaches it."""
+
+    def __init__(self, ledger: Ledger, folder: Path) -> None:
+        self._ledger = ledger
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._reached = 0
+
+    def cover(self, size: int) -> None:
+        """Return when the folder holds the log up to this size."""
+        with self._lock:
+            if self._reached < size:
+                self._reached = self._follow().size
+
+    def follow(self) -> Archived:
+        """Bring the folder up to the newest checkpoint."""
+        with self._lock:
+            done = self._follow()
+            self._reached = done.size
+            return done
+
+    def _follow(self) -> Archived:
+        try:
+            # Envelopes first: what the archive's checkpoint covers is then wholly there.
+            written = self._write_envelopes(archived_size(self._folder))
+            return Archived(export(LedgerLogReader(self._ledger), log_folder(self._folder)).size, written)
+        except OSError as error:
+            raise UnavailableError(
+                "archive_unavailable",
+                f"the archive cannot be written: {error.strerror or type(error).__name__}",
+                hint="nothing is acknowledged until it can be written again",
+            ) from None
+
+    def _write_envelopes(self, start: int) -> int:
+        reached, written = LedgerLogReader(self._ledger).size(), 0
+        for first in range(start, reached, ARCHIVE_PAGE_ENTRIES):
+            with self._ledger.read() as unit:
+                page = statements.between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, reached))
+            touched = set()
+            for statement in page:
+                path = envelope_path(self._folder, hashlib.sha256(statement.envelope).hexdigest())
+                if not path.exists():
+                    make_folders(path.parent)
+                    write_atomically(path, statement.envelope)
+                    written += 1
+                touched.add(path.parent)
+            for folder in touched:
+                sync_folder(folder)
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """An archive as a restore reads it; nothing in it is believed before the tree's root says so."""
+
+    folder: Path
+
+    def size(self) -> int:
+        """How far its own checkpoint reaches."""
+        return archived_size(self.folder)
+
+    def entries(self, start: int, end: int) -> list[bytes]:
+        """The entries from `start` up to `end`."""
+        return StaticTiles(log_folder(self.folder), self.size()).read_entries(start, end)
+
+    def envelope(self, sha256: str) -> bytes | None:
+        """The envelope of that hash, if it is there and has not changed."""
+        try:
+            data = envelope_path(self.folder, sha256).read_bytes()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise VerificationError(
+                "archive_damaged", "an envelope of the archive was changed", expected=sha256, got="another hash"
+            )
+        return data
+
+
+def log_folder(folder: Path) -> Path:
+    """Where the tiles and the checkpoint lie; any tiled-log reader understands this part."""
+    return folder / _LOG
+
+
+def archived_size(folder: Path) -> int:
+    """The size of the log that the folder shows; 0 for a new one."""
+    try:
+        return read_unverified((log_folder(folder) / CHECKPOINT_FILE).read_bytes()).checkpoint.size
+    except FileNotFoundError:
+        return 0
+
+
+def envelope_path(folder: Path, sha256: str) -> Path:
+    """Where the envelope of that hash lies."""
+    return folder / _STATEMENTS / sha256[:2] / f"{sha256}.json"

@@ -1,0 +1,249 @@
+"""`steward.toml`: who the Steward is, where its keys, ledger and outside checkpoint are, and how its door is kept."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pvdm.errors import InputError
+from pvdm.model.proof import Isolation
+from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX
+from pvdm.trust.keys.public import Algorithm
+
+CONFIG_SIZE_MAX_BYTES: Final = 65_536
+
+_IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
+_SHA256: Final = r"[0-9a-f]{64}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """A keystore file; its passphrase, if it has one, stands in a file of its own."""
+
+    path: Path
+    passphrase_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KmsKeys:
+    """Keys in AWS KMS; credentials come by AWS's own chain."""
+
+    region: str
+    endpoint: str | None = None
+    timeout_seconds: int = 5
+    tries: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pkcs11Keys:
+    """Keys in a PKCS#11 token; its PIN stands in a file of its own."""
+
+    library: str
+    token: str
+    pin_file: Path
+    algorithm: Algorithm = Algorithm.ED25519
+
+
+KeysConfig: TypeAlias = FileKeys | KmsKeys | Pkcs11Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one caller, and all of them together, may ask of the door."""
+
+    body_max_bytes: int = 1_048_576
+    envelope_max_bytes: int = 33_554_432
+    rate_per_second: int = 100
+    burst: int = 400
+    concurrent: int = 32
+    in_flight: int = 512
+    wait_seconds: int = 10
+    request_seconds: int = 60
+    shutdown_seconds: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """Where the door is; without a certificate it opens on loopback only."""
+
+    host: str = "127.0.0.1"
+    port: int = 8181
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class StewardConfig:
+    """Everything a Steward must be told."""
+
+    notary: str
+    origin: str
+    ledger_url: str
+    keys: KeysConfig
+    outside_path: Path
+    isolation: Isolation = Isolation.PROCESS
+    archive: Path | None = None
+    trust_root_sha256: str | None = None
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+
+
+_LIMITS: Final = Limits()
+_SERVICE: Final = ServiceConfig()
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _FileKeys(_Strict):
+    home: Literal["file"]
+    path: str
+    passphrase_file: str | None = None
+
+
+class _KmsKeys(_Strict):
+    home: Literal["kms"]
+    region: str
+    endpoint: str | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=KMS_TIMEOUT_MAX_SECONDS)] = 5
+    tries: Annotated[int, Field(ge=1, le=KMS_TRIES_MAX)] = 4
+
+
+class _Pkcs11Keys(_Strict):
+    home: Literal["pkcs11"]
+    library: str
+    token: str
+    pin_file: str
+    algorithm: Literal["ed25519", "ecdsa-p256"] = "ed25519"
+
+
+class _Limits(_Strict):
+    body_max_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = _LIMITS.body_max_bytes
+    envelope_max_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = _LIMITS.envelope_max_bytes
+    rate_per_second: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.rate_per_second
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = _LIMITS.burst
+    concurrent: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.concurrent
+    in_flight: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.in_flight
+    wait_seconds: Annotated[int, Field(ge=0, le=600)] = _LIMITS.wait_seconds
+    request_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.request_seconds
+    shutdown_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.shutdown_seconds
+
+
+class _Service(_Strict):
+    host: str = _SERVICE.host
+    port: Annotated[int, Field(ge=0, le=65_535)] = _SERVICE.port
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    limits: _Limits = _Limits()
+
+
+class _File(_Strict):
+    notary: Annotated[str, Field(pattern=f"^{_IDENTITY}$")]
+    origin: Annotated[str, Field(pattern=f"^{_IDENTITY}$")]
+    isolation: Literal["embedded", "process", "account"] = "process"
+    ledger: str
+    outside: str
+    archive: str | None = None
+    trust_root_sha256: Annotated[str, Field(pattern=f"^{_SHA256}$")] | None = None
+    keys: Annotated[_FileKeys | _KmsKeys | _Pkcs11Keys, Field(discriminator="home")]
+    service: _Service = _Service()
+
+
+def load_config(path: Path) -> StewardConfig:
+    """The configuration of a file; relative paths in it are relative to its folder."""
+    try:
+        data = path.read_bytes()[: CONFIG_SIZE_MAX_BYTES + 1]
+    except OSError as error:
+        raise _invalid(path, "a file that can be read", error.strerror or "none") from None
+    if len(data) > CONFIG_SIZE_MAX_BYTES:
+        raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
+    try:
+        parsed = _File.model_validate(tomllib.loads(data.decode()))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _invalid(path, "TOML", str(error)) from None
+    except ValidationError as error:
+        raise _field_invalid(path, error) from None
+    return _config(parsed, path.resolve().parent)
+
+
+def _config(parsed: _File, folder: Path) -> StewardConfig:
+    service = parsed.service
+    config = StewardConfig(
+        notary=parsed.notary,
+        origin=parsed.origin,
+        ledger_url=_ledger(parsed.ledger, folder),
+        keys=_keys(parsed.keys, folder),
+        outside_path=folder / parsed.outside,
+        isolation=Isolation(parsed.isolation),
+        archive=_path(parsed.archive, folder),
+        trust_root_sha256=parsed.trust_root_sha256,
+        service=ServiceConfig(
+            service.host,
+            service.port,
+            _path(service.tls_certificate, folder),
+            _path(service.tls_key, folder),
+            Limits(**service.limits.model_dump()),
+        ),
+    )
+    require_door(config.service)
+    return config
+
+
+def require_door(service: ServiceConfig) -> None:
+    """Tokens travel in clear without TLS, so beyond loopback there is no door without a certificate."""
+    if (service.tls_certificate is None) != (service.tls_key is None):
+        raise InputError(
+            "config_invalid", "TLS needs both files", expected="tls_certificate and tls_key", got="one of them"
+        )
+    if service.tls_certificate is None and not is_loopback(service.host):
+        raise InputError(
+            "tls_missing",
+            "the service would send tokens in clear over the network",
+            expected="tls_certificate and tls_key, or a loopback host",
+            got=service.host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfig:
+    match parsed:
+        case _FileKeys():
+            return FileKeys(folder / parsed.path, _path(parsed.passphrase_file, folder))
+        case _KmsKeys():
+            return KmsKeys(parsed.region, parsed.endpoint, parsed.timeout_seconds, parsed.tries)
+        case _Pkcs11Keys():
+            algorithm = Algorithm(parsed.algorithm)
+            return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
+
+
+def _ledger(url: str, folder: Path) -> str:
+    scheme, separator, rest = url.partition(":///")
+    if scheme == "sqlite" and separator and not rest.startswith("/"):
+        return f"sqlite:///{folder / rest}"
+    return url
+
+
+def _path(text: str | None, folder: Path) -> Path | None:
+    return None if text is None else folder / text
+
+
+def _field_invalid(path: Path, error: ValidationError) -> InputError:
+    first: Any = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the file"
+    return InputError(
+        "config_invalid", f"{path.name} cannot be accepted", expected=first["msg"], got=f"another value at {place}"
+    )
+
+
+def _invalid(path: Path, expected: str, got: str) -> InputError:
+    return InputError("config_invalid", f"{path.name} cannot be accepted", expected=expected, got=got)

@@ -1,0 +1,197 @@
+"""The Steward in one process: ledger, clock, keys, log and outside checkpoint joined, with a desk for each task."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pvdm.errors import PvdmError, UnavailableError
+from pvdm.steward.access import Access
+from pvdm.steward.archive import Archive, Archived
+from pvdm.steward.attestations import Attestations
+from pvdm.steward.config import StewardConfig
+from pvdm.steward.epochs import Epochs
+from pvdm.steward.key_homes import open_keys
+from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
+from pvdm.steward.log_desk import LogDesk
+from pvdm.steward.overrides import Overrides
+from pvdm.steward.proofs import Proofs
+from pvdm.steward.recorder import Recorder
+from pvdm.steward.roots import TrustRoots
+from pvdm.steward.work import Work
+from pvdm.store import Ledger, open_ledger
+from pvdm.store.clock import LedgerClock, mark, monotonic_micros, wall_micros
+from pvdm.store.migrations import migrate
+from pvdm.trust.keys.epochs import EpochBook, KeyRole
+from pvdm.trust.keys.handles import Handles
+from pvdm.trust.keys.service import KeyService
+from pvdm.trust.log.note import NoteKey
+from pvdm.trust.log.outside import FileOutsideCheckpoint, OutsideCheckpoint
+from pvdm.trust.succession import require_root_current
+
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Notary:
+    """The desks of one Steward; each may be used from several threads."""
+
+    config: StewardConfig
+    ledger: Ledger
+    clock: LedgerClock
+    keys: KeyService
+    outside: OutsideCheckpoint
+    recorder: Recorder
+    log: LogDesk
+    trust: TrustRoots
+    epochs: Epochs
+    proofs: Proofs
+    overrides: Overrides
+    attestations: Attestations
+    access: Access
+    work: Work
+    handles: Handles
+
+    def readiness(self) -> tuple[PvdmError, ...]:
+        """Everything that keeps the Steward from its work now; nothing when it is ready."""
+        found = []
+        for check in (self.clock.now_micros, self._root_is_current, self._epoch_is_active, self.outside.load):
+            try:
+                check()
+            except PvdmError as error:
+                found.append(error)
+        return tuple(found)
+
+    def archive(self, folder: Path) -> Archived:
+        """Write tiles and envelopes to this folder, up to the newest checkpoint."""
+        return Archive(self.ledger, folder).follow()
+
+    def close(self) -> None:
+        """Leave a mark of the time, then let go of keys and database."""
+        with contextlib.suppress(PvdmError):
+            self.ledger.transact(mark, at_micros=self.clock.now_micros())
+        self.keys.close()
+        self.ledger.close()
+
+    def _root_is_current(self) -> None:
+        require_root_current(self.trust.current(), self.clock.trusted_micros())
+
+    def _epoch_is_active(self) -> None:
+        self.trust.require_names(self.keys.book().epoch(self.keys.epoch_for(None)))
+
+
+def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros) -> Notary:
+    """The Steward that was created before; its log must go on from the checkpoint kept outside."""
+    with contextlib.ExitStack() as undo:
+        notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
+        notary.recorder.begin()
+        # With a clock that jumped while nobody watched it starts too: an operator must get in to confirm the time.
+        if notary.clock.is_ready():
+            notary.epochs.log_missing("logged at start, after an interruption")
+            notary.ledger.transact(mark, at_micros=notary.clock.now_micros())
+        undo.pop_all()
+        return notary
+
+
+def join_notary(config: StewardConfig, undo: contextlib.ExitStack, *, wall: Clock, monotonic: Clock) -> Notary:
+    """The parts of a Steward that was created before, not yet held against the outside checkpoint."""
+    ledger, clock = _open_ledger(config, undo, wall, monotonic)
+    keys = open_keys(config.keys, LedgerEpochs(ledger, clock))
+    undo.callback(keys.close)
+    _require_created(keys.book())
+    return _joined(config, ledger, clock, keys)
+
+
+def create_notary(
+    config: StewardConfig, *, reason: str, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
+) -> Notary:
+    """A new Steward: key home, first epoch, first entries of the log, checkpoint outside. What is there is kept."""
+    with contextlib.ExitStack() as undo:
+        ledger, clock = _open_ledger(config, undo, wall, monotonic)
+        keys = _open_or_create_keys(config, LedgerEpochs(ledger, clock))
+        undo.callback(keys.close)
+        if not keys.book().epochs:
+            keys.create_epoch(reason)
+        first = keys.book().epochs[0]
+        if keys.book().active is None and len(keys.book().epochs) == 1 and first.state.value == "CREATED":
+            keys.activate_epoch(first.number, reason)
+        _require_created(keys.book())
+        notary = _joined(config, ledger, clock, keys)
+        notary.recorder.begin()
+        notary.epochs.log_missing(reason)
+        undo.pop_all()
+        return notary
+
+
+def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
+    """Every log key there ever was, in whatever state: old notes keep their signatures."""
+    for epoch in book.epochs:
+        public = epoch.key(KeyRole.LOG).public
+        if public is not None:
+            yield NoteKey(origin, public.der)
+
+
+def _open_ledger(
+    config: StewardConfig, undo: contextlib.ExitStack, wall: Clock, monotonic: Clock
+) -> tuple[Ledger, LedgerClock]:
+    ledger = open_ledger(config.ledger_url)
+    undo.callback(ledger.close)
+    migrate(ledger, at_micros=wall())
+    return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
+
+
+def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyService:
+    try:
+        return open_keys(config.keys, book)
+    except UnavailableError as error:
+        if error.code != "key_file_missing":
+            raise
+    return open_keys(config.keys, book, create=True)
+
+
+def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyService) -> Notary:
+    outside = FileOutsideCheckpoint(
+        config.outside_path, origin=config.origin, keys=lambda: log_keys(keys.book(), config.origin)
+    )
+    archive = None if config.archive is None else Archive(ledger, config.archive)
+    recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)
+    log = LogDesk(ledger)
+    trust = TrustRoots(
+        ledger,
+        clock,
+        keys,
+        recorder,
+        notary=config.notary,
+        origin=config.origin,
+        pin=config.trust_root_sha256,
+    )
+    return Notary(
+        config=config,
+        ledger=ledger,
+        clock=clock,
+        keys=keys,
+        outside=outside,
+        recorder=recorder,
+        log=log,
+        trust=trust,
+        epochs=Epochs(ledger, clock, keys, recorder, trust, notary=config.notary),
+        proofs=Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation),
+        overrides=Overrides(ledger, clock, recorder, trust),
+        attestations=Attestations(ledger, clock, keys, recorder, trust),
+        access=Access(ledger, clock),
+        work=Work(ledger, clock),
+        handles=Handles(keys, LedgerHandles(ledger, clock)),
+    )
+
+
+def _require_created(book: EpochBook) -> None:
+    if all(epoch.state.value in ("CREATED", "REVOKED") for epoch in book.epochs):
+        raise UnavailableError(
+            "steward_not_created",
+            "this Steward has no epoch whose keys can sign",
+            expected="an ACTIVE or RETIRED epoch",
+            got="none",
+            hint="`pvdm steward init` makes the first one",
+        )

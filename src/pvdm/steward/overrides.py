@@ -1,0 +1,159 @@
+"""Break-glass at the Steward's side: an override is verified, its nonce reserved, and the whole logged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.model.break_glass import BreakGlass
+from pvdm.model.states import NonceState
+from pvdm.steward.access import require_domain, scope
+from pvdm.steward.recorder import Document, Recorder
+from pvdm.steward.roots import TrustRoots
+from pvdm.store import Ledger, Unit, nonces, overrides, proofs, statements
+from pvdm.store.clock import LedgerClock
+from pvdm.store.overrides import OverrideRecord, StoredOverride
+from pvdm.store.schema import StatementKind
+from pvdm.store.tokens import Grant
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.override import disallowing, verify_override
+from pvdm.trust.statement import read_statement
+from pvdm.trust.verify import VerifiedProof, verify_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideView:
+    """What a listing shows, loudly: who waived which verdict, why, and whether it was used."""
+
+    override_id: str
+    operator: str
+    reason: str
+    table: str
+    table_uuid: str
+    fail_proof_id: str
+    nonce: str
+    state: str
+    issued_at: int
+    expires_at: int
+    log_index: int
+
+
+class Overrides:
+    """The overrides that this Steward has accepted."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._recorder = recorder
+        self._trust = trust
+
+    def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
+        """Accept an override for a FAIL proof; it waives the verdict at the gate, once, and nothing else."""
+        with disallowing():
+            parsed = parse_envelope(envelope)
+            said = read_statement(parsed.payload, BreakGlass)
+        earlier = self._same(parsed.payload_sha256, envelope)
+        if earlier is not None:
+            return self._again(earlier, grant)
+        with self._ledger.read() as unit:
+            require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
+        now = self._clock.now_micros()
+        root = self._trust.current()
+        override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
+        record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            overrides.put(unit, record, envelope, log_index=places[0])
+
+        try:
+            self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
+        except ConflictError as error:
+            if error.code != "nonce_taken":
+                raise
+            # Somebody was first with this nonce: the same call, or another one.
+            first = self._same(record.override_id, envelope)
+            if first is None:
+                raise _replayed(said.nonce) from None
+            return self._again(first, grant)
+        return self.get(record.override_id, grant)
+
+    def get(self, override_id: str, grant: Grant) -> OverrideView:
+        """One override of the bearer's domain."""
+        found = self._find(override_id)
+        if found is None:
+            raise InputError("override_unknown", "the ledger holds no such override", got=ascii(override_id[:80]))
+        require_domain(grant, found.domain)
+        return self._view(found)
+
+    def listed(self, grant: Grant) -> list[OverrideView]:
+        """Every override of the bearer's domain, newest first."""
+        with self._ledger.read() as unit:
+            found = overrides.listed(unit, domain=scope(grant))
+        return [self._view(each) for each in found]
+
+    def count(self) -> int:
+        """How many there ever were."""
+        with self._ledger.read() as unit:
+            return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
+
+    def _same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
+        """The override that was accepted with exactly these bytes; another signature is another try."""
+        with self._ledger.read() as unit:
+            found = overrides.find(unit, override_id)
+            same = found is not None and statements.get(unit, override_id).envelope == envelope
+        return found if same else None
+
+    def _again(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
+        """The same bytes again: an answer that got lost, as long as the override was not used yet."""
+        require_domain(grant, earlier.domain)
+        if earlier.state is not NonceState.RESERVED:
+            raise _replayed(earlier.record.nonce)
+        self._recorder.cover()
+        return self._view(earlier)
+
+    def _failed(self, proof_id: str) -> VerifiedProof:
+        """The FAIL proof with every notary's statement, judged at the time the log took it in."""
+        with self._ledger.read() as unit:
+            nonce = proofs.get(unit, proof_id).nonce
+            stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
+        root = self._trust.current()
+        now = max(statement.at_micros for statement in stored)
+        envelopes = [statement.envelope for statement in stored]
+        return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
+
+    def _is_used(self, nonce: str) -> bool:
+        with self._ledger.read() as unit:
+            return nonces.find(unit, nonce) is not None
+
+    def _find(self, override_id: str) -> StoredOverride | None:
+        with self._ledger.read() as unit:
+            return overrides.find(unit, override_id)
+
+    def _view(self, stored: StoredOverride) -> OverrideView:
+        with self._ledger.read() as unit:
+            statement = statements.get(unit, stored.record.override_id)
+        said = read_statement(parse_envelope(statement.envelope).payload, BreakGlass)
+        return OverrideView(
+            stored.record.override_id,
+            said.operator,
+            said.reason,
+            said.table.name,
+            said.table.uuid,
+            said.fail_proof_id,
+            said.nonce,
+            stored.state.value,
+            said.issued_at,
+            said.expires_at,
+            statement.log_index,
+        )
+
+
+def _replayed(nonce: str) -> NotAllowedError:
+    return NotAllowedError(
+        "override_replayed",
+        "the override was used before",
+        expected="a new nonce",
+        got=nonce,
+        hint="nothing was published; the verdict stands",
+    )

@@ -1,0 +1,130 @@
+"""The one way into the log: sign, store document, entry and what they are about at once, then tell the outside."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm import fault
+from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.steward.archive import Archive
+from pvdm.steward.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.store import Ledger, Unit
+from pvdm.store.clock import LedgerClock
+from pvdm.store.log_storage import LedgerLog
+from pvdm.store.schema import StatementKind
+from pvdm.trust.keys.epochs import EpochBook, KeyRole
+from pvdm.trust.keys.service import KeyService, Signer
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.log import Appended, Log, Prepared
+from pvdm.trust.log.outside import OutsideCheckpoint, acknowledge, start
+
+RECORD_TRIES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A signed document on its way into the log; its id is the SHA-256 of what is signed."""
+
+    kind: StatementKind
+    statement_id: str
+    envelope: bytes
+
+
+Work = Callable[[Unit, Sequence[int]], None]
+
+
+class Recorder:
+    """Appends; what it returned is in ledger, log and archive, and covered by the checkpoint outside."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        keys: KeyService,
+        outside: OutsideCheckpoint,
+        archive: Archive | None,
+        *,
+        origin: str,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._keys = keys
+        self._outside = outside
+        self._archive = archive
+        self._origin = origin
+        # Appends of one process queue here, so only another Steward can move the log between preparing and storing.
+        self._queue = threading.Lock()
+
+    def begin(self) -> None:
+        """At start-up: the log must go on from what the outside checkpoint saw; behind or forked is refused."""
+        start(self._outside, Log(PinnedLogReader(self._ledger), origin=self._origin, signer=self._signer()))
+
+    def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
+        """Log the documents and do the work in one transaction; `work` gets their places and stores them."""
+        appended = self._append(documents, work)
+        self._acknowledge(appended)
+        return tuple(range(appended.index, appended.size))
+
+    def cover(self) -> None:
+        """Bring the outside up to the log: before an answer that rests on what an interrupted call has stored."""
+        note = LedgerLogReader(self._ledger).newest_checkpoint()
+        if note is not None:
+            newest = read_unverified(note)
+            size = newest.checkpoint.size
+            self._acknowledge(Appended(size, size, newest))
+
+    def _acknowledge(self, appended: Appended) -> None:
+        fault.point("steward.before_outside")
+        if self._archive is not None:
+            self._archive.cover(appended.size)
+        acknowledge(self._outside, self._reader(), appended)
+        fault.point("steward.after_outside")
+
+    def _append(self, documents: Sequence[Document], work: Work) -> Appended:
+        for tried in range(1, RECORD_TRIES_MAX + 1):
+            with self._queue:
+                self._clock.synchronize()
+                at = self._clock.now_micros()
+                prepared = self._prepare(documents, at)
+                try:
+                    return self._ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
+                except ConflictError as error:
+                    if error.code != "log_moved" or tried == RECORD_TRIES_MAX:
+                        raise
+        raise AssertionError("unreachable")
+
+    def _prepare(self, documents: Sequence[Document], at: int) -> Prepared:
+        entries = [
+            LogEntry(EntryKind(document.kind), hashlib.sha256(document.envelope).hexdigest(), at)
+            for document in documents
+        ]
+        return Log(LogEdge.of(self._ledger), origin=self._origin, signer=self._signer()).prepare(entries)
+
+    def _reader(self) -> Log:
+        return Log(LedgerLogReader(self._ledger), origin=self._origin, signer=self._signer())
+
+    def _signer(self) -> Signer:
+        return self._keys.signer(KeyRole.LOG, signing_epoch(self._keys.book()))
+
+
+def signing_epoch(book: EpochBook) -> int:
+    """The epoch whose keys speak for the Steward itself: the active one, or the newest that may still sign."""
+    if book.active is not None:
+        return book.active.number
+    for epoch in reversed(book.epochs):
+        try:
+            return book.usable(epoch.number).number
+        except NotAllowedError:
+            continue
+    return book.epoch_for(None)
+
+
+def _stored(unit: Unit, prepared: Prepared, work: Work) -> Appended:
+    appended = prepared.store(LedgerLog(unit))
+    work(unit, range(appended.index, appended.size))
+    return appended
