@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel vectors fuzz wheel clean
+	bench bench-kernel bench-steward vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -104,11 +104,15 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel ## every benchmark
+bench: bench-kernel bench-steward ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.kernel --out build/bench/kernel.json
+
+bench-steward: setup ## reservations, proofs signed, checked and recorded, log appends and inclusion proofs; build/bench/steward.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.steward --out build/bench/steward.json
 
 vectors: setup ## make the conformance vectors, proof examples and hostile proofs again
 	@$(BIN)/python -m tools.make_vectors

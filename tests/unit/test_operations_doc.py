@@ -1,0 +1,75 @@
+"""The pages for people who run a Steward name only commands, options, routes, metrics and settings that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from pvdm.cli.app import pvdm
+from pvdm.steward.config import load_config
+from pvdm.steward.http.roles import RULES
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("concepts.md", "errors.md", "operations.md", "security.md")
+TEXTS = {page: (ROOT / "docs" / page).read_text("utf-8") for page in PAGES}
+OPERATIONS = TEXTS["operations.md"]
+METRICS = (ROOT / "src" / "pvdm" / "steward" / "http" / "metrics.py").read_text("utf-8")
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every command line in a code span or a console block, with its page."""
+    found = set()
+    for page, text in TEXTS.items():
+        lines = re.findall(r"`(pvdm [a-z][^`]*)`", text) + re.findall(r"^\$ (pvdm .*)$", text, re.MULTILINE)
+        found |= {(page, line) for line in lines}
+    return sorted(found)
+
+
+def resolved(line: str) -> tuple[click.Command, list[str]]:
+    """The command that a line names, and the words behind it."""
+    words = shlex.split(line, comments=True)[1:]
+    command: click.Command = pvdm
+    while isinstance(command, click.Group) and words:
+        inner = command.commands.get(words[0])
+        assert inner is not None, f"there is no `{words[0]}` in `{line}`"
+        command, words = inner, words[1:]
+    return command, words
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_a_command_on_a_page_exists(page: str, line: str) -> None:
+    command, words = resolved(line)
+    known = {name for parameter in command.params for name in parameter.opts}
+    assert [word for word in words if word.startswith("--") and word not in known] == []
+
+
+def test_the_pages_name_commands() -> None:
+    assert len(commands()) > 15
+
+
+def test_every_route_on_the_page_exists() -> None:
+    named = set(re.findall(r"`(GET|POST) (/[^` ]+)`", OPERATIONS))
+    assert len(named) > 5
+    assert named - RULES.keys() == set()
+
+
+def test_every_metric_on_the_page_exists() -> None:
+    made = {f"pvdm_steward_{name}" for name in re.findall(r'_gauge\(\s*"(\w+)"', METRICS)}
+    made |= set(re.findall(r'(?:Gauge|Histogram)\(\s*"(\w+)"', METRICS))
+    made |= {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
+    named = set(re.findall(r"`(pvdm_steward_\w+)", OPERATIONS))
+    assert len(named) > 8
+    assert named - made == set()
+
+
+def test_the_example_of_a_configuration_is_accepted(tmp_path: Path) -> None:
+    [example] = re.findall(r"^```toml\n(.*?)^```$", OPERATIONS, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "steward.toml"
+    path.write_text(example, "utf-8")
+    config = load_config(path)
+    assert (config.notary, config.service.limits.concurrent) == ("notary-a", 32)
+    assert config.ledger_url == f"sqlite:///{tmp_path / 'ledger.db'}"
