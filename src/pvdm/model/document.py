@@ -16,8 +16,8 @@ DOCUMENT_DEPTH_MAX: Final = 32
 
 def dump(value: Value) -> bytes:
     """The canonical bytes: keys in order of their UTF-16 code units, no white space, minimal escapes, UTF-8."""
-    _judge(value, depth=1)
-    return json.dumps(_ordered(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    ordered = _canonical(value, depth=1)
+    return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def parse(data: bytes, *, size_max_bytes: int) -> Value:
@@ -44,47 +44,46 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
     return value
 
 
-def _judge(value: Value, depth: int) -> None:
+def _canonical(value: Value, depth: int) -> Value:
+    """The value with its keys in order, judged on the way, in one pass: a proof may bind a hundred thousand files."""
     if depth > DOCUMENT_DEPTH_MAX:
         raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more")
     match value:
+        case str():
+            return _judged_text(value)
         case None | bool():
-            pass
+            return value
         case int():
             if abs(value) > INTEGER_MAX:
                 raise _malformed("integers up to 2^53 - 1; larger ones as strings", str(value)[:40])
-        case str():
-            _judge_text(value)
-        case Mapping():
-            for key, inner in value.items():
-                if not isinstance(key, str):
-                    raise _malformed("strings as keys", type(key).__name__)
-                _judge_text(key)
-                _judge(inner, depth + 1)
+            return value
+        case dict() | Mapping():
+            return {key: _canonical(value[key], depth + 1) for key in _ordered_keys(value)}
+        case list() | tuple():
+            return [_canonical(inner, depth + 1) for inner in value]
         case Sequence() if not isinstance(value, bytes | bytearray):
-            for inner in value:
-                _judge(inner, depth + 1)
+            return [_canonical(inner, depth + 1) for inner in value]
         case _:
             raise _malformed("null, booleans, integers, strings, arrays and objects", type(value).__name__)
 
 
-def _judge_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _malformed("well-formed Unicode", "a lone surrogate") from None
+def _ordered_keys(value: Mapping[str, Value]) -> list[str]:
+    ascii_only = True
+    for key in value:
+        if not isinstance(key, str):
+            raise _malformed("strings as keys", type(key).__name__)
+        ascii_only = ascii_only and _judged_text(key).isascii()
+    # Code points and UTF-16 code units order ASCII alike, and nearly every key is ASCII.
+    return sorted(value) if ascii_only else sorted(value, key=lambda key: key.encode("utf-16-be"))
 
 
-def _ordered(value: Value) -> Value:
-    match value:
-        case Mapping():
-            return {key: _ordered(value[key]) for key in sorted(value, key=lambda key: key.encode("utf-16-be"))}
-        case str():
-            return value
-        case Sequence():
-            return [_ordered(inner) for inner in value]
-        case _:
-            return value
+def _judged_text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _malformed("well-formed Unicode", "a lone surrogate") from None
+    return text
 
 
 def _distinct(pairs: list[tuple[str, Value]]) -> dict[str, Value]:

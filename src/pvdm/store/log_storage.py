@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import TextClause, func, select, text
 
 from pvdm.errors import ConflictError, VerificationError
 from pvdm.store.schema import log_checkpoints, log_entries, log_hashes
@@ -17,8 +18,9 @@ from pvdm.store.unit import Unit
 # A node is (level, index): the complete subtree over leaves index << level up to (index + 1) << level.
 NodeT = TypeVar("NodeT", bound=tuple[int, int])
 
-_NODES_AT_ONCE: Final = 5_000
+_NODES_AT_ONCE: Final = 512
 _LOCK: Final = "log"
+_LAST: Final = select(func.max(log_entries.c.entry_index))
 
 
 class LedgerLog:
@@ -35,17 +37,19 @@ class LedgerLog:
 
     def size(self) -> int:
         """How many entries the log has."""
-        found: int = self._unit.execute(select(func.coalesce(func.max(log_entries.c.entry_index) + 1, 0))).scalar_one()
-        return found
+        last: int | None = self._unit.execute(_LAST).scalar_one()
+        return 0 if last is None else last + 1
 
     def read_hashes(self, nodes: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         """The hashes of complete subtrees, in the order asked; a missing one is an error."""
         found: dict[tuple[int, int], bytes] = {}
-        place = tuple_(log_hashes.c.level, log_hashes.c.position)
         wanted = sorted({(node[0], node[1]) for node in nodes})
         for at in range(0, len(wanted), _NODES_AT_ONCE):
-            part = select(log_hashes).where(place.in_(wanted[at : at + _NODES_AT_ONCE]))
-            found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in self._unit.rows(part)}
+            part = wanted[at : at + _NODES_AT_ONCE]
+            levels = {f"level_{number}": node[0] for number, node in enumerate(part)}
+            positions = {f"position_{number}": node[1] for number, node in enumerate(part)}
+            rows = self._unit.execute(_at_places(len(part)), {**levels, **positions}).mappings().all()
+            found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in rows}
         missing = [node for node in wanted if node not in found]
         if missing:
             raise _incomplete(f"hash {missing[0][1]} of level {missing[0][0]}")
@@ -75,6 +79,16 @@ class LedgerLog:
         nodes = [{"level": node[0], "position": node[1], "hash": value} for node, value in hashes.items()]
         self._unit.insert_many(log_hashes, nodes)
         self._unit.insert(log_checkpoints, size=at + len(entries), note=checkpoint)
+
+
+@functools.cache
+def _at_places(count: int) -> TextClause:
+    """Hashes by level and position. SQLite scans the whole table for `IN (VALUES ...)`; around a SELECT it searches."""
+    places = ", ".join(f"(:level_{number}, :position_{number})" for number in range(count))
+    return text(
+        "SELECT level, position, hash FROM log_hashes"  # noqa: S608 - made of numbers only
+        f" WHERE (level, position) IN (SELECT * FROM (VALUES {places}) AS wanted)"
+    )
 
 
 def _incomplete(what: str) -> VerificationError:

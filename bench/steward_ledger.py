@@ -1,0 +1,130 @@
+"""The ledger's share of the Steward's benchmark: nonces reserved and log entries appended, against bare disk syncs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from sqlalchemy import func, select
+
+from bench.steward_measure import Case, Taken, timed, timed_each
+from pvdm.steward.log_reader import LogEdge
+from pvdm.store import Ledger, Unit, nonces
+from pvdm.store.log_storage import LedgerLog
+from pvdm.store.schema import NoncePurpose
+from pvdm.store.schema import nonces as nonces_table
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.log import Log
+from pvdm.trust.log.note import NoteSigner
+from tests.databases import NOW, ledger_at, server
+
+BATCH_ENTRIES = 256
+BLOCK_BYTES = 4_096
+
+
+@contextlib.contextmanager
+def ledgers(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, Ledger]]:
+    """An SQLite ledger in this folder, and one in a PostgreSQL server of the benchmark's own where that starts."""
+    with contextlib.ExitStack() as stack:
+        found = {"sqlite": stack.enter_context(ledger_at(f"sqlite:///{folder}/reservations.db"))}
+        try:
+            started = stack.enter_context(server())
+        except pytest.skip.Exception as error:
+            left_out["postgresql"] = str(error)
+        except (OSError, subprocess.CalledProcessError) as error:
+            left_out["postgresql"] = f"the server did not start: {error}"
+        else:
+            found["postgresql"] = stack.enter_context(ledger_at(started.url()))
+        yield found
+
+
+def reservation_cases(ledger: Ledger, operations: int, random: Random) -> list[Case]:
+    """One nonce a transaction, in one thread and in eight; every thread has its own connection."""
+
+    def reserve(nonce: str) -> None:
+        def work(unit: Unit) -> None:
+            nonces.reserve(unit, nonce, purpose=NoncePurpose.BREAK_GLASS, holder="bench")
+
+        ledger.transact(work, at_micros=NOW)
+
+    def run(threads: int) -> Taken:
+        before = _count(ledger)
+        drawn = [random.randbytes(16).hex() for _ in range(operations)]
+        taken = timed_each([partial(reserve, nonce) for nonce in drawn], threads)
+        assert _count(ledger) == before + operations
+        return taken
+
+    return [
+        Case(f"reservations_{ledger.dialect}_{threads}", operations, partial(run, threads), threads)
+        for threads in (1, 8)
+    ]
+
+
+def _count(ledger: Ledger) -> int:
+    with ledger.read() as unit:
+        found: int = unit.execute(select(func.count()).select_from(nonces_table)).scalar_one()
+        return found
+
+
+def sync_case(folder: Path, operations: int) -> Case:
+    """What one bare sync of one block costs on the ledger's disk: the floor under everything durable."""
+    path = folder / "sync"
+
+    def run() -> Taken:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            return timed_each([partial(_sync, handle, number) for number in range(operations)], 1)
+        finally:
+            os.close(handle)
+
+    return Case("disk_syncs", operations, run)
+
+
+def _sync(handle: int, number: int) -> None:
+    os.pwrite(handle, number.to_bytes(BLOCK_BYTES, "big"), 0)
+    os.fsync(handle)
+
+
+def filesystem(folder: Path) -> str:
+    """The kind of file system under a folder; a disk in memory would make every sync look free."""
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return "unknown"
+    rows = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    above = [(len(place), kind) for place, kind in rows if folder.resolve().is_relative_to(place)]
+    return max(above)[1] if above else "unknown"
+
+
+def entry(number: int) -> LogEntry:
+    """An entry whose hash follows from its number."""
+    return LogEntry(EntryKind.PROOF, number.to_bytes(32, "big").hex(), NOW + number)
+
+
+def append(ledger: Ledger, origin: str, signer: NoteSigner, count: int) -> int:
+    """Append entries in one transaction, prepared outside of it as the recorder does; gives the log's new size."""
+    edge = LogEdge.of(ledger)
+    entries = [entry(number) for number in range(edge.size(), edge.size() + count)]
+    prepared = Log(edge, origin=origin, signer=signer).prepare(entries)
+    return ledger.transact(lambda unit: prepared.store(LedgerLog(unit)), at_micros=NOW).size
+
+
+def append_cases(ledger: Ledger, origin: str, signer: NoteSigner, singles: int, batches: int) -> list[Case]:
+    """Entries appended one a transaction, and in batches; each append signs its own checkpoint."""
+
+    def run(count: int, times: int) -> Taken:
+        before = LogEdge.of(ledger).size()
+        steps: list[Callable[[], object]] = [partial(append, ledger, origin, signer, count)] * times
+        taken = timed(lambda: [step() for step in steps])
+        assert LogEdge.of(ledger).size() == before + count * times
+        return taken
+
+    return [
+        Case("log_entries_single", singles, partial(run, 1, singles)),
+        Case(f"log_entries_batch_{BATCH_ENTRIES}", batches * BATCH_ENTRIES, partial(run, BATCH_ENTRIES, batches)),
+    ]
