@@ -5,9 +5,17 @@ from __future__ import annotations
 import click
 
 from pvdm import __version__
+from pvdm.cli import epochs, log_prove, opened, proof_list, root_service, tokens  # noqa: F401 - they add commands
+from pvdm.cli.attest import attest
+from pvdm.cli.break_glass import break_glass
 from pvdm.cli.demo import demo
 from pvdm.cli.evaluate import evaluate
+from pvdm.cli.keys import keys
+from pvdm.cli.log import log
 from pvdm.cli.options import require_command
+from pvdm.cli.proof import proof
+from pvdm.cli.status import status
+from pvdm.cli.steward import steward
 
 
 @click.group(
@@ -30,5 +38,5 @@ def pvdm(context: click.Context) -> None:
     require_command(context)
 
 
-pvdm.add_command(demo)
-pvdm.add_command(evaluate)
+for command in (attest, break_glass, demo, evaluate, keys, log, proof, status, steward):
+    pvdm.add_command(command)

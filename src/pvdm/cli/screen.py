@@ -27,7 +27,7 @@ def say(line: str = "", *, style: str | None = None) -> None:
 
 def notice(line: str) -> None:
     """One line that is not part of the result."""
-    _say_aside(f"notice: {line}", "yellow")
+    say_aside(f"notice: {line}", "yellow")
 
 
 def say_json(value: dict[str, object]) -> None:
@@ -37,13 +37,13 @@ def say_json(value: dict[str, object]) -> None:
 
 def say_error(error: PvdmError) -> None:
     """An error, as lines for people."""
-    _say_aside(f"error: {error.message}", "bold red")
+    say_aside(f"error: {error.message}", "bold red")
     if error.expected is not None or error.got is not None:
-        _say_aside(f"  expected {error.expected or 'something else'}, got {error.got or 'nothing'}")
+        say_aside(f"  expected {error.expected or 'something else'}, got {error.got or 'nothing'}")
     for name, value in error.details.items():
-        _say_aside(f"  {name.replace('_', ' ')}: {value}")
+        say_aside(f"  {name.replace('_', ' ')}: {value}")
     if error.hint is not None:
-        _say_aside(f"hint: {error.hint}")
+        say_aside(f"hint: {error.hint}")
 
 
 @contextlib.contextmanager
@@ -81,7 +81,8 @@ class _Bars:
         self._bars.update(self._tasks[part], completed=done, total=total)
 
 
-def _say_aside(line: str, style: str = "") -> None:
+def say_aside(line: str, style: str = "") -> None:
+    """One line on standard error."""
     # rich ends the process where standard error is a closed pipe; a line nobody can read changes no outcome.
     with contextlib.suppress(OSError, SystemExit):
         Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style=style))

@@ -69,15 +69,20 @@ class Access:
 
     def authenticate(self, text: str) -> Grant:
         """What the bearer may do. The trusted time serves: after a jump an operator must still get in to confirm it."""
-        if not 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS or not text.isascii():
+        token = BearerToken(text)
+        possible = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
+        # An error may be shown with the locals of its frames: the text must not be among them.
+        del text
+        if not possible:
             raise NotAllowedError("token_unknown", "the token is not known")
         now = self._clock.trusted_micros()
         with self._ledger.read() as unit:
-            return tokens.check(unit, BearerToken(text), now_micros=now)
+            return tokens.check(unit, token, now_micros=now)
 
     def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
         """A short-lived token with the rights of a long-lived one: its id is the client id, its text the secret."""
-        parent = self.authenticate(client_secret)
+        given, client_secret = [client_secret], ""
+        parent = self.authenticate(given.pop())
         if parent.token_id != client_id:
             raise NotAllowedError("token_unknown", "the token is not known")
         _require_own(parent)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.errors import UnavailableError, VerificationError
-from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.steward.log_reader import PinnedLogReader
 from pvdm.store import Ledger, statements
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.disk import make_folders, sync_folder, write_atomically
@@ -54,9 +54,11 @@ class Archive:
 
     def _follow(self) -> Archived:
         try:
-            # Envelopes first: what the archive's checkpoint covers is then wholly there.
-            written = self._write_envelopes(archived_size(self._folder))
-            return Archived(export(LedgerLogReader(self._ledger), log_folder(self._folder)).size, written)
+            # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
+            # that grew in between would give a checkpoint over envelopes that nobody wrote.
+            log = PinnedLogReader(self._ledger)
+            written = self._write_envelopes(archived_size(self._folder), log.size())
+            return Archived(export(log, log_folder(self._folder)).size, written)
         except OSError as error:
             raise UnavailableError(
                 "archive_unavailable",
@@ -64,8 +66,8 @@ class Archive:
                 hint="nothing is acknowledged until it can be written again",
             ) from None
 
-    def _write_envelopes(self, start: int) -> int:
-        reached, written = LedgerLogReader(self._ledger).size(), 0
+    def _write_envelopes(self, start: int, reached: int) -> int:
+        written = 0
         for first in range(start, reached, ARCHIVE_PAGE_ENTRIES):
             with self._ledger.read() as unit:
                 page = statements.between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, reached))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import InputError, VerificationError
 from pvdm.steward.log_reader import LedgerLogReader
 from pvdm.store import Ledger
 from pvdm.store.log_storage import LedgerLog
@@ -29,7 +29,7 @@ class LogDesk:
         """The newest signed note."""
         note = self._reader.newest_checkpoint()
         if note is None:
-            raise UnavailableError("log_empty", "the log has no checkpoint yet")
+            raise VerificationError("log_empty", "the log has no checkpoint yet")
         return note
 
     def tile(self, path: str) -> bytes:

@@ -53,30 +53,17 @@ class Overrides:
         with disallowing():
             parsed = parse_envelope(envelope)
             said = read_statement(parsed.payload, BreakGlass)
-        earlier = self._same(parsed.payload_sha256, envelope)
-        if earlier is not None:
-            return self._again(earlier, grant)
-        with self._ledger.read() as unit:
-            require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
-        now = self._clock.now_micros()
-        root = self._trust.current()
-        override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
-        record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
-
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            overrides.put(unit, record, envelope, log_index=places[0])
-
-        try:
-            self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
-        except ConflictError as error:
-            if error.code != "nonce_taken":
-                raise
-            # Somebody was first with this nonce: the same call, or another one.
-            first = self._same(record.override_id, envelope)
-            if first is None:
-                raise _replayed(said.nonce) from None
-            return self._again(first, grant)
-        return self.get(record.override_id, grant)
+        override_id = parsed.payload_sha256
+        earlier = self._same(override_id, envelope)
+        if earlier is None:
+            try:
+                self._accept(envelope, said, grant)
+            except NotAllowedError as error:
+                # Somebody was first with this nonce; the same call at the same time is no replay.
+                earlier = self._same(override_id, envelope)
+                if error.code != "override_replayed" or earlier is None:
+                    raise
+        return self.get(override_id, grant) if earlier is None else self._again(earlier, grant)
 
     def get(self, override_id: str, grant: Grant) -> OverrideView:
         """One override of the bearer's domain."""
@@ -96,6 +83,22 @@ class Overrides:
         """How many there ever were."""
         with self._ledger.read() as unit:
             return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
+
+    def _accept(self, envelope: bytes, said: BreakGlass, grant: Grant) -> None:
+        with self._ledger.read() as unit:
+            require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
+        now = self._clock.now_micros()
+        root = self._trust.current()
+        override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
+        record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            try:
+                overrides.put(unit, record, envelope, log_index=places[0])
+            except ConflictError as error:
+                raise _replayed(said.nonce) if error.code == "nonce_taken" else error from None
+
+        self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
     def _same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
         """The override that was accepted with exactly these bytes; another signature is another try."""

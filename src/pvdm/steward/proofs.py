@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.model import document
 from pvdm.model.core import ProofCore
 from pvdm.model.proof import Commitments, Isolation, NotaryPart, Proof, Storage
@@ -235,7 +235,7 @@ def _require_verifying(unit: Unit, core: ProofCore) -> None:
         )
     nonce = nonces.find(unit, core.attempt.nonce)
     if nonce is None or nonce.attempt_id != attempt.attempt_id or nonce.state is not NonceState.RESERVED:
-        raise NotAllowedError("nonce_of_other_attempt", "the nonce is not the one drawn for this verification")
+        raise VerificationError("nonce_of_other_attempt", "the nonce is not the one drawn for this verification")
 
 
 def _bound(context: AttemptContext, core: ProofCore, epoch: int) -> AttemptContext:

@@ -88,9 +88,12 @@ class Recorder:
     def _append(self, documents: Sequence[Document], work: Work) -> Appended:
         for tried in range(1, RECORD_TRIES_MAX + 1):
             with self._queue:
+                # The edge first, then the time: what another Steward has appended is then in both, or in neither, and
+                # times never run back along the log.
+                edge = LogEdge.of(self._ledger)
                 self._clock.synchronize()
                 at = self._clock.now_micros()
-                prepared = self._prepare(documents, at)
+                prepared = self._prepare(edge, documents, at)
                 try:
                     return self._ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
                 except ConflictError as error:
@@ -98,12 +101,12 @@ class Recorder:
                         raise
         raise AssertionError("unreachable")
 
-    def _prepare(self, documents: Sequence[Document], at: int) -> Prepared:
+    def _prepare(self, edge: LogEdge, documents: Sequence[Document], at: int) -> Prepared:
         entries = [
             LogEntry(EntryKind(document.kind), hashlib.sha256(document.envelope).hexdigest(), at)
             for document in documents
         ]
-        return Log(LogEdge.of(self._ledger), origin=self._origin, signer=self._signer()).prepare(entries)
+        return Log(edge, origin=self._origin, signer=self._signer()).prepare(entries)
 
     def _reader(self) -> Log:
         return Log(LedgerLogReader(self._ledger), origin=self._origin, signer=self._signer())

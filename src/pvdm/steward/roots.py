@@ -50,7 +50,7 @@ class TrustRoots:
         found = self._find()
         if found is None:
             raise UnavailableError(
-                "trust_root_missing",
+                "steward_without_root",
                 "this Steward has no trust root yet",
                 expected="a signed trust root that names its keys",
                 got="none",
@@ -99,7 +99,7 @@ class TrustRoots:
         chosen = self._pin or pin
         if chosen is None:
             raise InputError(
-                "trust_root_not_pinned",
+                "trust_root_pin_missing",
                 "the first trust root is trusted by its hash alone",
                 expected="its SHA-256, in the configuration or given with it",
                 got="none",

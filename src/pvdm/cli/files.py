@@ -1,0 +1,121 @@
+"""Files that commands read and write: read within a limit, written whole, never over another one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from pvdm.errors import InputError
+
+PUBLIC_MODE = 0o644
+PRIVATE_MODE = 0o600
+
+
+def read_file(path: Path, *, size_max_bytes: int) -> bytes:
+    """The whole file; one that cannot be read, or is over the limit, is bad input."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(size_max_bytes + 1)
+    except OSError as error:
+        raise _not_readable(path, error) from error
+    if len(data) > size_max_bytes:
+        raise InputError(
+            "input_too_large", f"{path} is too large", expected=f"at most {size_max_bytes} bytes", got="more"
+        )
+    return data
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file's bytes, however large it is."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _not_readable(path, error) from error
+
+
+def require_new(path: Path) -> None:
+    """Raise before the work is done, not after it, where its result has no place."""
+    if os.path.lexists(path):
+        raise _exists(path)
+    if not path.parent.is_dir():
+        raise _not_writable(path, "no such folder")
+    if not os.access(path.parent, os.W_OK):
+        raise _not_writable(path, "no permission")
+
+
+def write_new(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> bool:
+    """Put the data under the name, whole or not at all; the same data again is nothing to do, other data is refused."""
+    if mode == PUBLIC_MODE and _holds(path, data):
+        return False
+    temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
+    try:
+        _write_synced(temporary, data, mode)
+        os.link(temporary, path)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise _not_writable(path, error.strerror or type(error).__name__) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+    return True
+
+
+def _write_synced(path: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    # The file is there; a folder that cannot be synced (some network mounts) is no reason to say it is not.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except OSError:
+        return False
+
+
+def _not_readable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        "input_not_readable",
+        f"{path} cannot be read",
+        expected="a file to read",
+        got=error.strerror or type(error).__name__,
+    )
+
+
+def _exists(path: Path) -> InputError:
+    return InputError(
+        "output_exists",
+        f"{path} is there already",
+        expected="a new name",
+        got="a file in use",
+        hint="nothing was overwritten; name another file with --out, or move the old one away",
+    )
+
+
+def _not_writable(path: Path, why: str) -> InputError:
+    return InputError(
+        "output_not_writable",
+        f"{path} cannot be written",
+        expected="a place for the result",
+        got=why,
+        hint="name another file with --out",
+    )

@@ -1,0 +1,159 @@
+"""`pvdm status`: how a Steward stands, in one look; break-glass first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from pvdm.cli.options import json_option
+from pvdm.cli.proof_words import printable
+from pvdm.cli.screen import say, say_json
+from pvdm.cli.service import Service, service_options
+from pvdm.cli.times import utc
+from pvdm.cli.views import override_view_lines, proof_view_line, view_json
+from pvdm.errors import NotAllowedError
+
+if TYPE_CHECKING:
+    from pvdm.client import (
+        EpochView,
+        Identity,
+        OverrideView,
+        ProofView,
+        Readiness,
+        StewardClient,
+        StewardInfo,
+        WorkloadView,
+    )
+
+_ROWS: Final = 1_000
+_DEFAULT_ROWS: Final = 20
+_NOT_SHOWN: Final = frozenset({"domain_wrong", "role_wrong", "token_of_other_attempt"})
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the bearer of the token may see; None is what this role is not shown."""
+
+    readiness: Readiness
+    info: StewardInfo
+    identity: Identity
+    epochs: tuple[EpochView, ...] | None
+    overrides: tuple[OverrideView, ...] | None
+    workloads: tuple[WorkloadView, ...] | None
+    proofs: tuple[ProofView, ...] | None
+
+
+@click.command("status", short_help="How a Steward stands.")
+@json_option
+@service_options
+@click.option(
+    "--rows",
+    type=click.IntRange(1, _ROWS),
+    default=_DEFAULT_ROWS,
+    show_default=True,
+    help="Workloads and proofs to show.",
+)
+def status(*, as_json: bool, service: Service, rows: int) -> None:
+    """Show whether the Steward takes work, its epochs, workloads and proofs, and every verdict that was overridden.
+
+    Shows what your role may see, and says what it may not.
+
+    \b
+    Examples:
+      pvdm status --url https://steward.example:8181 --token-file token
+      pvdm status --json | jq '.readiness'
+    """
+    with service.connect() as client:
+        found = _ask(client, rows)
+    if as_json:
+        say_json(_to_json(found))
+    else:
+        _tell(found)
+
+
+def _ask(client: StewardClient, rows: int) -> Status:
+    return Status(
+        client.readiness(),
+        client.info(),
+        client.identity(),
+        _allowed(client.epochs),
+        _allowed(client.overrides),
+        _allowed(lambda: client.workloads(limit=rows)),
+        _allowed(lambda: client.proofs(limit=rows)),
+    )
+
+
+def _allowed(ask: Callable[[], _T]) -> _T | None:
+    try:
+        return ask()
+    except NotAllowedError as error:
+        if error.code not in _NOT_SHOWN:
+            raise  # a token that ends in between is no answer
+        return None
+
+
+def _to_json(found: Status) -> dict[str, object]:
+    return {
+        "readiness": {
+            "ready": found.readiness.ready,
+            "reasons": [reason.to_json() for reason in found.readiness.reasons],
+        },
+        "steward": view_json(found.info),
+        "identity": view_json(found.identity),
+        "epochs": _views(found.epochs),
+        "overrides": _views(found.overrides),
+        "workloads": _views(found.workloads),
+        "proofs": _views(found.proofs),
+    }
+
+
+def _views(views: tuple[Any, ...] | None) -> list[dict[str, object]] | None:
+    return None if views is None else [view_json(view) for view in views]
+
+
+def _tell(found: Status) -> None:
+    info = found.info
+    for view in found.overrides or ():
+        for line, style in override_view_lines(view):
+            say(printable(line), style=style)
+    say(f"Steward {info.notary}, version {info.version}, isolation {info.isolation.value}", style="bold")
+    if found.readiness.ready:
+        say("  ready", style="green")
+    for reason in found.readiness.reasons:
+        say(printable(f"  NOT READY: {reason}"), style="bold red")
+        if reason.hint:
+            say(printable(f"    hint: {reason.hint}"))
+    root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
+    say(f"  log         {info.origin}, {info.log_size:,} entries")
+    say(f"  trust root  {root}")
+    say(f"  you are     {found.identity.name}, {found.identity.role.value}, until {utc(found.identity.expires_at)}")
+    _tell_epochs(found)
+    _tell_work(found)
+
+
+def _tell_epochs(found: Status) -> None:
+    if found.epochs is None:
+        say(f"  epoch       {found.info.active_epoch or 'none active'}")
+    for epoch in found.epochs or ():
+        say(f"  epoch       {epoch.number} {epoch.state.value}")
+
+
+def _tell_work(found: Status) -> None:
+    role = found.identity.role.value
+    if found.workloads is None:
+        say(f"workloads: not shown to the role {role}")
+    else:
+        say(f"workloads: {len(found.workloads)} shown", style="bold")
+        for workload in found.workloads:
+            say(printable(f"  {workload.state.value:<10}{workload.workload_id}  {workload.reason}"))
+    if found.proofs is None:
+        say(f"proofs: not shown to the role {role}")
+        return
+    say(f"proofs: {len(found.proofs)} shown", style="bold")
+    for proof in found.proofs:
+        line, style = proof_view_line(proof)
+        say(printable(f"  {line}"), style=style)

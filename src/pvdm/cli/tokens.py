@@ -1,0 +1,214 @@
+"""`pvdm steward token`: who may come in; a token's text goes to a file of its bearer, or once to a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pvdm.cli.files import PRIVATE_MODE, require_new
+from pvdm.cli.options import PlaceType, json_option, require_command
+from pvdm.cli.screen import say, say_json
+from pvdm.cli.steward import config_option, opened_notary, steward
+from pvdm.cli.times import SECOND, DurationType, now_micros, utc
+from pvdm.errors import InputError, PvdmError
+from pvdm.model.role import Role
+from pvdm.model.secret import Secret
+from pvdm.trust.keys import disk
+
+if TYPE_CHECKING:
+    from pvdm.steward.notary import Notary
+    from pvdm.store.tokens import BearerToken, Grant
+
+_LIFETIME: Final = "90d"
+_OVERLAP: Final = "10m"
+_out = click.option("--out", type=PlaceType(), metavar="FILE", help="The new file of mode 0600 for the token's text.")
+_lifetime = click.option(
+    "--lifetime",
+    type=DurationType(),
+    default=_LIFETIME,
+    show_default=True,
+    metavar="TIME",
+    help="How long it is good: 12h, 90d; at most 365d.",
+)
+
+
+@steward.group("token", short_help="Issue, list, rotate and revoke tokens.", invoke_without_command=True)
+@click.pass_context
+def token_group(context: click.Context) -> None:
+    """Issue, list, rotate and revoke the tokens under which the Steward is asked. It keeps their hashes only.
+
+    \b
+    Examples:
+      pvdm steward token issue --config steward.toml --role producer --domain sales --name spark --out spark.token
+      pvdm steward token list --config steward.toml
+      pvdm steward token revoke TOKEN_ID --config steward.toml
+    """
+    require_command(context)
+
+
+@token_group.command("issue", short_help="Issue a token.")
+@json_option
+@config_option
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it is for.")
+@click.option("--domain", default="*", show_default=True, metavar="NAME", help="The domain it reaches; * is every one.")
+@click.option("--name", required=True, metavar="NAME", help="Whom it is given to; an attestor's is its identity.")
+@_lifetime
+@_out
+def token_issue(
+    *, as_json: bool, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None
+) -> None:
+    """Issue a token for one role in one domain. Its text is shown once: in a file of mode 0600, or on a terminal.
+
+    \b
+    Examples:
+      pvdm steward token issue --config steward.toml --role operator --name ruth --out ruth.token
+      pvdm steward token issue --config steward.toml --role attestor --domain payments --name source-payments
+    """
+    _require_place(out, as_json=as_json)
+
+    def issue(notary: Notary) -> tuple[BearerToken, Grant]:
+        return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=lifetime // SECOND)
+
+    _hand_over(config, issue, out, as_json=as_json)
+
+
+@token_group.command("rotate", short_help="Replace a token by a new one.")
+@json_option
+@click.argument("token_id", metavar="TOKEN_ID")
+@config_option
+@_lifetime
+@click.option(
+    "--overlap",
+    type=DurationType(),
+    default=_OVERLAP,
+    show_default=True,
+    metavar="TIME",
+    help="How long the old one stays good.",
+)
+@_out
+def token_rotate(*, as_json: bool, token_id: str, config: Path, lifetime: int, overlap: int, out: Path | None) -> None:
+    """Issue a successor with the same rights; the old token ends after the overlap.
+
+    \b
+    Examples:
+      pvdm steward token rotate TOKEN_ID --config steward.toml --out spark.token.new
+    """
+    _require_place(out, as_json=as_json)
+
+    def rotate(notary: Notary) -> tuple[BearerToken, Grant]:
+        seconds = {"lifetime_seconds": lifetime // SECOND, "overlap_seconds": overlap // SECOND}
+        return notary.access.rotate(token_id, **seconds)
+
+    _hand_over(config, rotate, out, as_json=as_json)
+
+
+def _require_place(out: Path | None, *, as_json: bool) -> None:
+    """Before anything is issued: a token that nobody could take would still be good."""
+    if out is not None:
+        require_new(out)
+    elif as_json or not _is_terminal():
+        raise InputError(
+            "terminal_missing",
+            "a token is shown on a terminal only",
+            expected="--out, or a terminal without --json",
+            got="neither",
+            hint="name a file with --out; pipes and logs remember what they are given",
+        )
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _hand_over(
+    config: Path, make: Callable[[Notary], tuple[BearerToken, Grant]], out: Path | None, *, as_json: bool
+) -> None:
+    with opened_notary(config) as notary:
+        token, grant = make(notary)
+        if out is not None:
+            try:
+                disk.write(out, Secret(token.reveal().encode()), mode=PRIVATE_MODE, fresh=True)
+            except PvdmError:
+                notary.access.revoke(grant.token_id)
+                raise
+    if as_json:
+        say_json({**grant_json(grant), "out": str(out)})
+        return
+    say(f"token {grant.token_id}: {grant.role.value} {grant.name}, {_reach(grant)}, until {utc(grant.expires_micros)}")
+    if out is not None:
+        say(f"its text is in {out}; give it to its bearer and to nobody else")
+    else:
+        say("its text, shown this once:")
+        say(token.reveal())
+
+
+@token_group.command("list", short_help="List tokens, without their texts.")
+@json_option
+@config_option
+def token_list(*, as_json: bool, config: Path) -> None:
+    """List every token that was ever issued: whose it is, for what, until when, and whether it was revoked.
+
+    \b
+    Examples:
+      pvdm steward token list --config steward.toml
+    """
+    with opened_notary(config) as notary:
+        grants = notary.access.listed()
+    if as_json:
+        say_json({"tokens": [grant_json(grant) for grant in grants]})
+        return
+    now = now_micros()
+    for grant in grants:
+        state, style = _state(grant, now)
+        say(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style=style)
+
+
+@token_group.command("revoke", short_help="End a token now.")
+@json_option
+@click.argument("token_id", metavar="TOKEN_ID")
+@config_option
+def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
+    """End a token and all that were derived from it. A second time changes nothing.
+
+    \b
+    Examples:
+      pvdm steward token revoke TOKEN_ID --config steward.toml
+    """
+    with opened_notary(config) as notary:
+        grant = notary.access.revoke(token_id)
+    if as_json:
+        say_json(grant_json(grant))
+        return
+    say(f"revoked: token {grant.token_id} of {grant.name}")
+
+
+def grant_json(grant: Grant) -> dict[str, object]:
+    """What a token allows, for programs."""
+    return {
+        "token_id": grant.token_id,
+        "role": grant.role.value,
+        "domain": grant.domain,
+        "name": grant.name,
+        "expires_at": grant.expires_micros,
+        "attempt_id": grant.attempt_id,
+        "revoked_at": grant.revoked_micros,
+        "parent_id": grant.parent_id,
+    }
+
+
+def _reach(grant: Grant) -> str:
+    domain = "every domain" if grant.domain == "*" else f"domain {grant.domain}"
+    return domain if grant.attempt_id is None else f"attempt {grant.attempt_id} of {domain}"
+
+
+def _state(grant: Grant, now: int) -> tuple[str, str | None]:
+    if grant.revoked_micros is not None and grant.revoked_micros <= now:
+        return f"revoked {utc(grant.revoked_micros)}", "red"
+    if grant.expires_micros <= now:
+        return f"expired {utc(grant.expires_micros)}", "yellow"
+    ends = min(grant.expires_micros, grant.revoked_micros or grant.expires_micros)
+    return f"good until {utc(ends)}", None

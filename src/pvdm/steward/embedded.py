@@ -1,0 +1,302 @@
+"""A Steward inside the caller's process: the same service on a loopback port, everything it keeps in one folder."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pvdm.client import AccessToken, ClockConfirmed, StewardClient, TrustRootVersion
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.model.role import Role
+from pvdm.model.secret import Secret
+from pvdm.steward import server
+from pvdm.steward.access import EVERY_DOMAIN
+from pvdm.steward.config import StewardConfig, load_config
+from pvdm.steward.embedded_root import Person, bring_up_to_date
+from pvdm.steward.notary import Notary, create_notary, open_notary
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
+
+__all__ = ["EmbeddedSteward", "Person", "start"]
+
+TOKEN_SECONDS: Final = 24 * 3600
+OWN_NAME: Final = "embedded"
+_CONFIG: Final = "steward.toml"
+_LOCK: Final = ".lock"
+_ROOT_SIGNER: Final = "root-signer.pem"
+_OUTSIDE: Final = "outside"
+
+
+class EmbeddedSteward(StewardClient):
+    """A client with the role of operator, and the Steward behind it; `close` stops both."""
+
+    def __init__(
+        self,
+        notary: Notary,
+        running: server.RunningServer,
+        lock: _Lock,
+        signer: OperatorKey,
+        people: Sequence[Person],
+    ) -> None:
+        self._notary = notary
+        self._people = tuple(people)
+        self._running = running
+        self._lock = lock
+        self._signer = signer
+        self._closing = threading.Lock()
+        self._issued: list[str] = []
+        super().__init__(running.url, self._giver(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
+        atexit.register(self.close)
+
+    @property
+    def folder(self) -> Path:
+        """Where everything lies."""
+        return self._lock.folder
+
+    @property
+    def config(self) -> Path:
+        """Its `steward.toml`; the commands of `pvdm` take it when this process has let go of the folder."""
+        return self.folder / _CONFIG
+
+    @property
+    def pin(self) -> str:
+        """The SHA-256 of the first trust root; whoever checks proofs of this Steward offline needs it."""
+        return _require_pin(self._notary.config)
+
+    def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
+        """A token for another role, such as a Spark job's; it ends after a day, or when this Steward is closed."""
+        return self._giver(role, domain, name)()
+
+    def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
+        """Another client with another role, for a process that is producer, publisher and auditor at once."""
+        return self.with_token(self._giver(role, domain, name))
+
+    def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
+        """A next version that names every epoch's keys and these people; a new epoch needs it before it is active."""
+        root = bring_up_to_date(self._notary, self._signer, people)
+        return TrustRootVersion(root.version, root.sha256)
+
+    def confirm_clock(self, reason: str) -> ClockConfirmed:
+        """Say that the clock is right now; without a token, since none is given out while the time is in doubt."""
+        confirmed = ClockConfirmed(self._notary.clock.confirm(operator=OWN_NAME, reason=reason))
+        # What the start left undone since it could not tell the time.
+        self._notary.epochs.log_missing("logged after the clock was confirmed")
+        self.renew_trust_root(self._people)
+        return confirmed
+
+    def close(self) -> None:
+        """Stop the service, end the tokens it gave out, let go of the folder; a second time does nothing."""
+        with self._closing:
+            super().close()
+            if not self._lock.held:
+                return
+            atexit.unregister(self.close)
+            self._running.stop()
+            for token_id in self._issued:
+                with contextlib.suppress(PvdmError):
+                    self._notary.access.revoke(token_id)
+            self._notary.close()
+            self._lock.release()
+
+    def _giver(self, role: Role, domain: str, name: str) -> Callable[[], AccessToken]:
+        def give() -> AccessToken:
+            token, grant = self._notary.access.issue(role, domain=domain, name=name, lifetime_seconds=TOKEN_SECONDS)
+            self._issued.append(grant.token_id)
+            return AccessToken(token.reveal())
+
+        return give
+
+
+def start(path: Path | str, *, outside: Path | str | None = None, people: Sequence[Person] = ()) -> EmbeddedSteward:
+    """Start the Steward of that folder, or make one there; another process, or a second start, is refused meanwhile.
+
+    `outside` names a folder on another disk for the newest checkpoint of the log; without it, it lies in the same
+    folder, and who restores or loses that disk loses both.
+    """
+    with contextlib.ExitStack() as undo:
+        lock = _Lock(_folder(Path(path)))
+        undo.callback(lock.release)
+        config = _configured(lock.folder, None if outside is None else Path(outside))
+        notary = _opened(config)
+        undo.callback(notary.close)
+        signer = _root_signer(lock.folder / _ROOT_SIGNER)
+        notary = replace(notary, config=_rooted(notary, signer, people, lock.folder))
+        running = server.start(notary)
+        undo.callback(running.stop)
+        steward = EmbeddedSteward(notary, running, lock, signer, people)
+        undo.pop_all()
+        return steward
+
+
+class _Lock:
+    """One process at a time: a lock that the system lets go of when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._owner = os.getpid()
+        self._descriptor: int | None = None
+        try:
+            descriptor = os.open(
+                folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.PRIVATE_MODE
+            )
+        except OSError as error:
+            raise _unavailable(error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{self._owner}\n".encode())
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise _in_use(holder) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise _unavailable(error) from None
+        self._descriptor = descriptor
+        # A child that is forked shares the lock and would keep it when this process is gone.
+        os.register_at_fork(after_in_child=self.release)
+
+    @property
+    def held(self) -> bool:
+        """Whether this process, and not one that it was forked from, has the lock."""
+        return self._descriptor is not None
+
+    def release(self) -> None:
+        """Let go; a second time does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _in_use(holder: str) -> ConflictError:
+    return ConflictError(
+        "embedded_in_use",
+        "another Steward is running in this folder",
+        expected="a folder that nobody uses",
+        got=f"process {ascii(holder)[1:-1]}",
+        hint="close() it first, or connect to a Steward that serves several processes",
+    )
+
+
+def _unavailable(error: OSError) -> UnavailableError:
+    return UnavailableError(
+        "embedded_folder_unavailable",
+        "the folder cannot be used",
+        expected="a folder that can be made and written, on a disk that knows locks",
+        got=str(error.strerror),
+    )
+
+
+def _folder(path: Path) -> Path:
+    """The folder, made for its owner alone; one that others can look into, or that holds other things, is refused."""
+    try:
+        path.mkdir(mode=0o700, parents=False, exist_ok=True)
+        found = path.stat()
+        names = [each.name for each in path.iterdir() if not each.name.startswith(".")]
+    except OSError as error:
+        raise _unavailable(error) from None
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.geteuid() or mode & 0o077:
+        raise NotAllowedError(
+            "embedded_folder_mode",
+            "the folder would hold keys and is open to others",
+            expected=f"mode 0700 and user {os.geteuid()}",
+            got=f"mode {mode:04o} and user {found.st_uid}",
+            hint="give it a folder of its own",
+        )
+    if names and _CONFIG not in names:
+        raise InputError(
+            "embedded_folder_foreign",
+            "the folder holds other things",
+            expected=f"no folder yet, an empty one, or one with {_CONFIG}",
+            got=ascii(min(names))[:80],
+        )
+    return path.resolve()
+
+
+def _configured(folder: Path, outside: Path | None) -> StewardConfig:
+    """The folder's configuration, written at the first start; names are drawn, so that no two notaries share one."""
+    path = folder / _CONFIG
+    if not path.exists():
+        if outside is not None and not outside.is_dir():
+            raise InputError(
+                "embedded_outside_missing",
+                "the folder for the outside checkpoint is not there",
+                expected="a folder that exists, on another disk",
+                got=ascii(str(outside))[:200],
+                hint="nothing is made there: a mount that is missing would go unnoticed",
+            )
+        name = f"embedded-{secrets.token_hex(6)}"
+        _write_config(path, name, _checkpoint(folder, outside, name), pin=None)
+    config = load_config(path)
+    if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
+        raise InputError(
+            "embedded_outside_differs",
+            "this Steward keeps its checkpoint elsewhere",
+            expected=ascii(str(config.outside_path.parent))[:200],
+            got=ascii(str(outside))[:200],
+        )
+    if config.outside_path.parent == folder / _OUTSIDE:
+        config.outside_path.parent.mkdir(mode=0o700, exist_ok=True)
+    return config
+
+
+def _checkpoint(folder: Path, outside: Path | None, name: str) -> Path:
+    return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
+
+
+def _write_config(path: Path, name: str, checkpoint: Path, *, pin: str | None) -> None:
+    lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
+    # Relative where it lies inside, so that the folder can be moved as a whole.
+    inside = checkpoint.is_relative_to(path.parent)
+    lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)} | (
+        {} if pin is None else {"trust_root_sha256": pin}
+    )
+    text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
+    text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
+    disk.write(path, Secret(text.encode()), mode=disk.PRIVATE_MODE)
+
+
+def _opened(config: StewardConfig) -> Notary:
+    """A Steward whose making was interrupted is made to its end; one that was made is opened and never made anew."""
+    if config.trust_root_sha256 is None:
+        return create_notary(config, reason="first start of an embedded Steward")
+    return open_notary(config)
+
+
+def _root_signer(path: Path) -> OperatorKey:
+    if not path.exists():
+        create_key_pair(path)
+    return open_key_pair(path)
+
+
+def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
+    """The configuration with its pin, once the first root is in the log; renewal waits while the time is in doubt."""
+    config = notary.config
+    try:
+        bring_up_to_date(notary, signer, people)
+    except UnavailableError as error:
+        if error.code != "clock_jumped" or config.trust_root_sha256 is None:
+            raise
+    if config.trust_root_sha256 is not None:
+        return config
+    first = parse_envelope(notary.trust.chain()[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
+    _write_config(folder / _CONFIG, config.notary, config.outside_path, pin=first.payload_sha256)
+    return load_config(folder / _CONFIG)
+
+
+def _require_pin(config: StewardConfig) -> str:
+    if config.trust_root_sha256 is None:
+        raise AssertionError("a started Steward has its pin")
+    return config.trust_root_sha256

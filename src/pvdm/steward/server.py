@@ -1,0 +1,220 @@
+"""Running the service: in the foreground until a signal comes, or in a thread of the caller's process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Final, NoReturn, TextIO
+
+import uvicorn
+
+from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.steward.config import ServiceConfig, require_door
+from pvdm.steward.http.app import create_app
+from pvdm.steward.http.logs import LOGGER, JsonFormatter, log_event
+from pvdm.steward.http.protocol import HEADERS_MAX_BYTES, StewardProtocol
+from pvdm.steward.notary import Notary
+
+BACKLOG_MAX: Final = 1_024
+KEEP_ALIVE_SECONDS: Final = 15
+_START_SECONDS: Final = 30
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(notary: Notary) -> None:
+    """Serve until SIGTERM or SIGINT: requests under way end, within the limit; new ones are refused."""
+    log_to(sys.stderr)
+    listener = _bound(notary.config.service)
+    with contextlib.closing(listener):
+        _Server(_settings(notary), _url(notary.config.service, listener)).run(sockets=[listener])
+
+
+def start(notary: Notary) -> RunningServer:
+    """Serve in a thread of this process until `stop`; port 0 takes a free one."""
+    service = notary.config.service
+    listener = _bound(service)
+    try:
+        server = _Server(_settings(notary), _url(service, listener))
+        running = RunningServer(server, listener, service.limits.shutdown_seconds)
+        running.begin()
+    except BaseException:
+        listener.close()
+        raise
+    return running
+
+
+class RunningServer:
+    """A service in a thread; a context manager that stops it."""
+
+    def __init__(self, server: _Server, listener: socket.socket, shutdown_seconds: int) -> None:
+        self._server = server
+        self._listener = listener
+        self._shutdown_seconds = shutdown_seconds
+        self._thread = threading.Thread(target=self._serve, name="pvdm-steward", daemon=True)
+        self._failure: BaseException | None = None
+        self.url = server.url
+        self.port: int = listener.getsockname()[1]
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def begin(self) -> None:
+        """Start the thread and wait until it answers."""
+        self._thread.start()
+        self._server.up.wait(_START_SECONDS)
+        if self._failure is not None or not self._server.started:
+            self._server.should_exit = True
+            raise UnavailableError(
+                "service_not_started",
+                "the service did not start",
+                expected=f"an open door within {_START_SECONDS} seconds",
+                got=type(self._failure).__name__ if self._failure is not None else "silence",
+            ) from self._failure
+
+    def stop(self) -> None:
+        """Let requests under way end, within the limit, and refuse new ones; a second time does nothing."""
+        self._server.should_exit = True
+        self._thread.join(self._shutdown_seconds + 5)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(5)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._server.up.set()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which here ends on a signal without raising it again: what comes after it must still run."""
+
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self.url = url
+        self.up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        log_event("started", address=self.url)
+        self.up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log_event("stopping")
+        await super().shutdown(sockets=sockets)
+        log_event("stopped")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        del frame
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def log_to(stream: TextIO) -> None:
+    """Write the service's lines, and the server's own in the same form, to this stream."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    for name, level in ((LOGGER.name, logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
+
+
+def _settings(notary: Notary) -> uvicorn.Config:
+    service = notary.config.service
+    require_door(service)
+    context = tls_context(service)
+    return uvicorn.Config(
+        create_app(notary),
+        http=StewardProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # a header does not say where a caller is; limits go by the address itself
+        server_header=False,
+        backlog=BACKLOG_MAX,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=service.limits.shutdown_seconds,
+        h11_max_incomplete_event_size=HEADERS_MAX_BYTES,
+        ssl_context_factory=None if context is None else lambda *_: context,
+    )
+
+
+def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer with the configured certificate; None where there is none."""
+    if service.tls_certificate is None or service.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(service.tls_certificate, service.tls_key, password=_no_password)
+    except PvdmError:
+        raise
+    except OSError as error:
+        raise _tls_invalid(error.strerror or type(error).__name__) from None
+    return context
+
+
+def _no_password() -> NoReturn:
+    raise _tls_invalid("a key with a passphrase, which nobody is there to type")
+
+
+def _tls_invalid(got: str) -> InputError:
+    return InputError(
+        "tls_invalid", "certificate and key cannot be used", expected="a PEM certificate and its key", got=got
+    )
+
+
+def _bound(service: ServiceConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in service.host else socket.AF_INET
+    # TCP by name: only then does asyncio send small answers at once, without waiting for the caller's next word.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((service.host, service.port))
+    except OSError as error:
+        listener.close()
+        raise UnavailableError(
+            "address_unavailable",
+            "the service cannot open its door",
+            expected=f"{service.host} port {service.port}, free and of this machine",
+            got=error.strerror or type(error).__name__,
+        ) from None
+    return listener
+
+
+def _url(service: ServiceConfig, listener: socket.socket) -> str:
+    scheme = "http" if service.tls_certificate is None else "https"
+    host = f"[{service.host}]" if ":" in service.host else service.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"

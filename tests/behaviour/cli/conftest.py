@@ -1,0 +1,66 @@
+"""One run of the command line in this process, without the caller's environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from pvdm.cli import main
+from pvdm.trust.keys import Algorithm
+from tests.behaviour.cli.served import Door, open_door
+from tests.behaviour.cli.support import Ran, Run
+from tools.proof_kit import NOW, SIGNERS
+
+
+@pytest.fixture
+def pvdm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs a command line in a folder of the test's own."""
+    for name in [name for name in os.environ if name.startswith("PVDM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Ran:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        shown = capsys.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return run
+
+
+@pytest.fixture
+def at_examples_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands' clock shows the time at which the examples were made."""
+    monkeypatch.setattr("pvdm.cli.times._nanos", lambda: NOW * 1_000)
+
+
+@pytest.fixture
+def door(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_examples_time: None) -> Iterator[Door]:
+    """A running Steward whose clock, like the commands', shows the examples' time."""
+    with open_door(tmp_path, monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def example_key(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes the published private key of an example signer, as its owner would have it."""
+
+    def write(name: str) -> Path:
+        path = tmp_path / f"{name}.pem"
+        seed = hashlib.sha256(f"pvdm test key {name}".encode()).digest()
+        key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+        if SIGNERS[name].public.algorithm is Algorithm.ED25519:
+            key = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
+        else:
+            key = ec.derive_private_key(int.from_bytes(seed, "big") >> 1, ec.SECP256R1())
+        path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        path.chmod(0o600)
+        return path
+
+    return write

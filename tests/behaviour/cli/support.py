@@ -1,0 +1,59 @@
+"""What the tests of the command line share: one run of it, and files to give to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pvdm.model.proof import Proof
+from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.proof_file import LogProof
+from pvdm.trust.verify import sign_statement
+from tests.log_storage import MemoryStorage, entry, open_log
+from tools.proof_kit import NOW, SIGNERS
+
+EXAMPLES = Path(__file__).parents[3] / "spec" / "examples"
+AT = "2026-11-14T12:00:00Z"  # two hours after the examples were made
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        return str(self.json["error"]["code"])
+
+
+Run = Callable[..., Ran]
+
+
+def bundle_of(*proofs: tuple[Proof, str]) -> bytes:
+    """Proofs with their signers, each an entry of one real log, with the log proof of each."""
+    return bundled(*(sign_statement(proof, SIGNERS[name]).to_bytes() for proof, name in proofs))
+
+
+def bundled(*envelopes: bytes) -> bytes:
+    """Envelopes, whatever they say, as entries of one real log, with the log proof of each."""
+    log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
+    logged = [LogEntry(EntryKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW) for envelope in envelopes]
+    appended = log.append([entry(0), *logged, entry(9)])
+    texts = [
+        LogProof(at, log.prove_inclusion(at, appended.size).hashes, appended.checkpoint.note).to_bytes().decode()
+        for at in range(1, 1 + len(logged))
+    ]
+    pairs = zip(envelopes, texts, strict=True)
+    return ProofBundle(tuple(LoggedEnvelope(envelope, NOW, text) for envelope, text in pairs)).to_bytes()

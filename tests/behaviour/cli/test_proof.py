@@ -1,0 +1,270 @@
+"""`pvdm proof show` and `check`: plain words, nothing promised that was not checked, and nobody asked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.model.document import dump
+from pvdm.model.proof import Isolation, Proof
+from pvdm.trust.verify import sign_statement
+from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run, bundle_of, bundled
+from tests.proof_doors import ASSETS, manifest
+from tools.proof_kit import (
+    CORE,
+    FAIL_PROOF,
+    FAIL_PROOF_ID,
+    NEXT_ROOT,
+    ORIGIN,
+    PROOF,
+    PROOF_ID,
+    ROOT,
+    SIGNERS,
+    notary_part,
+)
+
+BUNDLE = EXAMPLES / "bundle.json"
+ROOT_FILE = EXAMPLES / "trust-root-1.json"
+PINNED = ("--root-sha256", ROOT.sha256)
+SECOND = Proof(CORE, notary_part("notary-b"))
+
+
+def check(pvdm: Run, file: object, *more: object) -> Ran:
+    return pvdm("proof", "check", file, "--trust-root", ROOT_FILE, "--at", AT, *more)
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> Path:
+    """A genuine FAIL proof in a bundle."""
+    (tmp_path / "fail.json").write_bytes(bundle_of((FAIL_PROOF, "notary-a")))
+    return tmp_path / "fail.json"
+
+
+# --- check ---
+
+
+def test_a_good_bundle_holds(pvdm: Run) -> None:
+    checked = check(pvdm, BUNDLE, *PINNED, "--json")
+    assert checked.code == 0
+    assert checked.json["holds"] is True
+    assert checked.json["verdict"] == {"outcome": "PASS", "classes": []}
+    assert checked.json["proof_ids"] == [PROOF_ID]
+    assert checked.json["trust_root"] == {"version": 1, "sha256": ROOT.sha256, "pinned": True}
+
+
+def test_it_says_that_equality_is_the_notarys_word(pvdm: Run) -> None:
+    shown = check(pvdm, BUNDLE, *PINNED).out
+    _, _, not_proved = shown.partition("not proved:")
+    assert "is the notary's signed word" in not_proved
+    assert "whether anything was published is in the receipt" in not_proved
+    assert "the same log is for a monitor" in not_proved
+
+
+def test_it_says_what_was_proved(pvdm: Run) -> None:
+    proved = check(pvdm, BUNDLE, *PINNED).out.partition("not proved:")[0]
+    assert "notary-a signed the verdict PASS" in proved
+    assert "3 added files by SHA-256" in proved
+    assert f"logged 2026-11-14 10:00:00Z in {ORIGIN}" in proved
+
+
+def test_checking_asks_nobody(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_words: object, **_named: object) -> Any:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert check(pvdm, BUNDLE, *PINNED).code == 0
+
+
+def test_an_unpinned_trust_root_is_said_loudly_to_be_taken_on_faith(pvdm: Run) -> None:
+    checked = check(pvdm, BUNDLE)
+    assert checked.code == 0
+    assert "taken on faith" in checked.err
+    assert "taken on faith" in checked.out.partition("not proved:")[2]
+    assert check(pvdm, BUNDLE, "--json").json["trust_root"]["pinned"] is False
+
+
+def test_another_pin_is_refused(pvdm: Run) -> None:
+    refused = check(pvdm, BUNDLE, "--root-sha256", "0" * 64, "--json")
+    assert (refused.code, refused.error) == (3, "trust_root_not_pinned")
+
+
+def test_a_genuine_fail_proof_holds_and_is_loud(pvdm: Run, failed: Path) -> None:
+    checked = check(pvdm, failed, *PINNED)
+    assert checked.code == 0
+    assert "*** FAIL (modified) ***" in checked.out
+    assert "nothing may be published" in checked.out
+    assert check(pvdm, failed, *PINNED, "--json").json["verdict"] == {"outcome": "FAIL", "classes": ["modified"]}
+
+
+def test_a_fail_proof_does_not_say_whether_the_glass_was_broken(pvdm: Run, failed: Path) -> None:
+    assert any("broke the glass" in line for line in check(pvdm, failed, *PINNED, "--json").json["not_proved"])
+
+
+def test_an_embedded_notary_is_said_to_stop_accidents_only(pvdm: Run, tmp_path: Path) -> None:
+    embedded = Proof(CORE, replace(notary_part(), isolation=Isolation.EMBEDDED))
+    (tmp_path / "b.json").write_bytes(bundle_of((embedded, "notary-a")))
+    assert "accidents, not malice" in check(pvdm, "b.json", *PINNED).out
+
+
+def test_a_flipped_verdict_does_not_hold_although_it_is_logged(pvdm: Run, tmp_path: Path) -> None:
+    """PASS under the signature of a FAIL: form, log and trust root are in order, the signature alone is not."""
+    passed = sign_statement(PROOF, SIGNERS["notary-a"])
+    flipped = replace(passed, signatures=sign_statement(FAIL_PROOF, SIGNERS["notary-a"]).signatures)
+    (tmp_path / "b.json").write_bytes(bundled(flipped.to_bytes()))
+    refused = check(pvdm, "b.json", *PINNED, "--json")
+    assert (refused.code, refused.error) == (3, "signature_invalid")
+
+
+@pytest.mark.parametrize("asset", [each for each in manifest() if each.door == "bundle"], ids=lambda each: each.name)
+def test_a_hostile_bundle_does_not_hold(pvdm: Run, asset: Any) -> None:
+    refused = pvdm(
+        "proof", "check", ASSETS / asset.name, "--trust-root", ROOT_FILE, *PINNED, "--at", str(asset.now), "--json"
+    )
+    assert (refused.code, refused.error) == (3, asset.code)
+
+
+@pytest.mark.parametrize(
+    "asset", [each for each in manifest() if each.door == "publish" and not each.used], ids=lambda each: each.name
+)
+def test_no_hostile_proof_breaks_the_showing(pvdm: Run, asset: Any, tmp_path: Path) -> None:
+    """Whatever is in the file: words or an error with a code, never a bug."""
+    (tmp_path / "proof.json").write_bytes(asset.data)
+    shown = pvdm("proof", "show", "proof.json", "--json")
+    assert shown.code in {0, 2, 3}
+
+
+def test_a_proof_that_the_log_does_not_hold_is_refused(pvdm: Run, tmp_path: Path) -> None:
+    bundle = json.loads(BUNDLE.read_bytes())
+    bundle["proofs"][0]["logged_at"] += 1
+    (tmp_path / "b.json").write_bytes(dump(bundle))
+    refused = check(pvdm, "b.json", *PINNED, "--json")
+    assert (refused.code, refused.error) == (3, "inclusion_root")
+
+
+def test_more_notaries_than_signed_are_missed(pvdm: Run) -> None:
+    refused = check(pvdm, BUNDLE, *PINNED, "--threshold", 2, "--json")
+    assert (refused.code, refused.error) == (3, "threshold_not_met")
+
+
+def test_two_notaries_meet_a_threshold_of_two(pvdm: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.json").write_bytes(bundle_of((PROOF, "notary-a"), (SECOND, "notary-b")))
+    checked = check(pvdm, "two.json", *PINNED, "--threshold", 2, "--json")
+    assert (checked.code, checked.json["notaries"]) == (0, ["notary-a", "notary-b"])
+
+
+def test_a_log_that_the_trust_root_does_not_name_is_refused(pvdm: Run) -> None:
+    refused = check(pvdm, BUNDLE, *PINNED, "--origin", "log.example/other", "--json")
+    assert (refused.code, refused.error) == (3, "log_key_missing")
+
+
+def test_an_envelope_alone_is_not_a_bundle(pvdm: Run) -> None:
+    refused = check(pvdm, EXAMPLES / "proof.json", *PINNED, "--json")
+    assert (refused.code, refused.error) == (2, "bundle_expected")
+
+
+def test_a_chain_of_roots_in_one_file_is_followed(pvdm: Run, tmp_path: Path) -> None:
+    roots = b",".join((EXAMPLES / f"trust-root-{n}.json").read_bytes() for n in (1, 2))
+    (tmp_path / "roots.json").write_bytes(b"[" + roots + b"]")
+    words = ("proof", "check", BUNDLE, "--trust-root", "roots.json", *PINNED, "--at", AT, "--json")
+    assert pvdm(*words).json["trust_root"]["version"] == NEXT_ROOT.version
+
+
+def test_an_older_trust_root_than_one_seen_is_refused(pvdm: Run, tmp_path: Path) -> None:
+    roots = b",".join((EXAMPLES / f"trust-root-{n}.json").read_bytes() for n in (1, 2))
+    (tmp_path / "roots.json").write_bytes(b"[" + roots + b"]")
+    words = ("--at", AT, *PINNED, "--seen", "seen", "--json")
+    assert pvdm("proof", "check", BUNDLE, "--trust-root", "roots.json", *words).code == 0
+    refused = pvdm("proof", "check", BUNDLE, "--trust-root", ROOT_FILE, *words)
+    assert (refused.code, refused.error) == (3, "trust_root_rolled_back")
+
+
+def test_an_unpinned_root_is_not_remembered(pvdm: Run, tmp_path: Path) -> None:
+    refused = check(pvdm, BUNDLE, "--seen", "seen", "--json")
+    assert (refused.code, refused.error) == (2, "usage")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_seen_nothing_is_remembered(pvdm: Run, tmp_path: Path) -> None:
+    check(pvdm, BUNDLE, *PINNED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expired_trust_root_judges_nothing(pvdm: Run) -> None:
+    words = ("--trust-root", ROOT_FILE, *PINNED, "--at", "2027-06-01", "--json")
+    assert pvdm("proof", "check", BUNDLE, *words).error == "trust_root_expired"
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-11-14T12:00:00", "12", "", "99999-01-01"])
+def test_a_time_that_is_none_is_a_usage_error(pvdm: Run, time: str) -> None:
+    refused = pvdm("proof", "check", BUNDLE, "--trust-root", ROOT_FILE, "--at", time, "--json")
+    assert (refused.code, refused.error) == (2, "usage")
+
+
+def test_a_file_that_is_too_large_is_not_read(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.cli.proof.BUNDLE_SIZE_MAX_BYTES", 100)
+    refused = check(pvdm, BUNDLE, *PINNED, "--json")
+    assert (refused.code, refused.error) == (2, "input_too_large")
+
+
+# --- show ---
+
+
+def test_a_proof_is_shown_in_words(pvdm: Run) -> None:
+    shown = pvdm("proof", "show", EXAMPLES / "proof.json").out
+    assert shown.startswith("PASS\n")
+    for words in ("curated.orders in lake", "48,210 intended, 48,210 staged", "without ingested_at", PROOF_ID):
+        assert words in shown
+
+
+def test_showing_says_that_nothing_was_checked(pvdm: Run) -> None:
+    assert "nothing was checked" in pvdm("proof", "show", EXAMPLES / "proof.json").out
+    assert pvdm("proof", "show", EXAMPLES / "proof.json", "--json").json["checked"] is False
+
+
+def test_a_fail_proof_is_shown_loudly_with_what_is_wrong(pvdm: Run) -> None:
+    shown = pvdm("proof", "show", EXAMPLES / "proof-fail.json").out
+    assert shown.startswith("*** FAIL (modified) ***\n")
+    assert "rows are there with other values" in shown
+
+
+def test_an_override_is_shown_loudly_with_who_and_why(pvdm: Run) -> None:
+    shown = pvdm("proof", "show", EXAMPLES / "break-glass.json").out
+    assert shown.startswith("*** BREAK-GLASS")
+    assert "operator-ruth" in shown
+    assert "incident 4711" in shown
+    assert FAIL_PROOF_ID in shown
+
+
+@pytest.mark.parametrize(
+    "name", ["receipt", "workload", "migration", "protection", "source-attestation", "epoch", "bundle"]
+)
+def test_every_kind_of_statement_is_shown(pvdm: Run, name: str) -> None:
+    assert pvdm("proof", "show", EXAMPLES / f"{name}.json").code == 0
+    kind = "proof" if name == "bundle" else name
+    assert pvdm("proof", "show", EXAMPLES / f"{name}.json", "--json").json["statements"][0]["kind"] == kind
+
+
+def test_text_of_the_data_cannot_steer_the_terminal_or_fake_a_line(pvdm: Run, tmp_path: Path) -> None:
+    target = replace(CORE.target, partition=(("order_day", "x\n*** PASS ***\x1b[2J\u202e"),))
+    proof = Proof(replace(FAIL_PROOF.core, target=target), FAIL_PROOF.notary)
+    (tmp_path / "p.json").write_bytes(sign_statement(proof, SIGNERS["notary-a"]).to_bytes())
+    shown = pvdm("proof", "show", "p.json").out
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "\n*** PASS" not in shown
+
+
+def test_a_trust_root_is_no_statement(pvdm: Run) -> None:
+    refused = pvdm("proof", "show", ROOT_FILE, "--json")
+    assert (refused.code, refused.error) == (3, "payload_type_wrong")
+
+
+def test_an_oversized_envelope_is_refused(pvdm: Run, tmp_path: Path) -> None:
+    (tmp_path / "huge.json").write_bytes(gzip.decompress((ASSETS / "proof-oversized.json.gz").read_bytes()))
+    assert pvdm("proof", "show", "huge.json", "--json").code in {2, 3}

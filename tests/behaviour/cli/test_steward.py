@@ -1,0 +1,327 @@
+"""`pvdm steward`: from an empty folder to a served, restored Steward, and no token where it can be kept by accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.cli.times import now_micros
+from pvdm.model.role import Role
+from pvdm.steward.config import load_config
+from pvdm.steward.notary import open_notary
+from tests.behaviour.cli.support import Ran, Run
+
+CONFIG = """
+notary = "steward-one"
+origin = "steward-one/log"
+ledger = "sqlite:///ledger.db"
+outside = "outside/checkpoint"
+
+[keys]
+home = "file"
+path = "keystore"
+
+[service]
+port = 0
+"""
+ROOT = """
+expires = "365d"
+thresholds = { notary = 1, root = 1 }
+[[keys]]
+file = "alice.pem.pub"
+identity = "alice"
+roles = ["root"]
+[[keys]]
+file = "public/epoch-1.signing.pub"
+identity = "steward-one"
+roles = ["notary"]
+epochs = [1]
+[[keys]]
+file = "public/epoch-1.log.pub"
+identity = "steward-one/log"
+roles = ["log"]
+epochs = [1]
+"""
+CONFIGURED = ("--config", "steward.toml")
+
+
+@pytest.fixture
+def made(pvdm: Run, tmp_path: Path) -> Path:
+    """A Steward without a trust root."""
+    (tmp_path / "steward.toml").write_text(CONFIG)
+    (tmp_path / "outside").mkdir()
+    done = init(pvdm)
+    assert done.code == 0, done.out + done.err
+    return tmp_path
+
+
+def init(pvdm: Run) -> Ran:
+    return pvdm("steward", "init", *CONFIGURED, "--reason", "first start", "--public", "public", "--json")
+
+
+def make_root(pvdm: Run, folder: Path) -> str:
+    """A signed trust root that names the Steward, in `root-1.json`; gives its hash."""
+    pvdm("keys", "pair", "alice.pem")
+    (folder / "keys.toml").write_text(ROOT)
+    pvdm("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
+    words = ("--key", "alice.pem", "--yes", "--out", "root-1.json", "--json")
+    return str(pvdm("keys", "root", "sign", "root-1.draft", *words).json["sha256"])
+
+
+def test_a_new_steward_has_keys_a_log_and_its_public_keys_as_files(pvdm: Run, made: Path) -> None:
+    assert sorted(path.name for path in (made / "public").iterdir()) == ["epoch-1.log.pub", "epoch-1.signing.pub"]
+    assert (made / "keystore").stat().st_mode & 0o777 == 0o600
+    assert (made / "outside" / "checkpoint").read_text().startswith("steward-one/log\n")
+
+
+def test_making_it_again_changes_nothing(pvdm: Run, made: Path) -> None:
+    before = (made / "keystore").read_bytes()
+    again = init(pvdm)
+    assert (again.code, len(again.json["keys"])) == (0, 2)
+    assert (made / "keystore").read_bytes() == before
+
+
+def test_public_keys_are_written_again_without_harm(pvdm: Run, made: Path) -> None:
+    assert pvdm("steward", "public", "public", *CONFIGURED).code == 0
+    shown = pvdm("steward", "public", "elsewhere", *CONFIGURED, "--json").json
+    assert [key["role"] for key in shown["keys"]] == ["signing", "log"]
+    assert (made / "elsewhere" / "epoch-1.log.pub").read_bytes() == (made / "public" / "epoch-1.log.pub").read_bytes()
+
+
+def test_a_configuration_that_is_wrong_is_bad_input(pvdm: Run, tmp_path: Path) -> None:
+    (tmp_path / "steward.toml").write_text(CONFIG.replace('notary = "steward-one"', ""))
+    refused = init(pvdm)
+    assert (refused.code, refused.error) == (2, "config_invalid")
+
+
+def test_a_trust_root_is_handed_in_under_its_pin(pvdm: Run, made: Path) -> None:
+    pin = make_root(pvdm, made)
+    refused = pvdm("steward", "trust", "root-1.json", *CONFIGURED, "--json")
+    assert (refused.code, refused.error) == (2, "trust_root_pin_missing")
+    words = ("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", pin, "--json")
+    assert (pvdm(*words).json["version"], pvdm(*words).json["version"]) == (1, 1)
+
+
+def test_a_log_is_exported_and_checks(pvdm: Run, made: Path) -> None:
+    pin = make_root(pvdm, made)
+    pvdm("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", pin)
+    first = pvdm("log", "export", "archive", *CONFIGURED, "--json").json
+    assert first["size"] > 0
+    assert pvdm("log", "export", "archive", *CONFIGURED, "--json").json["statements_written"] == 0
+    trust = ("--trust-root", "root-1.json", "--root-sha256", pin)
+    checked = pvdm("log", "fsck", "archive", *trust, "--json")
+    assert (checked.code, checked.json["size"]) == (0, first["size"])
+    assert checked.json["statements"] == {"checked": str(first["size"]), "entries_without": "0"}
+    assert pvdm("log", "prove", "--envelope", "root-1.json", "--folder", "archive", *trust, "--json").code == 0
+
+
+def test_a_changed_and_a_lost_statement_of_an_archive_are_noticed(pvdm: Run, made: Path) -> None:
+    vkey = next(key["vkey"] for key in init(pvdm).json["keys"] if key["role"] == "log")
+    pvdm("log", "export", "archive", *CONFIGURED)
+    first, *_ = sorted((made / "archive" / "statements").glob("*/*.json"))
+    kept = first.read_bytes()
+    first.unlink()
+    lost = pvdm("log", "fsck", "archive", "--vkey", vkey, "--json").json["statements"]
+    assert lost["entries_without"] == "1"
+    first.write_bytes(kept + b" ")
+    refused = pvdm("log", "fsck", "archive", "--vkey", vkey, "--json")
+    assert (refused.code, refused.error) == (3, "archive_damaged")
+
+
+# --- tokens ---
+
+
+def issue(pvdm: Run, *more: object, out: str = "ruth.token") -> Ran:
+    words = ("--role", "operator", "--name", "ruth", "--out", out, "--json")
+    return pvdm("steward", "token", "issue", *CONFIGURED, *words, *more)
+
+
+def test_a_token_is_written_for_its_bearer_only_and_not_shown(pvdm: Run, made: Path) -> None:
+    issued = issue(pvdm)
+    text = (made / "ruth.token").read_text()
+    assert (made / "ruth.token").stat().st_mode & 0o777 == 0o600
+    assert text.startswith("pvdm_")
+    assert text not in issued.out + issued.err
+
+
+def test_a_token_is_stored_as_its_hash_only(pvdm: Run, made: Path) -> None:
+    issue(pvdm)
+    text = (made / "ruth.token").read_text().encode()
+    assert all(text not in path.read_bytes() for path in made.glob("ledger.db*"))
+
+
+def test_an_issued_token_opens_the_door(pvdm: Run, made: Path) -> None:
+    issued = issue(pvdm, "--domain", "sales").json
+    notary = open_notary(load_config(made / "steward.toml"))
+    try:
+        grant = notary.access.authenticate((made / "ruth.token").read_text())
+    finally:
+        notary.close()
+    assert (grant.token_id, grant.role, grant.domain, grant.name) == (
+        issued["token_id"],
+        Role.OPERATOR,
+        "sales",
+        "ruth",
+    )
+
+
+def test_without_a_file_a_token_needs_a_terminal(pvdm: Run, made: Path) -> None:
+    words = ("steward", "token", "issue", *CONFIGURED, "--role", "operator", "--name", "ruth")
+    assert pvdm(*words).code == 2
+    assert pvdm(*words, "--json").error == "terminal_missing"
+    assert pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"] == []
+
+
+def test_on_a_terminal_a_token_is_shown_once(pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.cli.tokens._is_terminal", lambda: True)
+    shown = pvdm("steward", "token", "issue", *CONFIGURED, "--role", "operator", "--name", "ruth").out
+    assert sum(line.startswith("pvdm_") for line in shown.splitlines()) == 1
+
+
+def test_a_token_is_not_issued_where_its_file_cannot_be_written(pvdm: Run, made: Path) -> None:
+    (made / "ruth.token").write_text("mine")
+    assert issue(pvdm).error == "output_exists"
+    assert issue(pvdm, out="nowhere/ruth.token").error == "output_not_writable"
+    assert pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"] == []
+
+
+def test_a_token_whose_file_fails_at_the_last_moment_is_revoked(
+    pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (made / "ruth.token").write_text("mine")
+    monkeypatch.setattr("pvdm.cli.tokens.require_new", lambda _: None)
+    assert issue(pvdm).code == 5
+    (token,) = pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"]
+    assert token["revoked_at"] is not None
+    assert (made / "ruth.token").read_text() == "mine"
+
+
+def test_a_revoked_token_is_shown_as_such(pvdm: Run, made: Path) -> None:
+    token_id = issue(pvdm).json["token_id"]
+    for _ in range(2):
+        assert pvdm("steward", "token", "revoke", token_id, *CONFIGURED, "--json").json["revoked_at"] is not None
+    assert f"{token_id}  operator  ruth, every domain  revoked" in pvdm("steward", "token", "list", *CONFIGURED).out
+
+
+def test_a_rotated_token_stays_good_for_the_overlap(pvdm: Run, made: Path) -> None:
+    old = issue(pvdm).json["token_id"]
+    words = ("--overlap", "1h", "--out", "new.token", "--json")
+    new = pvdm("steward", "token", "rotate", old, *CONFIGURED, *words).json["token_id"]
+    tokens = {
+        token["token_id"]: token for token in pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"]
+    }
+    assert tokens[old]["revoked_at"] > now_micros()
+    assert tokens[new]["revoked_at"] is None
+    assert (made / "new.token").read_text() != (made / "ruth.token").read_text()
+
+
+def test_a_token_for_too_long_is_refused(pvdm: Run, made: Path) -> None:
+    refused = issue(pvdm, "--lifetime", "366d")
+    assert (refused.code, refused.error) == (2, "token_lifetime_invalid")
+    assert not (made / "ruth.token").exists()
+
+
+def test_an_unknown_token_cannot_be_revoked(pvdm: Run, made: Path) -> None:
+    assert pvdm("steward", "token", "revoke", "nobody", *CONFIGURED, "--json").code == 2
+
+
+# --- serve ---
+
+
+@pytest.fixture
+def serving(pvdm: Run, made: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`pvdm steward serve` in a process of its own, and its address."""
+    pin = make_root(pvdm, made)
+    pvdm("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", pin)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pvdm.cli", "steward", "serve", *CONFIGURED],
+        cwd=made,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert run.stderr is not None
+        yield run, _address(run.stderr.readline())
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def _address(line: str) -> str:
+    return str(json.loads(line)["address"])
+
+
+def test_a_served_steward_answers_and_stops_when_it_is_told(
+    pvdm: Run, made: Path, serving: tuple[subprocess.Popen[str], str]
+) -> None:
+    run, url = serving
+    issue(pvdm)
+    status = pvdm("status", "--url", url, "--token-file", "ruth.token", "--json")
+    assert (status.code, status.json["readiness"]["ready"]) == (0, True)
+    run.send_signal(signal.SIGTERM)
+    out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "the Steward steward-one has stopped\n")
+
+
+def test_a_token_that_was_revoked_on_the_host_is_refused_at_once(
+    pvdm: Run, made: Path, serving: tuple[subprocess.Popen[str], str]
+) -> None:
+    _, url = serving
+    token_id = issue(pvdm).json["token_id"]
+    reach = ("--url", url, "--token-file", "ruth.token", "--json")
+    assert pvdm("keys", "list", *reach).code == 0
+    pvdm("steward", "token", "revoke", token_id, *CONFIGURED)
+    assert pvdm("keys", "list", *reach).code == 5
+
+
+# --- restore ---
+
+
+def backed_up(pvdm: Run, folder: Path) -> str:
+    """A Steward with a trust root, an old backup of its ledger in place, and an archive of all that came after it."""
+    pin = make_root(pvdm, folder)
+    shutil.copy(folder / "ledger.db", folder / "backup.db")
+    pvdm("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", pin)
+    pvdm("log", "export", "archive", *CONFIGURED)
+    for left in folder.glob("ledger.db*"):
+        left.unlink()
+    shutil.copy(folder / "backup.db", folder / "ledger.db")
+    return pin
+
+
+BY = ("--operator", "ruth", "--reason", "disk failed")
+
+
+def test_a_backup_does_not_start_until_it_is_restored(pvdm: Run, made: Path) -> None:
+    backed_up(pvdm, made)
+    refused = pvdm("steward", "token", "list", *CONFIGURED, "--json")
+    assert (refused.code, refused.error) == (3, "log_behind_checkpoint")
+    done = pvdm("steward", "restore", *CONFIGURED, *BY, "--archive", "archive", "--json")
+    assert done.code == 0, done.out
+    assert (done.json["refilled"], done.json["lost"], done.json["new_epoch"]) == ("1", "0", "2")
+    assert pvdm("steward", "token", "list", *CONFIGURED).code == 0
+
+
+def test_a_backup_without_its_archive_is_refused(pvdm: Run, made: Path) -> None:
+    backed_up(pvdm, made)
+    refused = pvdm("steward", "restore", *CONFIGURED, *BY, "--json")
+    assert (refused.code, refused.error) == (3, "restore_entries_missing")
+
+
+def test_what_is_lost_is_given_up_under_a_new_name_and_said_loudly(pvdm: Run, made: Path) -> None:
+    backed_up(pvdm, made)
+    (made / "steward.toml").write_text(CONFIG.replace('origin = "steward-one/log"', 'origin = "steward-one/log-2"'))
+    done = pvdm("steward", "restore", *CONFIGURED, *BY, "--lost-origin", "steward-one/log")
+    assert done.code == 0, done.err
+    assert "*** LOST *** 1 entries" in done.out
