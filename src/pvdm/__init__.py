@@ -1,3 +1,106 @@
-"""pvdm: proof-gated publication for Apache Iceberg tables on Spark."""
+"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. What is named here is loaded when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pvdm.client import AccessToken, Retries, StewardClient, TimeOuts
+    from pvdm.client.token import TokenGiver
+    from pvdm.steward.embedded import EmbeddedSteward, Person
+    from pvdm.trust.bundle import CheckedBundle
+    from pvdm.trust.root import TrustRoot
 
 __version__ = "0.1.0"
+
+__all__ = ["Steward", "__version__", "check_proof"]
+
+
+class Steward:
+    """The door to a Steward: one inside this process, or one at an address; both give the same kind of client."""
+
+    def __init__(self) -> None:
+        raise TypeError("use Steward.embedded(path) or Steward.connect(url, token)")
+
+    @staticmethod
+    def embedded(
+        path: Path | str, *, outside: Path | str | None = None, people: Sequence[Person] = ()
+    ) -> EmbeddedSteward:
+        """Start the Steward of a folder in this process, or make one; it stops accidents, not malice."""
+        from pvdm.steward.embedded import start
+
+        return start(path, outside=outside, people=people)
+
+    @staticmethod
+    def connect(
+        url: str,
+        token: str | AccessToken | TokenGiver | None = None,
+        *,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        insecure: bool = False,
+        time_outs: TimeOuts | None = None,
+        retries: Retries | None = None,
+    ) -> StewardClient:
+        """A client for the Steward at that address; nothing is sent before its first call."""
+        # If this raises, its frame is shown perhaps, and the token's text must not stand in it.
+        given, token = [token], None
+        from pvdm.client import StewardClient
+
+        return StewardClient(
+            url,
+            given.pop(),
+            token_file=token_file,
+            ca_file=ca_file,
+            insecure=insecure,
+            time_outs=time_outs,
+            retries=retries,
+        )
+
+
+def check_proof(
+    bundle: bytes,
+    trust_root: TrustRoot | Sequence[bytes],
+    *,
+    pin: str | None = None,
+    origin: str | None = None,
+    threshold: int | None = None,
+    now: int | None = None,
+) -> CheckedBundle:
+    """Check a bundle offline and say what was shown and what not; raises with a code for whatever does not hold.
+
+    `trust_root` is one that the caller has judged, or the chain of its envelopes together with the `pin`: the SHA-256
+    of the first one, which came by another way than the chain.
+    """
+    import time
+
+    from pvdm.errors import InputError
+    from pvdm.trust.bundle import check_bundle
+    from pvdm.trust.inclusion import log_checker
+    from pvdm.trust.root import RootRole, TrustRoot
+    from pvdm.trust.succession import follow_roots
+
+    at = time.time_ns() // 1_000 if now is None else now
+    if not isinstance(trust_root, TrustRoot):
+        if pin is None:
+            raise InputError(
+                "trust_root_pin_missing",
+                "a chain of trust roots is worth what its first one is worth",
+                expected="the SHA-256 of the first one as `pin`, got by another way",
+                got="none",
+            )
+        trust_root = follow_roots(trust_root, sha256=pin, now=at)
+    logs = sorted({key.identity for key in trust_root.keys if RootRole.LOG in key.roles})
+    if origin is None and len(logs) != 1:
+        raise InputError(
+            "origin_ambiguous",
+            "it is not clear which log is meant",
+            expected="one log in the trust root, or `origin`",
+            got=", ".join(logs) or "none",
+        )
+    checker = log_checker(trust_root, origin=logs[0] if origin is None else origin)
+    needed = trust_root.notary_threshold if threshold is None else threshold
+    return check_bundle(bundle, trust_root, checker, threshold=needed, now=at)

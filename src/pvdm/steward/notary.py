@@ -56,13 +56,13 @@ class Notary:
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """Everything that keeps the Steward from its work now; nothing when it is ready."""
-        found = []
+        found: dict[str, PvdmError] = {}
         for check in (self.clock.now_micros, self._root_is_current, self._epoch_is_active, self.outside.load):
             try:
                 check()
             except PvdmError as error:
-                found.append(error)
-        return tuple(found)
+                found.setdefault(error.code, error)
+        return tuple(found.values())
 
     def archive(self, folder: Path) -> Archived:
         """Write tiles and envelopes to this folder, up to the newest checkpoint."""

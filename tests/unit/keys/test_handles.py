@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,12 @@ import pytest
 from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
+from pvdm.steward.ledger_keys import LedgerHandles
+from pvdm.store.clock import LedgerClock
 from pvdm.trust.keys import HandleRecord, Handles, InProcessRegistry
+from pvdm.trust.keys.handles import HandleRegistry
 from pvdm.trust.keys.service import EpochKeyService
+from tests.databases import ledger_at
 from tests.key_examples import attempt, keystore
 
 
@@ -21,13 +27,23 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> EpochKeyService:
     return keystore(path)
 
 
-@pytest.fixture
-def registry() -> InProcessRegistry:
-    return InProcessRegistry()
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HandleRegistry]:
+    """Each registry in turn: of one process, and in the ledger of one Steward or of several."""
+    if request.param == "memory":
+        yield InProcessRegistry()
+        return
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "ledger.db")
+        url = f"sqlite:///{tmp_path}/ledger.db"
+    else:
+        url = request.getfixturevalue("postgresql").fresh()
+    with ledger_at(url) as ledger:
+        yield LedgerHandles(ledger, LedgerClock(ledger))
 
 
 @pytest.fixture
-def handles(keys: EpochKeyService, registry: InProcessRegistry) -> Handles:
+def handles(keys: EpochKeyService, registry: HandleRegistry) -> Handles:
     return Handles(keys, registry)
 
 
@@ -147,7 +163,7 @@ def test_ending_twice_is_no_error(handles: Handles) -> None:
     handles.end("job-1")
 
 
-def test_the_registry_does_not_hold_the_handle(handles: Handles, registry: InProcessRegistry) -> None:
+def test_the_registry_does_not_hold_the_handle(handles: Handles, registry: HandleRegistry) -> None:
     handle = frozen(handles)
     assert handle not in repr(registry.find_job("job-1"))
 
@@ -180,7 +196,7 @@ def test_of_many_redemptions_under_one_name_at_once_one_wins(handles: Handles) -
     assert sorted(codes) == ["given"] + ["handle_redeemed"] * 7
 
 
-def test_a_key_home_that_is_away_costs_the_worker_nothing(tmp_path: Path, registry: InProcessRegistry) -> None:
+def test_a_key_home_that_is_away_costs_the_worker_nothing(tmp_path: Path, registry: HandleRegistry) -> None:
     path = tmp_path / "keys"
     handles = Handles(keystore(path), registry)
     handle = frozen(handles)
@@ -191,7 +207,7 @@ def test_a_key_home_that_is_away_costs_the_worker_nothing(tmp_path: Path, regist
     assert len(handles.redeem(handle, job_id="job-1", worker="worker-1")) == 2
 
 
-def test_a_revoked_epoch_opens_nothing(tmp_path: Path, registry: InProcessRegistry) -> None:
+def test_a_revoked_epoch_opens_nothing(tmp_path: Path, registry: HandleRegistry) -> None:
     service = keystore(tmp_path / "keys")
     handles = Handles(service, registry)
     handle = frozen(handles)
@@ -199,13 +215,13 @@ def test_a_revoked_epoch_opens_nothing(tmp_path: Path, registry: InProcessRegist
     assert code(handles, handle) == "epoch_revoked"
 
 
-def test_a_step_that_raises_changes_nothing_in_the_registry(registry: InProcessRegistry) -> None:
-    record = HandleRecord("aa", "job-1", 1)
+def test_a_step_that_raises_changes_nothing_in_the_registry(registry: HandleRegistry) -> None:
+    record = HandleRecord("a" * 64, "job-1", 1)
     registry.add(record)
 
     def fail(_: HandleRecord) -> HandleRecord:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        registry.change("aa", fail)
-    assert registry.find("aa") == record
+        registry.change("a" * 64, fail)
+    assert registry.find("a" * 64) == record

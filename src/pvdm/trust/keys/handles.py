@@ -133,12 +133,14 @@ class Handles:
 
     def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
         """The job's digest keys for this worker, once; a task that is run again comes as another worker."""
+        name = _hash(handle) if _matches(handle, _HANDLE) else None
+        # An error may be shown with the locals of its frames: the handle must not be among them.
+        del handle
         _judge_name("worker", worker)
-        if not _matches(handle, _HANDLE):
+        if name is None:
             raise InputError(
                 "handle_malformed", "this is not a handle", expected="32 lower-case hex digits", got="something else"
             )
-        name = _hash(handle)
         record = self._registry.find(name)
         if record is None:
             raise _unknown()

@@ -1,0 +1,399 @@
+"""The Steward seen from a caller's process: one method for each route, typed answers, the Steward's own errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+from pvdm.client.address import require_address, segment, segments, tls_context
+from pvdm.client.answers import (
+    AttemptToken,
+    AttemptView,
+    ClockConfirmed,
+    EpochChange,
+    EpochView,
+    Event,
+    ExchangedToken,
+    Identity,
+    Readiness,
+    StewardInfo,
+    TrustRootChain,
+    TrustRootVersion,
+    WorkloadDetail,
+    WorkloadView,
+    read_exchanged,
+    read_hashes,
+)
+from pvdm.client.bounded import BoundedTransport
+from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
+from pvdm.client.reading import Reading, parse
+from pvdm.client.settings import Retries, TimeOuts, require_answer_size
+from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
+from pvdm.client.wire import Answer, Call, Wire, require_json
+from pvdm.errors import InputError, PvdmError
+from pvdm.model.document import Value, dump
+from pvdm.model.projection import ProjectionName
+
+DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
+PAGE_MAX_ROWS: Final = 1_000
+
+_S = TypeVar("_S", bound="StewardClient")
+_T = TypeVar("_T")
+_EXPIRES: Final = "a token that nobody holds expires by itself, so asking for another one does no harm"
+# The errors of this route come in RFC 6749's form, whatever their status.
+_OAUTH_REFUSALS: Final = frozenset(range(400, 600))
+_HEX: Final = re.compile(r"[0-9a-f]+")
+
+
+class StewardClient:
+    """Connections to one Steward under one token; a context manager, safe for threads."""
+
+    _url = ""  # until the address is judged: a client that cannot be made is shown in tracebacks too
+
+    def __init__(
+        self,
+        url: str,
+        token: str | AccessToken | TokenGiver | None = None,
+        *,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        insecure: bool = False,
+        time_outs: TimeOuts | None = None,
+        retries: Retries | None = None,
+        answer_max_bytes: int = DEFAULT_ANSWER_BYTES,
+    ) -> None:
+        # If this raises, its frame is shown perhaps, and the text must not stand in it.
+        given, token = [token], None
+        source = token_source(given.pop(), token_file)
+        self._ca_file = ca_file
+        self._insecure = insecure
+        address = require_address(url, insecure=insecure)
+        self._url = str(address)
+        self._wire = Wire(
+            address,
+            # Loading the system's certificates takes a while, and plain http on loopback needs none.
+            BoundedTransport(tls_context(ca_file) if ca_file or address.scheme == "https" else None),
+            source,
+            time_outs=time_outs or TimeOuts(),
+            retries=retries or Retries(),
+            answer_max_bytes=require_answer_size(answer_max_bytes),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __enter__(self: _S) -> _S:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The Steward's address."""
+        return self._url
+
+    def close(self) -> None:
+        """Close every connection; a second time does nothing."""
+        self._wire.close()
+
+    def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
+        """Another client for the same Steward under another token; it is closed by itself."""
+        given, token = [token], ""
+        return StewardClient(
+            self.url,
+            given.pop(),
+            ca_file=self._ca_file,
+            insecure=self._insecure,
+            time_outs=self._wire.time_outs,
+            retries=self._wire.retries,
+            answer_max_bytes=self._wire.answer_max_bytes,
+        )
+
+    # What the Steward says of itself
+
+    def health(self) -> None:
+        """Raise unless the Steward answers."""
+        self._wire.ask(Call("GET", "/healthz", with_token=False), lambda _: None)
+
+    def readiness(self) -> Readiness:
+        """Whether it takes work, and if not, why."""
+        call = Call("GET", "/readyz", with_token=False, also_answers=frozenset({503}))
+        return self._read(call, Readiness.read)
+
+    def metrics(self) -> str:
+        """The counters in Prometheus' text form."""
+        return self._bytes(Call("GET", "/metrics")).decode("utf-8", "replace")
+
+    def identity(self) -> Identity:
+        """Who this client is, by its token."""
+        return self._read(Call("GET", "/v1/identity"), Identity.read)
+
+    def info(self) -> StewardInfo:
+        """Who the Steward is and where it stands."""
+        return self._read(Call("GET", "/v1/steward"), StewardInfo.read)
+
+    def events(self, *, after: int | None = None, limit: int = 100) -> tuple[Event, ...]:
+        """The next steps of the step log after an id, oldest first."""
+        return self._list("/v1/events", "events", Event.read, _page(after, limit))
+
+    def confirm_clock(self, reason: str) -> ClockConfirmed:
+        """Say that the Steward's clock is right now."""
+        return self._read(
+            _posted("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
+            ClockConfirmed.read,
+        )
+
+    # Trust root and epochs
+
+    def trust_root(self) -> TrustRootChain:
+        """Every version of the trust root, first to newest, as signed; the reader judges them by its own pin."""
+        return self._read(Call("GET", "/v1/trust-root"), TrustRootChain.read)
+
+    def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> TrustRootVersion:
+        """The first version, which is believed by its SHA-256, or the next; the newest one again changes nothing."""
+        return self._read(_enveloped("/v1/trust-root", envelope, sha256), TrustRootVersion.read)
+
+    def epochs(self) -> tuple[EpochView, ...]:
+        """Every epoch there ever was."""
+        return self._list("/v1/epochs", "epochs", EpochView.read)
+
+    def create_epoch(self, reason: str) -> tuple[EpochChange, ...]:
+        """A new generation of keys; nothing uses it until it is activated."""
+        return self._changes("/v1/epochs", reason)
+
+    def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+        """New workloads open under this epoch; the one that was active is retired."""
+        return self._changes(f"/v1/epochs/{_number(number, 'epoch')}/activate", reason)
+
+    def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+        """No new workload opens under this epoch."""
+        return self._changes(f"/v1/epochs/{_number(number, 'epoch')}/retire", reason)
+
+    def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+        """The keys of this epoch are not used again."""
+        return self._changes(f"/v1/epochs/{_number(number, 'epoch')}/revoke", reason)
+
+    # Workloads and attempts
+
+    def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[WorkloadView, ...]:
+        """The next workloads of the token's domain after an id."""
+        return self._list("/v1/workloads", "workloads", WorkloadView.read, _page(after, limit))
+
+    def workload(self, workload_id: str) -> WorkloadDetail:
+        """One workload with its plan, its attempts and what is published of it."""
+        return self._read(Call("GET", f"/v1/workloads/{segment(workload_id, 'workload id')}"), WorkloadDetail.read)
+
+    def attempt(self, attempt_id: str) -> AttemptView:
+        """One attempt."""
+        return self._read(Call("GET", f"/v1/attempts/{segment(attempt_id, 'attempt id')}"), AttemptView.read)
+
+    def abort_attempt(self, attempt_id: str, reason: str) -> AttemptView:
+        """Give the attempt up; one that was given up stays so."""
+        path = f"/v1/attempts/{segment(attempt_id, 'attempt id')}/abort"
+        return self._read(_posted(path, {"reason": reason}, repeatable=True), AttemptView.read)
+
+    def attempt_token(self, attempt_id: str) -> AttemptToken:
+        """A short-lived token for this attempt alone."""
+        path = f"/v1/attempts/{segment(attempt_id, 'attempt id')}/tokens"
+        return self._read(_posted(path, {}, look=_EXPIRES), AttemptToken.read)
+
+    # Proofs
+
+    def proofs(
+        self,
+        *,
+        workload_id: str | None = None,
+        attempt_id: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> tuple[ProofView, ...]:
+        """The newest proofs, going back in the log from the index `after`, of one workload or attempt if so asked."""
+        wanted = {"workload_id": workload_id, "attempt_id": attempt_id, **_page(after, limit)}
+        return self._list("/v1/proofs", "proofs", ProofView.read, wanted)
+
+    def proof(self, proof_id: str) -> ProofView:
+        """What one proof says."""
+        return self._read(Call("GET", f"/v1/proofs/{_sha256(proof_id)}"), ProofView.read)
+
+    def proof_envelope(self, proof_id: str) -> bytes:
+        """The signed envelope."""
+        return self._bytes(Call("GET", f"/v1/proofs/{_sha256(proof_id)}/envelope"))
+
+    def proof_bundle(self, proof_id: str) -> bytes:
+        """All that `pvdm.check_proof` needs, but the trust root."""
+        return self._bytes(Call("GET", f"/v1/proofs/{_sha256(proof_id)}/bundle"))
+
+    def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
+        """The keys of a closed attempt, so that its digest can be recomputed from the data; noted in the step log."""
+        call = _posted(
+            f"/v1/proofs/{_sha256(proof_id)}/open", {"reason": reason}, look="the step log shows if it was noted"
+        )
+        return self._read(call, OpenedProof.read)
+
+    # Break-glass and source attestation
+
+    def overrides(self) -> tuple[OverrideView, ...]:
+        """Every break-glass statement there is."""
+        return self._list("/v1/overrides", "overrides", OverrideView.read)
+
+    def submit_override(self, envelope: bytes) -> OverrideView:
+        """Hand in a signed break-glass statement."""
+        return self._read(_enveloped("/v1/overrides", envelope), OverrideView.read)
+
+    def challenge(
+        self,
+        *,
+        nonce: str,
+        catalog: str,
+        table_uuid: str,
+        snapshot_id: int,
+        mode: str,
+        fingerprints: Mapping[ProjectionName, str],
+    ) -> Challenge:
+        """The keys for an attestation of one source snapshot; the caller draws the nonce, so asking twice is safe."""
+        asked: dict[str, Value] = {
+            "nonce": nonce,
+            "catalog": catalog,
+            "table_uuid": table_uuid,
+            "snapshot_id": str(snapshot_id),
+            "mode": mode,
+            "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
+        }
+        return self._read(_posted("/v1/attestations/challenges", asked, repeatable=True), Challenge.read)
+
+    def submit_attestation(self, envelope: bytes) -> AttestationView:
+        """Hand in a signed source attestation."""
+        return self._read(_enveloped("/v1/attestations", envelope), AttestationView.read)
+
+    def attestations(
+        self, *, table_uuid: str | None = None, snapshot_id: int | None = None
+    ) -> tuple[AttestationView, ...]:
+        """The source attestations, of one table or snapshot if so asked."""
+        wanted = {"table_uuid": table_uuid, "snapshot_id": None if snapshot_id is None else str(snapshot_id)}
+        return self._list("/v1/attestations", "attestations", AttestationView.read, wanted)
+
+    # The log
+
+    def log_checkpoint(self) -> bytes:
+        """The newest signed checkpoint."""
+        return self._bytes(Call("GET", "/v1/log/checkpoint"))
+
+    def log_tile(self, path: str) -> bytes:
+        """One tile or bundle of entries, by its C2SP path below `tile/`."""
+        return self._bytes(Call("GET", f"/v1/log/tile/{segments(path, 'path of the tile')}"))
+
+    def log_proof(self, index: int) -> bytes:
+        """The log proof of one entry, in the tree of the newest checkpoint."""
+        return self._bytes(Call("GET", f"/v1/log/entries/{_number(index, 'index')}/proof"))
+
+    def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
+        """The hashes that show that the tree of the new size holds that of the old one."""
+        query = (("old", _number(old, "old size")), ("new", _number(new, "new size")))
+        return self._read(Call("GET", "/v1/log/consistency", query=query), read_hashes)
+
+    # Tokens
+
+    def exchange(self, client_id: str, client_secret: str | AccessToken) -> ExchangedToken:
+        """A short-lived token by OAuth2 client credentials: the token's id and its text."""
+        given, client_secret = [client_secret], ""
+        made = try_made(given.pop())
+        if isinstance(made, PvdmError):
+            raise made
+        return self._read(_exchanged(client_id, made), read_exchanged)
+
+    def _read(self, call: Call, read: Callable[[object], _T | PvdmError]) -> _T:
+        return self._wire.ask(call, lambda answer: read(_parsed(answer, call)))
+
+    def _bytes(self, call: Call) -> bytes:
+        return self._wire.ask(call, lambda answer: answer.body)
+
+    def _list(
+        self,
+        path: str,
+        key: str,
+        read: Callable[[object], _T],
+        wanted: Mapping[str, str | int | None] | None = None,
+    ) -> tuple[_T, ...]:
+        query = tuple((name, str(value)) for name, value in (wanted or {}).items() if value is not None)
+        return self._read(Call("GET", path, query=query), lambda value: Reading(value, "the list").items(key, read))
+
+    def _changes(self, path: str, reason: str) -> tuple[EpochChange, ...]:
+        call = _posted(path, {"reason": reason}, look="epochs() shows whether it happened")
+        return self._read(call, lambda value: Reading(value, "the list").items("changes", EpochChange.read))
+
+
+def _posted(path: str, value: Value, *, repeatable: bool = False, look: str = "") -> Call:
+    return Call("POST", path, look, content=json.dumps(value).encode(), repeatable=repeatable)
+
+
+def _page(after: str | int | None, limit: int) -> dict[str, str | int | None]:
+    given: object = limit
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_MAX_ROWS:
+        raise InputError(
+            "page_size_invalid",
+            "so many rows are not given at once",
+            expected=f"1 to {PAGE_MAX_ROWS}",
+            got=ascii(given)[:40],
+        )
+    return {"after": after, "limit": limit}
+
+
+def _exchanged(client_id: str, secret: AccessToken) -> Call:
+    form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret.text}
+    return Call(
+        "POST",
+        "/catalog/v1/oauth/tokens",
+        look=_EXPIRES,
+        content=urlencode(form).encode(),
+        content_type="application/x-www-form-urlencoded",
+        repeatable=False,
+        with_token=False,
+        also_answers=_OAUTH_REFUSALS,
+    )
+
+
+def _enveloped(path: str, envelope: bytes, sha256: str | None = None) -> Call:
+    """Envelopes are idempotent by their content: the same one again is the same one."""
+    try:
+        value = json.loads(envelope)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InputError(
+            "envelope_malformed", "these bytes are no envelope", expected="an envelope in JSON", got="something else"
+        )
+    pin = b"" if sha256 is None else b',"sha256":' + json.dumps(sha256).encode()
+    return Call("POST", path, content=b'{"envelope":' + dump(value) + pin + b"}")
+
+
+def _parsed(answer: Answer, call: Call) -> object:
+    return parse(require_json(answer, f"{call.method} {call.path}"), f"{call.method} {call.path}")
+
+
+def _number(value: int, what: str) -> str:
+    given: object = value
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
+        return str(given)
+    raise InputError(
+        "identifier_invalid", f"the {what} cannot be accepted", expected="0 to 2^63-1", got=ascii(given)[:40]
+    )
+
+
+def _sha256(value: str) -> str:
+    given: object = value
+    if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
+        return given
+    raise InputError(
+        "identifier_invalid",
+        "the proof id cannot be accepted",
+        expected="64 lower-case hex digits",
+        got=ascii(given)[:80],
+    )

@@ -1,0 +1,160 @@
+"""The bearer token on the caller's side: a secret that does not show itself, and where a newer one comes from."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.model.secret import Secret
+
+TOKEN_MAX_CHARACTERS: Final = 4_096
+# The form that RFC 6750 gives a bearer token: nothing in it can end a header.
+_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
+
+
+class AccessToken(Secret):
+    """A token's text; it is not printed, compared, pickled or formatted."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        given: object = text
+        material = given.encode("utf-8", "replace") if isinstance(given, str) else b""
+        # A traceback may show the locals of the frame that raises: the text must not be among them.
+        del text, given
+        super().__init__(material)
+        del material
+        if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
+            raise InputError(
+                "token_malformed",
+                "the token cannot be accepted",
+                expected=f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token",
+                got="something else",
+            )
+
+    @property
+    def text(self) -> str:
+        """The text itself; take it only where it is handed over."""
+        return self._material.decode("ascii")
+
+
+TokenGiver: TypeAlias = Callable[[], "str | AccessToken"]
+
+
+class TokenSource:
+    """The token to send now; one that the Steward no longer takes is asked for again, by one thread at a time."""
+
+    def __init__(self, give: Callable[[], AccessToken], *, renewable: bool) -> None:
+        self._give = give
+        self._renewable = renewable
+        self._lock = threading.Lock()
+        self._held: AccessToken | None = None
+        self._number = 0
+
+    def current(self) -> tuple[AccessToken, int]:
+        """The token and its number."""
+        with self._lock:
+            if self._held is None:
+                self._held = self._give()
+                self._number += 1
+            return self._held, self._number
+
+    def renew(self, number: int) -> bool:
+        """Whether there may be a newer token than that of the number; the next `current` has it."""
+        if not self._renewable:
+            return False
+        with self._lock:
+            if self._number == number:
+                self._held = None
+        return True
+
+
+def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path | None) -> TokenSource | None:
+    """Where the token comes from: a text, a function, or a file that is read again when the token was rotated."""
+    if token is not None and token_file is not None:
+        del token
+        raise InputError("token_given_twice", "the token is given twice", expected="token or token_file", got="both")
+    if token_file is not None:
+        return TokenSource(lambda: read_token(Path(token_file)), renewable=True)
+    if token is None:
+        return None
+    if isinstance(token, AccessToken):
+        held = token
+        return TokenSource(lambda: held, renewable=False)
+    if callable(token):
+        give = token
+        return TokenSource(lambda: _given(give), renewable=True)
+    made = try_made(token)
+    del token
+    if isinstance(made, PvdmError):
+        raise made
+    return TokenSource(lambda: made, renewable=False)
+
+
+def read_token(path: Path) -> AccessToken:
+    """The token of a file that nobody but its owner may read; judged on the open file, not on its name."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        got = str(error.strerror)
+    else:
+        return _read(path, descriptor)
+    raise _unusable(path, got)
+
+
+def _read(path: Path, descriptor: int) -> AccessToken:
+    try:
+        _judge(path, os.fstat(descriptor))
+        made = _try_made_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + 2)))
+    finally:
+        os.close(descriptor)
+    if isinstance(made, PvdmError):
+        raise made
+    return made
+
+
+def _judge(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise _unusable(path, stat.filemode(found.st_mode))
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077 or found.st_uid not in {0, os.geteuid()}:
+        raise NotAllowedError(
+            "token_file_mode",
+            f"{path.name} may be read or written by others",
+            expected=f"mode 0600 and user {os.geteuid()}",
+            got=f"mode {mode:04o} and user {found.st_uid}",
+            hint=f"find out who could read it, have the token rotated, then chmod 600 {path.name}",
+        )
+
+
+def _given(give: TokenGiver) -> AccessToken:
+    made = try_made(give())
+    if isinstance(made, PvdmError):
+        raise made
+    return made
+
+
+def _try_made_of(content: Secret) -> AccessToken | PvdmError:
+    return try_made(content.reveal().decode("utf-8", "replace").rstrip("\r\n"))
+
+
+def try_made(text: str | AccessToken) -> AccessToken | PvdmError:
+    """The token or the error, as a value: who raises it has no text in its frame."""
+    if isinstance(text, AccessToken):
+        return text
+    try:
+        return AccessToken(text)
+    except InputError as error:
+        return error.with_traceback(None)
+
+
+def _unusable(path: Path, got: str) -> InputError:
+    return InputError(
+        "token_file_invalid", f"{path.name} holds no token", expected="a plain file of mode 0600", got=got
+    )

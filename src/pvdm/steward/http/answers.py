@@ -1,0 +1,118 @@
+"""The error envelope: which status an error has, and the one place where an error becomes an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    RolledBackError,
+    StateUnknownError,
+    UnavailableError,
+    VerificationError,
+)
+
+RETRY_AFTER_SECONDS: Final = 5
+RETRY_DETAIL: Final = "retry_after_seconds"
+ALLOW_DETAIL: Final = "allow"
+
+Headers = tuple[tuple[str, str], ...]
+
+# In order: a conflict is a rolled-back error too, and is told as what it is.
+_KINDS: Final[tuple[tuple[type[PvdmError], str, int], ...]] = (
+    (ConflictError, "conflict", 409),
+    (RolledBackError, "rolled_back", 409),
+    (InputError, "input", 400),
+    (VerificationError, "verification", 422),
+    (NotAllowedError, "not_allowed", 403),
+    (StateUnknownError, "state_unknown", 500),
+    (UnavailableError, "unavailable", 503),
+)
+_BUG: Final = ("bug", 500)
+_BY_CODE: Final[Mapping[str, int]] = {
+    "method_not_allowed": 405,
+    "body_too_slow": 408,
+    "content_type_wrong": 415,
+    "rate_limited": 429,
+    "too_many_requests_at_once": 429,
+}
+TOKEN_CODES: Final = frozenset({"token_missing", "token_malformed", "token_unknown", "token_revoked", "token_expired"})
+
+
+def kind_of(error: BaseException) -> str:
+    """The word for the error's class; what is no pvdm error, or has no class of its own, is a bug."""
+    return _classified(error)[0]
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of the error."""
+    kind, status = _classified(error)
+    if not isinstance(error, PvdmError) or kind == "bug":
+        return status
+    if isinstance(error, NotAllowedError) and error.code in TOKEN_CODES:
+        return 401
+    if isinstance(error, InputError | UnavailableError) and error.code in _BY_CODE:
+        return _BY_CODE[error.code]
+    if isinstance(error, InputError) and error.code.endswith("_unknown"):
+        return 404
+    if isinstance(error, InputError) and error.code.endswith("_too_large"):
+        return 413
+    return status
+
+
+def _classified(error: BaseException) -> tuple[str, int]:
+    return next(((kind, status) for cls, kind, status in _KINDS if isinstance(error, cls)), _BUG)
+
+
+def shown(error: BaseException) -> PvdmError:
+    """The error as the caller may see it: a bug's own words stay in the Steward's log."""
+    if isinstance(error, PvdmError) and kind_of(error) != "bug":
+        return error
+    return PvdmError(
+        "bug", "the Steward met a bug", hint="nothing more is told here; the Steward's log has the request id"
+    )
+
+
+def error_document(error: BaseException, request_id: str) -> dict[str, object]:
+    """The inner part of the envelope."""
+    return {**shown(error).to_json(), "kind": kind_of(error), "request_id": request_id}
+
+
+def error_headers(error: BaseException, status: int, challenge: str = "Bearer") -> Headers:
+    """What a status asks for beside the body: how to authenticate, what is allowed, when to come back."""
+    details: Mapping[str, str | int] = error.details if isinstance(error, PvdmError) else {}
+    match status:
+        case 401:
+            return (("www-authenticate", challenge),)
+        case 405:
+            return (("allow", str(details.get(ALLOW_DETAIL, ""))),)
+        case 429 | 503:
+            return (("retry-after", str(details.get(RETRY_DETAIL, RETRY_AFTER_SECONDS))),)
+        case _:
+            return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error on its way out."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def refusal(error: BaseException, request_id: str) -> Refusal:
+    """The error as the Steward's own API tells it."""
+    status = status_of(error)
+    return Refusal(status, error_headers(error, status), error_body(error, request_id))
+
+
+def error_body(error: BaseException, request_id: str) -> bytes:
+    """The whole envelope; ASCII only, so that no odd character can spoil it."""
+    return json.dumps({"error": error_document(error, request_id)}).encode()

@@ -1,0 +1,88 @@
+"""The app: routes joined, the door in front of them, the OpenAPI document beside them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, NoReturn
+
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from pvdm.errors import InputError
+from pvdm.steward.http import (
+    oauth,
+    openapi,
+    routes_attestations,
+    routes_log,
+    routes_proofs,
+    routes_service,
+    routes_trust,
+    routes_work,
+)
+from pvdm.steward.http.body import invalid_request
+from pvdm.steward.http.door import Door
+from pvdm.steward.http.limits import Limiter
+from pvdm.steward.http.metrics import Metrics
+from pvdm.steward.http.table import RouteTable
+from pvdm.steward.notary import Notary
+
+# As many threads as the ledger's pool has connections: more would only wait for one, and give up in its time-out.
+THREADS_MAX: Final = 15
+
+_ROUTERS: Final = (
+    routes_service.router,
+    oauth.router,
+    routes_trust.router,
+    routes_work.router,
+    routes_proofs.router,
+    routes_attestations.router,
+    routes_log.router,
+)
+
+
+def create_app(notary: Notary) -> FastAPI:
+    """The Steward's HTTP service over one notary; a route without its line in the table of roles fails here."""
+    app = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+        exception_handlers={RequestValidationError: _invalid, HTTPException: _unexpected},
+    )
+    for router in _ROUTERS:
+        app.router.routes.extend(router.routes)
+    serve(app, notary)
+    return app
+
+
+def serve(app: FastAPI, notary: Notary) -> None:
+    """Put the door in front of whatever routes the app has by now."""
+    routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
+    metrics = Metrics(notary)
+    table = RouteTable(routes)
+    document = openapi.document(routes)
+    app.state.notary = notary
+    app.state.metrics = metrics
+    app.openapi = lambda: document  # type: ignore[method-assign]
+    limiter = Limiter(notary.config.service.limits)
+    app.add_middleware(Door, notary=notary, table=table, limiter=limiter, metrics=metrics)
+
+
+@asynccontextmanager
+async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = THREADS_MAX
+    yield
+
+
+async def _invalid(_: Request, error: Any) -> NoReturn:
+    """A parameter of path or query that does not fit; the door makes the answer."""
+    raise invalid_request(error.errors()) from None
+
+
+async def _unexpected(_: Request, error: Any) -> NoReturn:
+    """Nothing behind the door answers by itself; should it try, it is told in our words."""
+    raise InputError("request_invalid", "the request cannot be accepted", got=f"status {error.status_code}") from None

@@ -1,0 +1,162 @@
+"""Bodies: counted while they come in, in time or not at all, then read strictly into a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Final, NoReturn, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.steward.config import Limits
+from pvdm.steward.http.asked import asked_in, header
+from pvdm.steward.http.roles import Body
+
+FIELD_NAME_MAX_CHARACTERS: Final = 64
+MODEL_ATTRIBUTE: Final = "pvdm_body_model"
+_DIGITS: Final = re.compile(r"[0-9]{1,19}")
+_TYPES: Final[Mapping[Body, str]] = {
+    Body.JSON: "application/json",
+    Body.ENVELOPE: "application/json",
+    Body.FORM: "application/x-www-form-urlencoded",
+}
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class DisconnectedError(Exception):
+    """The caller went away, or does not read what it asked for; nobody is left to answer."""
+
+
+async def read_body(
+    scope: Mapping[str, Any], receive: Receive, kind: Body, limits: Limits, take: Callable[[int], None]
+) -> bytes:
+    """The whole body, refused as soon as it is too large, of the wrong type or too slow."""
+    most = size_max_bytes(kind, limits)
+    declared = header(scope, b"content-length")
+    if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
+        raise _too_large(kind, most)
+    if kind in _TYPES:
+        require_type(header(scope, b"content-type"), _TYPES[kind])
+    try:
+        async with asyncio.timeout(limits.request_seconds):
+            return await _collected(receive, kind, most, take)
+    except TimeoutError:
+        raise UnavailableError(
+            "body_too_slow",
+            "the body did not come in time",
+            expected=f"all of it within {limits.request_seconds} seconds",
+            got="less",
+        ) from None
+
+
+async def _collected(receive: Receive, kind: Body, most: int, take: Callable[[int], None]) -> bytes:
+    found = bytearray()
+    while True:
+        message: MutableMapping[str, Any] = await receive()
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        piece: bytes = message.get("body", b"")
+        if len(found) + len(piece) > most:
+            raise _too_large(kind, most)
+        take(len(piece))
+        found += piece
+        if not message.get("more_body", False):
+            return bytes(found)
+
+
+def size_max_bytes(kind: Body, limits: Limits) -> int:
+    """How large the body may be."""
+    match kind:
+        case Body.NONE:
+            return 0
+        case Body.ENVELOPE:
+            return limits.envelope_max_bytes
+        case _:
+            return limits.body_max_bytes
+
+
+def _too_large(kind: Body, most: int) -> InputError:
+    if kind is Body.NONE:
+        return InputError("body_unexpected", "this request takes no body", expected="no body", got="one")
+    return InputError("body_too_large", "the body is too large", expected=f"at most {most} bytes", got="more")
+
+
+def require_type(given: str | None, expected: str) -> None:
+    """The body says what it is, and it is in UTF-8."""
+    kind, _, parameters = (given or "").partition(";")
+    charset = parameters.strip().lower().replace('"', "")
+    if kind.strip().lower() != expected or charset not in ("", "charset=utf-8"):
+        raise InputError(
+            "content_type_wrong",
+            "the body is of another type",
+            expected=expected,
+            got=ascii((given or "none")[:FIELD_NAME_MAX_CHARACTERS]),
+        )
+
+
+def body_of(model: type[_M]) -> Callable[[Request], _M]:
+    """For routes: the body as this model. Runs in a thread, since a body may be large."""
+
+    def read(request: Request) -> _M:
+        return parse(model, asked_in(request.scope).body)
+
+    setattr(read, MODEL_ATTRIBUTE, model)  # the OpenAPI document is made from it
+    return read
+
+
+def require_empty(request: Request) -> None:
+    """For routes without parameters: no body, or an empty object."""
+    body = asked_in(request.scope).body
+    if body.strip(b" \t\r\n") and _loaded(body) != {}:
+        raise InputError("body_unexpected", "this request takes no body", expected="no body, or {}", got="another")
+
+
+def parse(model: type[_M], body: bytes) -> _M:
+    """The model of a JSON body; a key twice, a number that is none, or a wrong field is refused."""
+    _loaded(body)
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid_request(error.errors(include_url=False, include_input=False, include_context=False)) from None
+
+
+def _loaded(body: bytes) -> object:
+    try:
+        return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    except RecursionError:
+        raise _malformed("nested too deeply") from None
+    except UnicodeDecodeError:
+        raise _malformed("bytes that are not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _malformed(f"{error.msg.lower()} at character {error.pos}") from None
+    except ValueError:
+        raise _malformed("an integer of thousands of digits") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _malformed("a key twice")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise _malformed(text)
+
+
+def _malformed(got: str) -> InputError:
+    return InputError("body_malformed", "the body is not JSON", expected="one JSON value in UTF-8", got=got)
+
+
+def invalid_request(errors: Any) -> InputError:
+    """What is wrong with a field of the request, without its value: that may be a secret."""
+    first = errors[0] if errors else {"loc": (), "msg": "another request"}
+    place = ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in first["loc"]) or "the request"
+    text = str(first["msg"]).partition(",")[0]
+    expected = text[:1].lower() + text[1:]
+    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected, got="another value")

@@ -1,0 +1,184 @@
+"""The door that every request passes: route, identity, role, limits, body; then the answer's headers, log and count."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from anyio.to_thread import run_sync
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
+from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
+from pvdm.steward.http import oauth
+from pvdm.steward.http.answers import kind_of, refusal
+from pvdm.steward.http.asked import Asked, begin, header
+from pvdm.steward.http.body import DisconnectedError, read_body
+from pvdm.steward.http.inlet import Inlet, send_refusal
+from pvdm.steward.http.limits import Limiter, peer_identity
+from pvdm.steward.http.logs import log_exception, log_request
+from pvdm.steward.http.metrics import Metrics
+from pvdm.steward.http.roles import Body, require_allowed
+from pvdm.steward.http.table import Found, RouteTable, require_query
+
+if TYPE_CHECKING:
+    from pvdm.steward.notary import Notary
+
+_ALWAYS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+_BEARER: Final = "bearer "
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The way out: adds the headers that every answer has, and remembers how far it came."""
+
+    asked: Asked
+    send: Send
+    metrics: Metrics
+    seconds: float
+    status: int | None = None
+    _ended: bool = False
+
+    async def __call__(self, message: Message) -> None:
+        """The next piece; whoever has the whole answer finds it in the log and in the counts."""
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.end()
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            request_id = (b"x-request-id", self.asked.request_id.encode("ascii"))
+            message = {**message, "headers": [*message.get("headers", ()), *_ALWAYS, request_id]}
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self.send(message)
+        except TimeoutError:
+            raise DisconnectedError from None  # a caller that does not read its answer keeps no place
+
+    def end(self) -> None:
+        """Log and count the request, once."""
+        if not self._ended:
+            self._ended = True
+            self.metrics.ended(self.asked, self.status)
+            log_request(self.asked, self.status)
+
+
+class Door:
+    """ASGI middleware; everything that may be refused without the route's own work is refused here."""
+
+    def __init__(self, app: ASGIApp, notary: Notary, table: RouteTable, limiter: Limiter, metrics: Metrics) -> None:
+        self._app = app
+        self._notary = notary
+        self._table = table
+        self._limiter = limiter
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, from its first line to its line in the log."""
+        if scope["type"] != "http":
+            await self._other(scope, receive, send)
+            return
+        asked = begin(scope)
+        answer = _Answer(asked, send, self._metrics, self._notary.config.service.limits.request_seconds)
+        inlet = Inlet(scope, receive)
+        self._metrics.in_flight.inc()
+        try:
+            await self._admitted(scope, inlet, answer, asked)
+        except DisconnectedError:
+            pass
+        except asyncio.CancelledError:
+            await self._refuse(_stopped(), inlet, answer)
+            raise
+        except Exception as error:
+            await self._refuse(error, inlet, answer)
+        finally:
+            self._metrics.in_flight.dec()
+            answer.end()
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _admitted(self, scope: Scope, receive: Receive, answer: _Answer, asked: Asked) -> None:
+        found = self._table.find(scope["method"], scope["path"], asked)
+        require_query(scope["query_string"], found.query_names)
+        if not found.rule.limited:
+            await self._app(scope, receive, answer)
+            return
+        with self._limiter.in_flight(stranger=found.rule.public and found.rule.body is not Body.NONE):
+            identity = await self._identified(scope, found, asked)
+            async with self._limiter.slot(identity):
+                with self._limiter.body_budget() as take:
+                    limits = self._notary.config.service.limits
+                    asked.body = await read_body(scope, receive, found.rule.body, limits, take)
+                    await self._app(scope, receive, answer)
+
+    async def _identified(self, scope: Scope, found: Found, asked: Asked) -> str:
+        """Who is charged for the request: the token once it was checked, else the address it came from."""
+        client = scope.get("client")
+        peer = peer_identity(client[0] if client else None)
+        if found.rule.public:
+            self._limiter.charge(peer)
+            return peer
+        try:
+            token = bearer(scope)
+        except NotAllowedError:
+            self._limiter.charge(peer)
+            raise
+        # A token that was good before pays for itself. Any other is on the account of its address until it has proved
+        # good: whoever guesses is stopped before the ledger is asked, and whoever is known comes in all the same.
+        payer = self._limiter.known_identity(token) or peer
+        self._limiter.charge(payer)
+        asked.grant = await run_sync(self._notary.access.authenticate, token)
+        identity = f"token {asked.grant.token_id}"
+        if payer == peer:
+            self._limiter.refund(peer)
+            self._limiter.learn(token, identity)
+            self._limiter.charge(identity)
+        require_allowed(found.rule, asked.grant, found.path_params)
+        return identity
+
+    async def _refuse(self, error: Exception, inlet: Inlet, answer: _Answer) -> None:
+        asked = answer.asked
+        if isinstance(error, PvdmError):
+            self._metrics.refused(error)
+        if kind_of(error) in ("bug", "state_unknown"):
+            log_exception(asked, error)
+        if answer.status is not None:
+            return  # the answer has begun: it cannot be taken back, and the server ends the connection
+        told = oauth.refusal(error) if asked.route == oauth.PATH else refusal(error, asked.request_id)
+        named = [("content-type", "application/json"), ("content-length", str(len(told.body))), *told.headers]
+        headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in named]
+        start = {"type": "http.response.start", "status": told.status, "headers": headers}
+        with contextlib.suppress(DisconnectedError):
+            await send_refusal(start, told.body, inlet, answer)
+
+
+def _stopped() -> StateUnknownError:
+    return StateUnknownError(
+        "service_stopped",
+        "the Steward stopped before the request was done: it may have happened or not",
+        hint="ask for the state of things before sending it again",
+    )
+
+
+def bearer(scope: Mapping[str, Any]) -> str:
+    """The token of the one Authorization header."""
+    given = header(scope, b"authorization")
+    if given is None:
+        raise NotAllowedError(
+            "token_missing", "this needs a token", expected="one header Authorization: Bearer …", got="none, or several"
+        )
+    token = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else ""
+    if not 0 < len(token) <= TOKEN_TEXT_MAX_CHARACTERS or not token.isascii():
+        raise NotAllowedError(
+            "token_malformed", "the token cannot be read", expected="Authorization: Bearer …", got="something else"
+        )
+    return token

@@ -1,0 +1,219 @@
+"""Rate and concurrency for each identity, and a cap for all together; memory is bounded whoever knocks. One loop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvdm.errors import UnavailableError
+from pvdm.steward.config import Limits
+from pvdm.steward.http.answers import RETRY_DETAIL
+
+IDENTITIES_MAX: Final = 10_000
+WAITING_MAX: Final = 256
+BODIES_MAX_BYTES: Final = 268_435_456
+# Callers that have shown no token, and may send a body as slowly as they like, share a quarter of the room.
+_STRANGERS: Final = 4
+
+
+@dataclass(slots=True)
+class _Identity:
+    """One caller's bucket, how many of its requests run, and who of it waits."""
+
+    tokens: float
+    filled_at: float
+    running: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+    @property
+    def idle(self) -> bool:
+        return self.running == 0 and not self.waiting
+
+
+class Limiter:
+    """All limits of one service; used from its event loop only, so nothing is locked."""
+
+    def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._identities: OrderedDict[str, _Identity] = OrderedDict()
+        self._known: OrderedDict[bytes, str] = OrderedDict()
+        self._in_flight = 0
+        self._strangers = 0
+        self._body_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._identities)
+
+    @contextmanager
+    def in_flight(self, *, stranger: bool = False) -> Iterator[None]:
+        """One of all requests that the service holds at a time; bodies of strangers fill only a part of the room."""
+        most = max(1, self._limits.in_flight // _STRANGERS) if stranger else self._limits.in_flight
+        if self._in_flight >= self._limits.in_flight or (stranger and self._strangers >= most):
+            raise busy("the Steward has its hands full", f"at most {most} such requests at a time")
+        self._in_flight += 1
+        self._strangers += stranger
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._strangers -= stranger
+
+    def charge(self, identity: str) -> None:
+        """Take one from the identity's bucket, or refuse until it has one again."""
+        found = self._filled(identity)
+        if found.tokens < 1:
+            raise self._rate_limited(found)
+        found.tokens -= 1
+
+    def refund(self, identity: str) -> None:
+        """Give one back: it was somebody else's to pay."""
+        found = self._filled(identity)
+        found.tokens = min(float(self._limits.burst), found.tokens + 1)
+
+    @asynccontextmanager
+    async def slot(self, identity: str) -> AsyncIterator[None]:
+        """One of the identity's requests at a time; beyond its share it waits in line, for a while."""
+        found = self._filled(identity)
+        if found.running < self._limits.concurrent:  # whoever waits is handed a turn, so nobody is passed by
+            found.running += 1
+        else:
+            await self._wait(found)
+        try:
+            yield
+        finally:
+            self._leave(found)
+
+    @contextmanager
+    def body_budget(self) -> Iterator[Callable[[int], None]]:
+        """Bytes of bodies that are held in memory, of all requests together."""
+        held = 0
+
+        def take(size: int) -> None:
+            nonlocal held
+            if self._body_bytes + size > BODIES_MAX_BYTES:
+                raise busy("the Steward holds too many large bodies", f"at most {BODIES_MAX_BYTES} bytes together")
+            self._body_bytes += size
+            held += size
+
+        try:
+            yield take
+        finally:
+            self._body_bytes -= held
+
+    def known_identity(self, token: str) -> str | None:
+        """Whose bucket a token is charged to before anyone looks it up; only tokens that were good are known."""
+        key = _fingerprint(token)
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+        return found
+
+    def learn(self, token: str, identity: str) -> None:
+        """Remember whose token it is, for the next request's limits and for nothing else."""
+        self._known[_fingerprint(token)] = identity
+        while len(self._known) > IDENTITIES_MAX:
+            self._known.popitem(last=False)
+
+    async def _wait(self, found: _Identity) -> None:
+        if len(found.waiting) >= WAITING_MAX or self._limits.wait_seconds == 0:
+            raise self._too_many()
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        found.waiting.append(place)
+        try:
+            await asyncio.wait_for(place, self._limits.wait_seconds)
+        except TimeoutError:
+            raise self._too_many() from None
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._leave(found)  # the turn came in the same moment: pass it on
+            raise
+        finally:
+            if place in found.waiting:
+                found.waiting.remove(place)
+
+    def _leave(self, found: _Identity) -> None:
+        """Hand the turn to whoever waits longest, else give it back."""
+        while found.waiting:
+            place = found.waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        found.running -= 1
+
+    def _filled(self, identity: str) -> _Identity:
+        now = self._clock()
+        found = self._identities.get(identity)
+        if found is None:
+            self._make_room()
+            found = self._identities[identity] = _Identity(float(self._limits.burst), now)
+        self._identities.move_to_end(identity)
+        gained = (now - found.filled_at) * self._limits.rate_per_second
+        found.tokens = min(float(self._limits.burst), found.tokens + gained)
+        found.filled_at = now
+        return found
+
+    def _make_room(self) -> None:
+        """Drop the identity that was silent longest; one with requests under way is never dropped."""
+        while len(self._identities) >= IDENTITIES_MAX:
+            oldest = next((name for name, found in self._identities.items() if found.idle), None)
+            if oldest is None:
+                raise busy("too many callers at once", f"at most {IDENTITIES_MAX} identities")
+            del self._identities[oldest]
+
+    def _rate_limited(self, found: _Identity) -> UnavailableError:
+        return _limited(
+            "rate_limited",
+            "too many requests a second",
+            f"{self._limits.rate_per_second} a second, {self._limits.burst} at once",
+            math.ceil((1 - found.tokens) / self._limits.rate_per_second),
+        )
+
+    def _too_many(self) -> UnavailableError:
+        return _limited(
+            "too_many_requests_at_once",
+            "too many requests at the same time",
+            f"{self._limits.concurrent} at a time, and {self._limits.wait_seconds} seconds of waiting",
+            max(1, self._limits.wait_seconds),
+        )
+
+
+def peer_identity(host: str | None) -> str:
+    """An address as an identity; a whole IPv6 network of 64 bits is one, since one caller owns it."""
+    if host is None:
+        return "peer unknown"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"peer {host[:64]}"
+    if isinstance(address, ipaddress.IPv6Address):
+        return f"peer {ipaddress.ip_network((address, 64), strict=False)}"
+    return f"peer {address}"
+
+
+def busy(message: str, expected: str) -> UnavailableError:
+    """The service as a whole is at its limit: nobody's fault, and soon over."""
+    return _limited("service_busy", message, expected, 1)
+
+
+def _limited(code: str, message: str, expected: str, seconds: int) -> UnavailableError:
+    return UnavailableError(
+        code,
+        message,
+        expected=expected,
+        got="more",
+        hint=f"nothing happened; try again in {seconds} seconds",
+        **{RETRY_DETAIL: seconds},
+    )
+
+
+def _fingerprint(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,165 @@
+"""OAuth2 client credentials (RFC 6749) as Iceberg's REST clients ask for them, with their kind of errors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request
+
+from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
+from pvdm.steward.http.answers import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
+from pvdm.steward.http.asked import asked_in, header
+from pvdm.steward.http.models import OAuthAnswer
+from pvdm.steward.http.parts import NotaryPart
+from pvdm.steward.notary import Notary
+
+PATH: Final = "/catalog/v1/oauth/tokens"
+FORM_FIELDS_MAX: Final = 32
+ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name, no secret
+_GRANT_TYPE: Final = "client_credentials"
+_MICROS: Final = 1_000_000
+_SINGLE: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """What a client proves itself with; the id may be left out, as Iceberg's clients allow."""
+
+    client_id: str | None
+    client_secret: str
+
+    def __repr__(self) -> str:
+        return "_Client()"
+
+
+@router.post(PATH, tags=["oauth"])
+def exchange(request: Request, notary: NotaryPart) -> OAuthAnswer:
+    """Exchange a long-lived token (its id as client id, its text as secret) for a short-lived one."""
+    asked = asked_in(request.scope)
+    form = parsed_form(asked.body)
+    if form.get("grant_type") != _GRANT_TYPE:
+        raise _grant_type(form)
+    client = _client(form, header(request.scope, b"authorization"))
+    return _exchanged(notary, client)
+
+
+def _exchanged(notary: Notary, client: _Client) -> OAuthAnswer:
+    client_id = client.client_id or notary.access.authenticate(client.client_secret).token_id
+    token, grant = notary.access.exchange(client_id, client.client_secret)
+    lasts = (grant.expires_micros - notary.clock.now_micros()) // _MICROS
+    return OAuthAnswer(
+        access_token=token.reveal(),
+        token_type="bearer",  # noqa: S106 - a name
+        issued_token_type=ACCESS_TOKEN_TYPE,
+        expires_in=max(0, lasts),
+    )
+
+
+def parsed_form(body: bytes) -> dict[str, str]:
+    """The form's fields; one that counts and stands there twice is refused, unknown ones are passed over."""
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
+    except ValueError:
+        raise InputError("form_malformed", "the form cannot be read", expected="form fields in UTF-8") from None
+    names = [name for name, _ in pairs]
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            raise InputError("form_malformed", "a field of the form stands there twice", expected=f"one {name}")
+    return dict(pairs)
+
+
+def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
+    """By the form or by HTTP Basic; both must say the same (Iceberg's Java client may send both when it refreshes).
+
+    A bearer token in the header proves no client: Java sends its old, perhaps expired one along.
+    """
+    by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
+    by_header = _basic(authorization)
+    if by_form and by_header and by_form != by_header:
+        raise InputError("form_malformed", "form and header name different clients", expected="one client")
+    found = by_header or by_form
+    if found is None:
+        raise NotAllowedError("client_secret_missing", "the client does not prove itself", expected="client_secret")
+    return found
+
+
+def _basic(authorization: str | None) -> _Client | None:
+    if authorization is None or authorization[:6].lower() != "basic ":
+        return None
+    try:
+        text = base64.b64decode(authorization[6:].strip(), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        text = ""
+    client_id, colon, secret = text.partition(":")
+    if not colon or not secret or len(secret) > TOKEN_TEXT_MAX_CHARACTERS:
+        raise NotAllowedError(
+            "client_secret_missing", "the client does not prove itself", expected="Basic id:secret", got="another"
+        )
+    return _Client(client_id or None, secret)
+
+
+def _grant_type(form: Mapping[str, str]) -> InputError:
+    if "grant_type" not in form:
+        return InputError("form_malformed", "the form names no grant type", expected=_GRANT_TYPE, got="none")
+    return InputError(
+        "grant_type_unsupported",
+        "this grant type is not served",
+        expected=_GRANT_TYPE,
+        got="another",
+        hint="Iceberg's Java client: set token-exchange-enabled=false, so that it refreshes with its credential",
+    )
+
+
+def refusal(error: BaseException) -> Refusal:
+    """The error as an OAuth2 client reads it."""
+    status = _status(error)
+    return Refusal(status, error_headers(error, status, 'Basic realm="pvdm"'), _error_body(error))
+
+
+def _status(error: BaseException) -> int:
+    """RFC 6749: 401 for a client that fails to prove itself, 400 for everything else that is the client's fault."""
+    match _word(error):
+        case "invalid_client":
+            return 401
+        case "unauthorized_client":
+            return 400
+        case "server_error":
+            return 500
+        case _:
+            return status_of(error)
+
+
+def _error_body(error: BaseException) -> bytes:
+    """`{error, error_description}`, in the words of the RFC."""
+    told = shown(error)
+    text = str(told) if told.hint is None else f"{told}; {told.hint}"
+    return json.dumps({"error": _word(error), "error_description": _plain(f"{told.code}: {text}")}).encode()
+
+
+def _plain(text: str) -> str:
+    """The characters that RFC 6749 section 5.2 allows in a description."""
+    return "".join(sign if " " <= sign <= "~" and sign not in '"\\' else "'" for sign in text)[:1_000]
+
+
+def _word(error: BaseException) -> str:
+    code = error.code if isinstance(error, PvdmError) else ""
+    match kind_of(error):
+        case "input":
+            return "unsupported_grant_type" if code == "grant_type_unsupported" else "invalid_request"
+        case "not_allowed" if code in TOKEN_CODES or code == "client_secret_missing":
+            return "invalid_client"
+        case "not_allowed":
+            return "unauthorized_client"
+        case "unavailable":
+            return "temporarily_unavailable"
+        case _:
+            return "server_error"

@@ -1,0 +1,131 @@
+"""The OpenAPI document: every status that a route can give, made from the table of roles; it holds no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+import pvdm
+from pvdm.steward.http.body import MODEL_ATTRIBUTE
+from pvdm.steward.http.models import ErrorAnswer, OAuthError, ReadyAnswer
+from pvdm.steward.http.roles import RULES, Body, Rule
+from pvdm.steward.http.table import methods_of
+
+_WORDS: Final = {
+    400: "The request cannot be accepted as it is",
+    401: "The token is missing, unknown, revoked or expired",
+    403: "Role, domain or attempt of the token do not allow it",
+    404: "There is no such object",
+    408: "The body did not come in time",
+    409: "Someone else was first, or the state does not allow it; nothing happened",
+    413: "The body is too large",
+    415: "The body is of another type",
+    422: "Something that was checked does not hold",
+    429: "Too many requests; Retry-After says when to come back",
+    500: "A bug, or a state that is unknown: ask, do not retry",
+    503: "A part cannot be reached, or the clock has jumped; Retry-After says when to come back",
+}
+_REF: Final = "#/components/schemas/{model}"
+
+
+def raw(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """For routes whose answer is no model: what they answer with."""
+    schema = {} if media_type == "application/json" else {"type": "string"}
+    return {200: {"description": "Successful Response", "content": {media_type: {"schema": schema}}}}
+
+
+def document(routes: Sequence[APIRoute]) -> dict[str, Any]:
+    """The whole document."""
+    made = get_openapi(
+        title="pvdm Steward",
+        version=pvdm.__version__,
+        description="Keys, signed proofs, nonce ledger and transparency log of one notary.",
+        routes=routes,
+    )
+    bodies = {id(route): _body_model(route) for route in routes}
+    _add_schemas(made, [model for model in bodies.values() if model is not None])
+    for route in routes:
+        for method in methods_of(route):
+            operation = made["paths"][route.path_format][method.lower()]
+            _complete(operation, RULES[method, route.path], route, bodies[id(route)])
+    made["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    return made
+
+
+def statuses(rule: Rule, path: str) -> tuple[int, ...]:
+    """Every status beside 200 that a route can give."""
+    found = {400, 500, 503}
+    if rule.limited:
+        found |= {429}
+    if not rule.public:
+        found |= {401, 403, 409, 422}
+    if "{" in path:
+        found |= {404}
+    if rule.body is not Body.NONE:
+        found |= {408, 413}
+    if rule.body in (Body.JSON, Body.ENVELOPE, Body.FORM):
+        found |= {415}
+    if rule.body is Body.FORM:
+        found |= {401}
+    if rule.body is Body.ENVELOPE:
+        found |= {404}
+    return tuple(sorted(found))
+
+
+def _complete(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
+    answers = operation["responses"]
+    answers.pop("422", None)
+    told = OAuthError if rule.body is Body.FORM else ErrorAnswer
+    for status in statuses(rule, route.path):
+        answers[str(status)] = {"description": _WORDS[status], "content": _json(_ref(told))}
+    if route.path == "/readyz":
+        either = {"anyOf": [_ref(ReadyAnswer), _ref(ErrorAnswer)]}
+        answers["503"] = {"description": "Not ready, with every reason", "content": _json(either)}
+    operation["security"] = [] if rule.public else [{"bearer": []}]
+    if model is not None:
+        operation["requestBody"] = {"required": True, "content": _json(_ref(model))}
+    elif rule.body is Body.EMPTY:
+        operation["requestBody"] = {"required": False, "content": _json({"type": "object", "maxProperties": 0})}
+    elif rule.body is Body.FORM:
+        operation["requestBody"] = {"required": True, "content": {"application/x-www-form-urlencoded": _form()}}
+
+
+def _form() -> dict[str, Any]:
+    text = {"type": "string", "maxLength": 256}
+    fields = {"grant_type": {"type": "string", "const": "client_credentials"}, "scope": text}
+    fields |= {"client_id": text, "client_secret": {**text, "format": "password"}}
+    return {"schema": {"type": "object", "properties": fields, "required": ["grant_type"]}}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}
+
+
+def _body_model(route: APIRoute) -> type[BaseModel] | None:
+    for dependency in route.dependant.dependencies:
+        model: type[BaseModel] | None = getattr(dependency.call, MODEL_ATTRIBUTE, None)
+        if model is not None:
+            return model
+    return None
+
+
+def _add_schemas(made: dict[str, Any], bodies: Sequence[type[BaseModel]]) -> None:
+    wanted: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
+        (model, "validation") for model in sorted(set(bodies), key=lambda model: model.__name__)
+    ]
+    wanted += [(model, "serialization") for model in (ErrorAnswer, OAuthError, ReadyAnswer)]
+    _, schemas = models_json_schema(wanted, ref_template=_REF)
+    found = made["components"].setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        found.pop(name, None)
+    for name, schema in schemas["$defs"].items():
+        found.setdefault(name, schema)

@@ -1,0 +1,54 @@
+"""What routes are given: the notary they serve, the caller's grant, the app's metrics; and how envelopes travel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends, Request
+
+from pvdm.model import document
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import CommitmentKey, DigestKey
+from pvdm.steward.http.asked import caller
+from pvdm.steward.http.metrics import Metrics
+from pvdm.steward.http.models import Envelope, KeyPair, ProjectionWord
+from pvdm.steward.notary import Notary
+from pvdm.store.tokens import Grant
+
+
+async def _notary(request: Request) -> Notary:
+    found = request.app.state.notary
+    assert isinstance(found, Notary)  # noqa: S101 - only `create_app` sets it
+    return found
+
+
+async def _metrics(request: Request) -> Metrics:
+    found = request.app.state.metrics
+    assert isinstance(found, Metrics)  # noqa: S101 - only `create_app` sets it
+    return found
+
+
+NotaryPart: TypeAlias = Annotated[Notary, Depends(_notary)]
+MetricsPart: TypeAlias = Annotated[Metrics, Depends(_metrics)]
+Caller: TypeAlias = Annotated[Grant, Depends(caller)]
+
+
+def envelope_bytes(envelope: Envelope) -> bytes:
+    """The envelope in the one spelling that is signed for and logged, however the caller spelled it."""
+    return document.dump(envelope.model_dump())
+
+
+def envelope_of(data: bytes) -> Envelope:
+    """A stored envelope as it is shown."""
+    return Envelope.model_validate_json(data)
+
+
+def key_pairs(
+    row_hash: Mapping[ProjectionName, DigestKey], commitment: Mapping[ProjectionName, CommitmentKey]
+) -> dict[ProjectionWord, KeyPair]:
+    """The keys of each projection, in hex, for the answers in which keys leave the Steward."""
+    return {
+        name.value: KeyPair(row_hash=row_hash[name].reveal().hex(), commitment=commitment[name].reveal().hex())
+        for name in row_hash
+    }

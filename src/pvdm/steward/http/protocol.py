@@ -1,0 +1,91 @@
+"""HTTP/1.1 as the server reads it, with what uvicorn leaves open: slow headers, too many connections, one envelope."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from pvdm.errors import InputError
+from pvdm.steward.http.answers import error_body
+
+CONNECTIONS_MAX: Final = 2_048
+HEADERS_MAX_SECONDS: Final = 15
+HEADERS_MAX_BYTES: Final = 65_536
+
+
+class StewardProtocol(H11Protocol):
+    """One connection; a caller that has not sent its headers in time, or comes as one too many, is let go."""
+
+    headers_seconds: float = HEADERS_MAX_SECONDS
+    connections_most: int = CONNECTIONS_MAX
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Accept, unless there are too many already."""
+        super().connection_made(transport)
+        if len(self.connections) > self.connections_most:
+            transport.abort()
+            return
+        self._wait_for_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; the time for headers runs while no request is under way."""
+        super().data_received(data)
+        if self._under_way():
+            self._stop_waiting()
+        elif self._late is None and not self.transport.is_closing():
+            self._wait_for_headers()
+
+    def on_response_complete(self) -> None:
+        """Between two requests the server's keep-alive time counts, not ours."""
+        self._stop_waiting()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is awaited any more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets the envelope as well; the server's own words are for its log."""
+        del msg
+        error = InputError(
+            "http_malformed", "this is not HTTP as the Steward reads it", expected="HTTP/1.1", got="something else"
+        )
+        request_id = secrets.token_hex(16)
+        body = error_body(error, request_id)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode("ascii")),
+            (b"cache-control", b"no-store"),
+            (b"x-request-id", request_id.encode("ascii")),
+            (b"connection", b"close"),
+        ]
+        answer = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        try:
+            for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        except h11.LocalProtocolError:
+            pass  # an answer has begun already: it ends here
+        self.transport.close()
+
+    def _under_way(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        return cycle is not None and not cycle.response_complete
+
+    def _wait_for_headers(self) -> None:
+        self._late = self.loop.call_later(self.headers_seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        if not self._under_way() and not self.transport.is_closing():
+            self.transport.abort()

@@ -1,0 +1,145 @@
+"""Who may call what: one table for all routes; a route that is not in it stops the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import Final
+
+from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.model.role import Role
+from pvdm.steward.access import EVERY_DOMAIN
+from pvdm.store.tokens import Grant
+
+
+class Body(Enum):
+    """What a route takes as its body."""
+
+    NONE = auto()
+    EMPTY = auto()  # nothing, or an empty JSON object, as some clients send with every POST
+    JSON = auto()
+    ENVELOPE = auto()
+    FORM = auto()
+
+
+class AttemptToken(Enum):
+    """What a token that is bound to one attempt may do with a route."""
+
+    REFUSED = auto()
+    OWN = auto()  # the attempt in the path must be its own
+    ALLOWED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of the table; no roles means that no token is asked for."""
+
+    roles: frozenset[Role]
+    attempt_token: AttemptToken = AttemptToken.REFUSED
+    body: Body = Body.NONE
+    everywhere: bool = False  # about the whole Steward: a token of one domain is not enough
+    limited: bool = True
+
+    @property
+    def public(self) -> bool:
+        """Whether anyone may call it."""
+        return not self.roles
+
+
+_ANY: Final = frozenset(Role)
+_PRODUCER: Final = frozenset({Role.PRODUCER})
+_OPERATOR: Final = frozenset({Role.OPERATOR})
+_AUDITOR: Final = frozenset({Role.AUDITOR})
+_ATTESTOR: Final = frozenset({Role.ATTESTOR})
+_WATCHING: Final = frozenset({Role.OPERATOR, Role.AUDITOR})
+_WORKING: Final = frozenset({Role.PRODUCER, Role.PUBLISHER, Role.OPERATOR, Role.AUDITOR})
+_READING: Final = frozenset({Role.PUBLISHER, Role.CONSUMER, Role.OPERATOR, Role.AUDITOR})
+_PUBLIC: Final = Rule(frozenset())
+_SHARED: Final = Rule(_ANY, AttemptToken.ALLOWED)
+_ENVELOPE: Final = Rule(_OPERATOR, body=Body.ENVELOPE)
+_EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, everywhere=True)
+
+RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
+    {
+        ("GET", "/healthz"): Rule(frozenset(), limited=False),
+        ("GET", "/readyz"): _PUBLIC,
+        ("GET", "/v1/openapi.json"): _PUBLIC,
+        ("POST", "/catalog/v1/oauth/tokens"): Rule(frozenset(), body=Body.FORM),
+        ("GET", "/metrics"): Rule(_WATCHING, everywhere=True),
+        ("GET", "/v1/identity"): _SHARED,
+        ("GET", "/v1/steward"): _SHARED,
+        ("GET", "/v1/trust-root"): _SHARED,
+        ("POST", "/v1/trust-root"): Rule(_OPERATOR, body=Body.ENVELOPE, everywhere=True),
+        ("GET", "/v1/epochs"): Rule(_WATCHING),
+        ("POST", "/v1/epochs"): _EPOCH,
+        ("POST", "/v1/epochs/{number}/activate"): _EPOCH,
+        ("POST", "/v1/epochs/{number}/retire"): _EPOCH,
+        ("POST", "/v1/epochs/{number}/revoke"): _EPOCH,
+        ("POST", "/v1/clock/confirm"): Rule(_OPERATOR, body=Body.JSON, everywhere=True),
+        ("GET", "/v1/events"): Rule(_WATCHING, everywhere=True),
+        ("GET", "/v1/workloads"): Rule(_WORKING),
+        ("GET", "/v1/workloads/{workload_id}"): Rule(_WORKING),
+        ("GET", "/v1/attempts/{attempt_id}"): Rule(_WORKING, AttemptToken.OWN),
+        ("POST", "/v1/attempts/{attempt_id}/abort"): Rule(_PRODUCER, AttemptToken.OWN, Body.JSON),
+        ("POST", "/v1/attempts/{attempt_id}/tokens"): Rule(_PRODUCER, body=Body.EMPTY),
+        ("GET", "/v1/proofs"): Rule(_READING | _PRODUCER),
+        ("GET", "/v1/proofs/{proof_id}"): Rule(_READING | _PRODUCER),
+        ("GET", "/v1/proofs/{proof_id}/envelope"): Rule(_READING),
+        ("GET", "/v1/proofs/{proof_id}/bundle"): Rule(_READING),
+        ("POST", "/v1/proofs/{proof_id}/open"): Rule(_AUDITOR, body=Body.JSON),
+        ("GET", "/v1/overrides"): Rule(_READING),
+        ("POST", "/v1/overrides"): _ENVELOPE,
+        ("POST", "/v1/attestations/challenges"): Rule(_ATTESTOR, body=Body.JSON),
+        ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
+        ("GET", "/v1/attestations"): Rule(_ATTESTOR | _WATCHING),
+        ("GET", "/v1/log/checkpoint"): _SHARED,
+        ("GET", "/v1/log/tile/{path:path}"): _SHARED,
+        ("GET", "/v1/log/entries/{index}/proof"): _SHARED,
+        ("GET", "/v1/log/consistency"): _SHARED,
+    }
+)
+
+
+def require_complete(routes: Iterable[tuple[str, str]], rules: Mapping[tuple[str, str], Rule] = RULES) -> None:
+    """Every route has its line and every line its route; else the service does not start."""
+    found = list(routes)
+    for method, path in found:
+        if (method, path) not in rules:
+            raise PvdmError("route_without_rule", f"{method} {path} is not in the table of roles")
+    for method, path in rules:
+        if (method, path) not in found:
+            raise PvdmError("rule_without_route", f"the table of roles names {method} {path}, which nobody serves")
+    if len(set(found)) != len(found):
+        raise PvdmError("route_twice", "two routes answer one method and path")
+
+
+def require_allowed(rule: Rule, grant: Grant, path_params: Mapping[str, str]) -> None:
+    """The token's role, its binding to one attempt, and its reach fit the route."""
+    if grant.role not in rule.roles:
+        raise NotAllowedError(
+            "role_wrong",
+            "the token's role does not allow this",
+            expected=" or ".join(sorted(rule.roles)),
+            got=grant.role,
+        )
+    if grant.attempt_id is not None:
+        _require_own_attempt(rule, grant.attempt_id, path_params)
+    if rule.everywhere and grant.domain != EVERY_DOMAIN:
+        raise NotAllowedError(
+            "domain_wrong", "this is about the whole Steward", expected="a token of every domain", got=grant.domain
+        )
+
+
+def _require_own_attempt(rule: Rule, attempt_id: str, path_params: Mapping[str, str]) -> None:
+    if rule.attempt_token is AttemptToken.ALLOWED:
+        return
+    if rule.attempt_token is AttemptToken.OWN and path_params.get("attempt_id") == attempt_id:
+        return
+    raise NotAllowedError(
+        "token_of_other_attempt",
+        "the token is good for one attempt only",
+        expected=f"a request about attempt {attempt_id}",
+        got="another request",
+    )

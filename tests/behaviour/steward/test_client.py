@@ -1,0 +1,381 @@
+"""The client against the real service: every route, the Steward's own errors, and what is repeated and what not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import check_proof
+from pvdm.client import Retries, StewardClient
+from pvdm.client.wire import Call, Wire
+from pvdm.digest.plan import Mode
+from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.model.epoch import EpochStage
+from pvdm.model.projection import ProjectionName
+from pvdm.model.proof import Isolation
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState, NonceState, WorkloadState
+from pvdm.model.verdict import FailureClass, Outcome
+from pvdm.steward.http.roles import RULES
+from pvdm.store import attempts
+from pvdm.trust.keys.context import AttemptContext
+from pvdm.trust.keys.service import attempt_keys
+from pvdm.trust.log.merkle import ConsistencyProof
+from pvdm.trust.verify import sign_statement
+from tests.steward_examples import (
+    NOTARY,
+    Stand,
+    core_of,
+    failed,
+    override_of,
+    root_naming,
+    signed_override,
+    signed_root,
+)
+from tests.steward_http import NO_SUCH_PROOF, Served, limited, served
+from tools.proof_kit import ATTESTATION, SIGNERS, fixed
+
+HEX16, HEX32 = "ab" * 16, "ab" * 32
+
+
+@dataclass(slots=True)
+class House:
+    """A served Steward, and a client for each role."""
+
+    stand: Stand
+    url: str
+
+    def client(
+        self, role: Role = Role.OPERATOR, domain: str = "*", name: str = "operator-tom", **options: Any
+    ) -> StewardClient:
+        return StewardClient(self.url, self.stand.token(role, domain, name)[0], **options)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with served(tmp_path) as made:
+        yield opened(made)
+
+
+def opened(made: Served) -> House:
+    return House(made.stand, made.server.url)
+
+
+def refusal(work: Any) -> tuple[type[PvdmError], str]:
+    with pytest.raises(PvdmError) as caught:
+        work()
+    return type(caught.value), caught.value.code
+
+
+def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Call] = []
+
+    def note(_: Wire, call: Call, __: object) -> bytes:
+        seen.append(call)
+        return b""
+
+    monkeypatch.setattr(Wire, "ask", note)
+    client = StewardClient("http://127.0.0.1:1")
+    envelope = b'{"payload":""}'
+    for work in (
+        client.health,
+        client.readiness,
+        client.metrics,
+        client.identity,
+        client.info,
+        client.events,
+        lambda: client.confirm_clock("r"),
+        client.trust_root,
+        lambda: client.submit_trust_root(envelope),
+        client.epochs,
+        lambda: client.create_epoch("r"),
+        lambda: client.activate_epoch(1, "r"),
+        lambda: client.retire_epoch(1, "r"),
+        lambda: client.revoke_epoch(1, "r"),
+        client.workloads,
+        lambda: client.workload("w"),
+        lambda: client.attempt(HEX16),
+        lambda: client.abort_attempt(HEX16, "r"),
+        lambda: client.attempt_token(HEX16),
+        client.proofs,
+        lambda: client.proof(HEX32),
+        lambda: client.proof_envelope(HEX32),
+        lambda: client.proof_bundle(HEX32),
+        lambda: client.open_proof(HEX32, "r"),
+        client.overrides,
+        lambda: client.submit_override(envelope),
+        lambda: client.challenge(
+            nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={}
+        ),
+        lambda: client.submit_attestation(envelope),
+        client.attestations,
+        client.log_checkpoint,
+        lambda: client.log_tile("0/000"),
+        lambda: client.log_proof(1),
+        lambda: client.log_consistency(1, 2),
+        lambda: client.exchange("id", "pvdm_x"),
+    ):
+        work()
+    values = {
+        HEX16: "{attempt_id}",
+        HEX32: "{proof_id}",
+        "/epochs/1": "/epochs/{number}",
+        "/workloads/w": "/workloads/{workload_id}",
+    }
+    values |= {"/tile/0/000": "/tile/{path:path}", "/entries/1": "/entries/{index}"}
+    asked = set()
+    for call in seen:
+        path = call.path
+        for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):
+            path = path.replace(value, name)
+        asked.add((call.method, path))
+    assert asked == set(RULES) - {("GET", "/v1/openapi.json")}
+
+
+def test_what_may_be_repeated_is_what_is_idempotent(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Call] = []
+    monkeypatch.setattr(Wire, "ask", lambda _, call, __: seen.append(call))
+    client, envelope = StewardClient("http://127.0.0.1:1"), b'{"payload":""}'
+    client.submit_trust_root(envelope)
+    client.submit_override(envelope)
+    client.submit_attestation(envelope)
+    client.challenge(nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={})
+    client.abort_attempt(HEX16, "r")
+    assert [call.path for call in seen if not call.repeatable] == []
+    seen.clear()
+    client.create_epoch("r")
+    client.activate_epoch(1, "r")
+    client.retire_epoch(1, "r")
+    client.revoke_epoch(1, "r")
+    client.attempt_token(HEX16)
+    client.open_proof(HEX32, "r")
+    client.confirm_clock("r")
+    client.exchange("id", "pvdm_x")
+    assert [call.path for call in seen if call.repeatable or not call.look] == []
+
+
+def test_the_steward_says_who_it_is_and_that_it_is_ready(house: House) -> None:
+    with house.client() as client:
+        client.health()
+        assert client.readiness().ready
+        found = client.info()
+        assert (found.notary, found.isolation, found.active_epoch) == (NOTARY, Isolation.PROCESS, 1)
+        assert found.log_size == house.stand.notary.log.size()
+        assert "# HELP" in client.metrics()
+
+
+def test_a_clock_that_jumped_is_a_reason_until_it_is_confirmed(house: House) -> None:
+    with house.client() as client:
+        client.identity()
+        house.stand.time.jump(400 * 86_400 * 1_000_000)
+        found = client.readiness()
+        assert (found.ready, "clock_jumped" in [reason.code for reason in found.reasons]) == (False, True)
+        house.stand.time.jump(-400 * 86_400 * 1_000_000)
+        client.confirm_clock("the host's clock was set right")
+        assert client.readiness().ready
+
+
+def test_a_token_says_what_it_allows(house: House) -> None:
+    with house.client(Role.PRODUCER, "sales", "job-7") as client:
+        found = client.identity()
+    assert (found.role, found.domain, found.name, found.attempt_id) == (Role.PRODUCER, "sales", "job-7", None)
+
+
+def test_a_wrong_role_and_an_unknown_token_are_not_allowed(house: House) -> None:
+    with house.client(Role.PRODUCER, "sales") as client:
+        assert refusal(client.epochs) == (NotAllowedError, "role_wrong")
+        with client.with_token("pvdm_nobody") as nobody:
+            assert refusal(nobody.info) == (NotAllowedError, "token_unknown")
+
+
+def test_an_error_carries_the_steward_s_words_and_the_request_id(house: House) -> None:
+    with house.client() as client, pytest.raises(InputError) as caught:
+        client.proof(NO_SUCH_PROOF)
+    assert caught.value.code == "proof_unknown"
+    assert len(str(caught.value.details["request_id"])) == 32
+
+
+def test_epochs_are_created_named_in_a_next_root_and_activated(house: House) -> None:
+    with house.client() as client:
+        first = client.trust_root()
+        assert (first.version, len(first.chain)) == (1, 1)
+        made = client.create_epoch("yearly rotation")
+        assert [(change.epoch, change.before, change.after) for change in made] == [(2, None, EpochStage.CREATED)]
+        assert refusal(lambda: client.activate_epoch(2, "too early"))[0] is VerificationError
+        envelope = signed_root(root_naming(*house.stand.notary.epochs.book().epochs, version=2, previous=first.sha256))
+        assert client.submit_trust_root(envelope).version == 2
+        assert client.submit_trust_root(envelope).version == 2
+        assert client.trust_root().chain[1] == envelope
+        client.activate_epoch(2, "yearly rotation")
+        client.revoke_epoch(1, "its keys are gone")
+        assert [epoch.state for epoch in client.epochs()] == [EpochStage.REVOKED, EpochStage.ACTIVE]
+
+
+def test_workloads_and_attempts_are_shown_to_their_domain(house: House) -> None:
+    core = house.stand.verifying("one", domain="sales")
+    house.stand.verifying("two", domain="risk")
+    with house.client(Role.PRODUCER, "sales") as client:
+        assert [each.workload_id for each in client.workloads()] == ["work-one"]
+        found = client.workload("work-one")
+        assert (found.workload.state, found.chunk_ids) == (WorkloadState.OPEN, (core.attempt.chunk_id,))
+        assert [each.attempt_id for each in found.attempts] == [core.attempt.attempt_id]
+        assert client.attempt(core.attempt.attempt_id).staged_snapshot_id == core.staged.snapshot_id
+        assert refusal(lambda: client.workload("work-two")) == (NotAllowedError, "domain_wrong")
+
+
+def test_pages_of_workloads_follow_one_another(house: House) -> None:
+    for name in ("a", "b", "c"):
+        house.stand.verifying(name)
+    with house.client() as client:
+        assert [each.workload_id for each in client.workloads(limit=2)] == ["work-a", "work-b"]
+        assert [each.workload_id for each in client.workloads(after="work-b", limit=2)] == ["work-c"]
+
+
+def test_an_attempt_s_token_is_good_for_that_attempt(house: House) -> None:
+    core, other = house.stand.verifying("one"), house.stand.verifying("two")
+    with house.client(Role.PRODUCER, "sales") as client:
+        made = client.attempt_token(core.attempt.attempt_id)
+    assert made.identity.attempt_id == core.attempt.attempt_id
+    with StewardClient(house.url, made.token) as job:
+        assert refusal(lambda: job.attempt(other.attempt.attempt_id))[0] is NotAllowedError
+        ended = job.abort_attempt(core.attempt.attempt_id, "the job was stopped")
+        assert (ended.state, ended.reason) == (AttemptState.ROLLED_BACK, "the job was stopped")
+        assert job.abort_attempt(core.attempt.attempt_id, "the job was stopped") == ended
+
+
+def test_a_proof_is_listed_fetched_and_checked_offline(house: House) -> None:
+    recorded = house.stand.proved("one", passed=False)
+    with house.client(Role.CONSUMER, "sales") as client:
+        found = client.proof(recorded.statement_id)
+        assert (found.verdict, found.classes) == (Outcome.FAIL, (FailureClass.MODIFIED,))
+        assert client.proofs(workload_id="work-one") == (found,)
+        assert client.proofs(attempt_id=found.attempt_id, after=found.log_index) == ()
+        assert client.proof_envelope(found.proof_id) == recorded.envelope
+        bundle, roots = client.proof_bundle(found.proof_id), client.trust_root()
+    checked = check_proof(bundle, roots.chain, pin=roots.sha256, now=house.stand.time.wall)
+    assert checked.proof.proof_ids == (found.proof_id,)
+
+
+def test_a_closed_attempt_s_keys_are_opened_for_an_auditor(house: House) -> None:
+    recorded = house.stand.proved("one", passed=False)
+    core = core_of("one")
+
+    def end(unit: Any) -> None:
+        attempts.end(unit, core.attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason="FAIL")
+
+    house.stand.notary.ledger.transact(end, at_micros=house.stand.notary.clock.now_micros())
+    with house.client(Role.AUDITOR, "*", "auditor-ann") as client:
+        opened = client.open_proof(recorded.statement_id, "the yearly audit")
+        steps = [event for event in client.events(limit=1000) if event.kind == "proof_opened"]
+    context = AttemptContext(
+        opened.context.epoch,
+        opened.context.workload_id,
+        opened.context.chunk_id,
+        opened.context.attempt_id,
+        opened.context.nonce,
+        Mode(opened.context.mode),
+        tuple((name, bytes.fromhex(text)) for name, text in opened.context.fingerprints),
+        bytes.fromhex(opened.context.intent_root),
+        bytes.fromhex(opened.context.staged_root),
+    )
+    derived = attempt_keys(house.stand.notary.keys, context)
+    row_hash, commitment = dict(derived.row_hash), dict(derived.commitment)
+    for name, pair in opened.keys.items():
+        assert pair.row_hash.reveal() == row_hash[name].reveal()
+        assert pair.commitment.reveal() == commitment[name].reveal()
+    assert set(opened.keys) == {ProjectionName.CONTENT, ProjectionName.IDENTITY}
+    assert [dict(step.new or ())["reason"] for step in steps] == ["the yearly audit"]
+
+
+def test_an_override_is_handed_in_and_shown_wherever_its_proof_is(house: House) -> None:
+    recorded = house.stand.proved("one", passed=False)
+    said = override_of(recorded, failed(core_of("one")), house.stand.time.wall)
+    with house.client() as client:
+        made = client.submit_override(signed_override(said))
+        assert client.submit_override(signed_override(said)) == made
+        assert (made.operator, made.state, made.nonce) == ("operator-ruth", NonceState.RESERVED, said.nonce)
+        assert client.overrides() == (made,)
+        assert client.proof(recorded.statement_id).override_id == made.override_id
+
+
+def test_an_override_with_the_wrong_key_is_refused_with_its_code(house: House) -> None:
+    recorded = house.stand.proved("one", passed=False)
+    said = override_of(recorded, failed(core_of("one")), house.stand.time.wall)
+    with house.client() as client:
+        assert refusal(lambda: client.submit_override(signed_override(said, "root-one")))[0] is NotAllowedError
+
+
+def test_a_source_attests_under_keys_that_asking_twice_does_not_change(house: House) -> None:
+    nonce, print_ = fixed("challenge", 16), ATTESTATION.schema_fingerprint
+    with house.client(Role.ATTESTOR, "*", "source-payments") as client:
+        asked: dict[str, Any] = {
+            "nonce": nonce,
+            "catalog": ATTESTATION.table.catalog,
+            "table_uuid": ATTESTATION.table.uuid,
+            "snapshot_id": ATTESTATION.snapshot_id,
+            "mode": ATTESTATION.mode,
+            "fingerprints": {ATTESTATION.projection: print_},
+        }
+        first, again = client.challenge(**asked), client.challenge(**asked)
+        keys = [made.keys[ATTESTATION.projection].row_hash.reveal() for made in (first, again)]
+        assert keys[0] == keys[1]
+        said = replace(ATTESTATION, nonce=nonce, epoch=first.epoch, issued_at=house.stand.time.wall)
+        envelope = sign_statement(said, SIGNERS["source-payments"]).to_bytes()
+        made = client.submit_attestation(envelope)
+        assert client.submit_attestation(envelope) == made
+        assert (made.row_count, made.snapshot_id) == (said.row_count, said.snapshot_id)
+        assert client.attestations(table_uuid=said.table.uuid, snapshot_id=said.snapshot_id) == (made,)
+        assert client.attestations(snapshot_id=1) == ()
+
+
+def test_the_log_is_read_through_the_client(house: House) -> None:
+    house.stand.proved("one")
+    log = house.stand.notary.log
+    with house.client(Role.CONSUMER, "sales") as client:
+        size = client.info().log_size
+        assert client.log_checkpoint() == log.checkpoint()
+        assert client.log_tile(f"0/000.p/{size}") == log.tile(f"tile/0/000.p/{size}")
+        assert client.log_proof(1) == log.proof(1)
+        hashes = client.log_consistency(2, size)
+    proof = log.consistency(2, size)
+    assert ConsistencyProof(2, size, hashes) == proof
+
+
+def test_a_long_lived_token_is_exchanged_for_a_short_one(house: House) -> None:
+    text, grant = house.stand.token(Role.PRODUCER, "sales", "job")
+    with StewardClient(house.url) as client:
+        made = client.exchange(grant.token_id, text)
+        assert 0 < made.expires_in_seconds <= 3_600
+        with client.with_token(made.token) as job:
+            assert job.identity().domain == "sales"
+        assert refusal(lambda: client.exchange(grant.token_id, "pvdm_x")) == (NotAllowedError, "token_exchange_refused")
+
+
+def test_a_busy_steward_is_asked_again_until_it_has_time(tmp_path: Path) -> None:
+    slow, patient = limited(rate_per_second=5, burst=5), Retries(tries=20)
+    with served(tmp_path, changed=slow) as made, opened(made).client(retries=patient) as client:
+        assert [client.identity().name for _ in range(12)] == ["operator-tom"] * 12
+
+
+def test_a_busy_steward_is_not_asked_again_for_what_cannot_be_repeated(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as made, opened(made).client() as client:
+        codes = [refusal(lambda: client.retire_epoch(99, "r"))[1] for _ in range(8)]
+    assert "rate_limited" in codes
+
+
+def test_one_client_serves_many_threads(house: House) -> None:
+    found: list[str] = []
+    with house.client() as client:
+        threads = [
+            threading.Thread(target=lambda: found.extend(client.identity().name for _ in range(5))) for _ in range(16)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == ["operator-tom"] * 80

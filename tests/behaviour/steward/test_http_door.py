@@ -1,0 +1,295 @@
+"""Nobody comes past the door without the right token, role, domain and form; every refusal has the one envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from pvdm.model.role import Role
+from pvdm.steward.http.roles import RULES, AttemptToken
+from tests.steward_examples import core_of
+from tests.steward_http import NO_SUCH_PROOF, REASON, Rude, Served, bearer, error_of, head, refusal, served
+
+
+@pytest.fixture(scope="module")
+def steward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("door")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def operator(steward: Served) -> dict[str, str]:
+    return steward.headers()
+
+
+def test_an_unknown_path_is_refused_with_the_envelope(steward: Served) -> None:
+    assert refusal(steward.http.get("/v1/nothing")) == (404, "route_unknown")
+
+
+def test_a_path_that_only_looks_like_a_route_is_unknown(steward: Served, operator: dict[str, str]) -> None:
+    for path in ("/v1/identity%0A", "/v1/identity/", "//v1/identity", "/v1/identity%00", "/V1/identity"):
+        assert refusal(steward.http.get(path, headers=operator)) == (404, "route_unknown"), path
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_a_method_that_nobody_answers_names_those_that_are_answered(steward: Served, method: str) -> None:
+    response = steward.http.request(method, "/v1/epochs")
+    assert refusal(response) == (405, "method_not_allowed")
+    assert response.headers["allow"] == "GET, POST"
+
+
+def test_head_is_refused_as_any_other_method(steward: Served) -> None:
+    response = steward.http.head("/v1/identity")
+    assert (response.status_code, response.headers["allow"], response.content) == (405, "GET", b"")
+
+
+def test_a_plain_request_id_is_taken_over(steward: Served) -> None:
+    response = steward.http.get("/healthz", headers={"x-request-id": "Run-7.step_3"})
+    assert response.headers["x-request-id"] == "Run-7.step_3"
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", 'a"b', "a/b", "a\tb", "é"])
+def test_any_other_request_id_is_replaced(steward: Served, given: str) -> None:
+    response = steward.http.get("/healthz", headers={b"x-request-id": given.encode("latin-1")})
+    assert response.headers["x-request-id"] != given
+    assert len(response.headers["x-request-id"]) == 32
+
+
+def test_the_envelope_names_the_request_id(steward: Served) -> None:
+    response = steward.http.get("/v1/nothing", headers={"x-request-id": "mine"})
+    assert error_of(response)["request_id"] == "mine"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/nothing", "/v1/identity"])
+def test_no_answer_may_be_stored_or_taken_for_something_else(steward: Served, path: str) -> None:
+    headers = steward.http.get(path).headers
+    assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
+
+
+TOKENS = [
+    ({}, "token_missing"),
+    ({"authorization": ""}, "token_malformed"),
+    ({"authorization": "Bearer"}, "token_malformed"),
+    ({"authorization": "Basic abc"}, "token_malformed"),
+    ({"authorization": "Bearer " + "x" * 257}, "token_malformed"),
+    ({"authorization": "Bearer pvdm_nobody"}, "token_unknown"),
+]
+
+
+@pytest.mark.parametrize(("headers", "code"), TOKENS, ids=[code for _, code in TOKENS])
+def test_without_a_good_token_nothing_is_told(steward: Served, headers: dict[str, str], code: str) -> None:
+    response = steward.http.get("/v1/identity", headers=headers)
+    assert refusal(response) == (401, code)
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert error_of(response)["kind"] == "not_allowed"
+
+
+def test_two_tokens_in_one_request_are_none(steward: Served, operator: dict[str, str]) -> None:
+    twice = [("authorization", operator["authorization"])] * 2
+    assert refusal(steward.http.get("/v1/identity", headers=twice)) == (401, "token_missing")
+
+
+def test_a_revoked_token_is_refused_at_once(steward: Served) -> None:
+    text, grant = steward.stand.token()
+    assert steward.http.get("/v1/identity", headers=bearer(text)).status_code == 200
+    steward.stand.notary.access.revoke(grant.token_id)
+    assert refusal(steward.http.get("/v1/identity", headers=bearer(text))) == (401, "token_revoked")
+
+
+def test_an_expired_token_is_refused(steward: Served) -> None:
+    token, _ = steward.stand.notary.access.issue(Role.OPERATOR, domain="*", name="short", lifetime_seconds=1)
+    steward.stand.time.pass_by(2_000_000)
+    assert refusal(steward.http.get("/v1/identity", headers=bearer(token.reveal()))) == (401, "token_expired")
+
+
+def test_the_scheme_of_a_token_is_read_in_any_case(steward: Served, operator: dict[str, str]) -> None:
+    headers = {"authorization": operator["authorization"].replace("Bearer", "bEARER")}
+    assert steward.http.get("/v1/identity", headers=headers).status_code == 200
+
+
+def path_of(template: str) -> str:
+    core = core_of("door")
+    values = {"number": "1", "workload_id": core.attempt.workload_id, "attempt_id": core.attempt.attempt_id}
+    values |= {"proof_id": NO_SUCH_PROOF, "path:path": "0/000", "index": "0"}
+    for name, value in values.items():
+        template = template.replace("{" + name + "}", value)
+    return template
+
+
+GUARDED = sorted(line for line, rule in RULES.items() if not rule.public)
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+def test_every_route_refuses_every_role_that_the_table_does_not_name(
+    steward: Served, roles: dict[Role, dict[str, str]], method: str, path: str
+) -> None:
+    for role in set(Role) - RULES[method, path].roles:
+        response = steward.http.request(method, path_of(path), headers=roles[role])
+        assert refusal(response) == (403, "role_wrong"), role
+
+
+@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if RULES[line].everywhere])
+def test_what_is_about_the_whole_steward_refuses_a_token_of_one_domain(steward: Served, method: str, path: str) -> None:
+    role = next(iter(RULES[method, path].roles))
+    headers = steward.headers(role, domain="sales")
+    assert refusal(steward.http.request(method, path_of(path), headers=headers)) == (403, "domain_wrong")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        line
+        for line in GUARDED
+        if RULES[line].attempt_token is not AttemptToken.ALLOWED and Role.PRODUCER in RULES[line].roles
+    ],
+)
+def test_a_token_for_one_attempt_opens_no_other_door(
+    steward: Served, attempt: dict[str, str], method: str, path: str
+) -> None:
+    other = path_of(path).replace(core_of("door").attempt.attempt_id, "ab" * 16)
+    assert refusal(steward.http.request(method, other, headers=attempt)) == (403, "token_of_other_attempt")
+
+
+def test_a_token_for_one_attempt_opens_that_attempt(steward: Served, attempt: dict[str, str]) -> None:
+    found = steward.http.get(path_of("/v1/attempts/{attempt_id}"), headers=attempt)
+    assert (found.status_code, found.json()["state"]) == (200, "VERIFYING")
+
+
+def test_a_token_for_one_attempt_makes_no_further_tokens(steward: Served, attempt: dict[str, str]) -> None:
+    response = steward.http.post(path_of("/v1/attempts/{attempt_id}/tokens"), headers=attempt)
+    assert refusal(response) == (403, "token_of_other_attempt")
+
+
+@pytest.mark.parametrize("path", ["/v1/workloads/{workload_id}", "/v1/attempts/{attempt_id}"])
+def test_another_domains_object_is_refused(steward: Served, attempt: dict[str, str], path: str) -> None:
+    headers = steward.headers(Role.PRODUCER, domain="other")
+    assert refusal(steward.http.get(path_of(path), headers=headers)) == (403, "domain_wrong")
+
+
+@pytest.mark.parametrize("query", ["surprise=1", "limit=1&limit=2", "after=1&surprise=", "limit", "%00=1"])
+def test_an_unknown_or_repeated_query_parameter_is_refused(
+    steward: Served, operator: dict[str, str], query: str
+) -> None:
+    status, code = refusal(steward.http.get(f"/v1/events?{query}", headers=operator))
+    assert (status, code) in {(400, "query_invalid"), (400, "request_invalid")}
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "1e3", "x", "", "9" * 5_000, "%00", "%ff"])
+def test_a_query_value_out_of_its_range_is_refused(steward: Served, operator: dict[str, str], limit: str) -> None:
+    assert refusal(steward.http.get(f"/v1/events?limit={limit}", headers=operator)) == (400, "request_invalid")
+
+
+@pytest.mark.parametrize("workload_id", ["%00", "a%20b", "x" * 129, "%ff", "a%0A", "é"])
+def test_an_id_in_another_form_is_refused(steward: Served, operator: dict[str, str], workload_id: str) -> None:
+    assert refusal(steward.http.get(f"/v1/workloads/{workload_id}", headers=operator)) == (400, "request_invalid")
+
+
+def test_an_unknown_object_is_not_found(steward: Served, operator: dict[str, str]) -> None:
+    assert refusal(steward.http.get("/v1/workloads/nobody", headers=operator)) == (404, "workload_unknown")
+
+
+BODIES = {
+    "nothing": (b"", "body_malformed"),
+    "cut off": (b'{"reason": "x', "body_malformed"),
+    "trailing": (b'{"reason": "x"} x', "body_malformed"),
+    "a key twice": (b'{"reason": "x", "reason": "y"}', "body_malformed"),
+    "NaN": (b'{"reason": NaN}', "body_malformed"),
+    "not UTF-8": (b'{"reason": "\xff"}', "body_malformed"),
+    "UTF-16": ('{"reason": "x"}'.encode("utf-16"), "body_malformed"),
+    "deep": (b"[" * 100_000, "body_malformed"),
+    "huge integer": (b'{"reason": ' + b"9" * 10_000 + b"}", "body_malformed"),
+    "an array": (b"[]", "request_invalid"),
+    "a number": (b'{"reason": 5}', "request_invalid"),
+    "null": (b'{"reason": null}', "request_invalid"),
+    "no reason": (b"{}", "request_invalid"),
+    "an empty reason": (b'{"reason": ""}', "request_invalid"),
+    "a blank reason": (b'{"reason": "  "}', "request_invalid"),
+    "NUL": (b'{"reason": "a\\u0000b"}', "request_invalid"),
+    "a lone surrogate": (b'{"reason": "a\\ud800b"}', "request_invalid"),
+    "a long reason": (b'{"reason": "' + b"x" * 257 + b'"}', "request_invalid"),
+    "one more field": (b'{"reason": "x", "more": 1}', "request_invalid"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_malformed_body_is_refused_and_changes_nothing(steward: Served, operator: dict[str, str], name: str) -> None:
+    before = steward.stand.notary.epochs.book()
+    body, code = BODIES[name]
+    headers = {**operator, "content-type": "application/json"}
+    assert refusal(steward.http.post("/v1/epochs", content=body, headers=headers)) == (400, code)
+    assert steward.stand.notary.epochs.book() == before
+
+
+def test_a_refused_value_is_not_repeated_in_the_answer(steward: Served, operator: dict[str, str]) -> None:
+    response = steward.http.post("/v1/epochs", json={"reason": 5, "hunter2": "hunter3"}, headers=operator)
+    assert response.status_code == 400
+    assert "hunter3" not in response.text
+
+
+@pytest.mark.parametrize(
+    "kind", [None, "text/plain", "application/json; charset=latin-1", "application/x-json", "a/b/c"]
+)
+def test_a_body_of_another_type_is_refused(steward: Served, operator: dict[str, str], kind: str | None) -> None:
+    headers = operator if kind is None else {**operator, "content-type": kind}
+    response = steward.http.post("/v1/epochs", content=b'{"reason": "x"}', headers=headers)
+    assert refusal(response) == (415, "content_type_wrong")
+
+
+def test_a_body_where_none_is_expected_is_refused(steward: Served, operator: dict[str, str]) -> None:
+    response = steward.http.request("GET", "/v1/identity", content=b"x", headers=operator)
+    assert refusal(response) == (400, "body_unexpected")
+
+
+def test_a_body_beside_the_point_is_refused_where_only_an_empty_one_is_taken(steward: Served) -> None:
+    headers = steward.headers(Role.PRODUCER)
+    path = path_of("/v1/attempts/{attempt_id}/tokens")
+    assert refusal(steward.http.post(path, json={"a": 1}, headers=headers)) == (400, "body_unexpected")
+
+
+@pytest.mark.parametrize("noise", [b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/x\r\n\r\n"])
+def test_what_is_no_http_gets_the_envelope_too(steward: Served, noise: bytes) -> None:
+    with Rude(steward.server.port) as rude:
+        rude.send(noise)
+        status, error = rude.answer()
+    assert (status, error["code"]) == (400, "http_malformed")
+
+
+def test_a_header_that_grows_without_end_is_cut_off(steward: Served) -> None:
+    with Rude(steward.server.port) as rude:
+        rude.send(b"GET / HTTP/1.1\r\nx: " + b"x" * 100_000)
+        status, error = rude.answer()
+    assert (status, error["code"]) == (400, "http_malformed")
+
+
+def test_an_answer_before_the_end_of_the_body_reaches_the_caller(steward: Served) -> None:
+    with Rude(steward.server.port) as rude:
+        rude.send(head("POST", "/v1/epochs", content_length="900000") + b"x" * 500_000)
+        status, error = rude.answer()
+    assert (status, error["code"]) == (401, "token_missing")
+
+
+def test_after_a_refusal_the_connection_serves_the_next_request(steward: Served, operator: dict[str, str]) -> None:
+    with httpx.Client(base_url=steward.server.url, trust_env=False) as http:
+        assert http.get("/v1/identity").status_code == 401
+        assert http.get("/v1/identity", headers=operator).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def roles(steward: Served) -> dict[Role, dict[str, str]]:
+    return {role: steward.headers(role) for role in Role}
+
+
+@pytest.fixture(scope="module")
+def attempt(steward: Served) -> dict[str, str]:
+    """A token that is good for one attempt, the one of `path_of`."""
+    core = steward.stand.verifying("door")
+    grant = steward.stand.grant(Role.PRODUCER, "sales", "job")
+    token, _ = steward.stand.notary.access.attempt_token(grant, core.attempt.attempt_id)
+    return bearer(token.reveal())
+
+
+def test_a_body_in_its_form_reaches_the_route(steward: Served, operator: dict[str, str]) -> None:
+    response = steward.http.post("/v1/epochs", json=REASON, headers=operator)
+    assert [change["after"] for change in response.json()["changes"]] == ["CREATED"]

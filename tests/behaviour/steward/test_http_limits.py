@@ -1,0 +1,226 @@
+"""Size, pace, rate and concurrency: whoever asks too much is refused early, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pvdm.model.role import Role
+from pvdm.steward.http import limits
+from pvdm.steward.http.protocol import StewardProtocol
+from tests.steward_http import REASON, Rude, blocked_commits, error_of, head, limited, refusal, served
+
+
+def test_a_declared_size_above_the_limit_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(body_max_bytes=2_000)) as steward, Rude(steward.server.port) as rude:
+        token = steward.headers()["authorization"]
+        rude.send(
+            head("POST", "/v1/epochs", authorization=token, content_type="application/json", content_length="2001")
+        )
+        status, error = rude.answer()
+    assert (status, error["code"], error["expected"]) == (413, "body_too_large", "at most 2000 bytes")
+
+
+def test_a_body_of_unknown_size_is_refused_as_soon_as_it_is_too_large(tmp_path: Path) -> None:
+    sent = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(1_000):
+            sent += 65_536
+            yield b"x" * 65_536
+
+    with served(tmp_path, changed=limited(body_max_bytes=2_000)) as steward:
+        headers = {**steward.headers(), "content-type": "application/json"}
+        response = steward.http.post("/v1/epochs", content=pieces(), headers=headers)
+    assert refusal(response) == (413, "body_too_large")
+    assert sent < 30_000_000
+
+
+def test_a_body_of_just_the_limit_is_read(tmp_path: Path) -> None:
+    body = b'{"reason": "x"}'
+    with served(tmp_path, changed=limited(body_max_bytes=len(body))) as steward:
+        headers = {**steward.headers(), "content-type": "application/json"}
+        assert steward.http.post("/v1/epochs", content=body, headers=headers).status_code == 200
+        assert refusal(steward.http.post("/v1/epochs", content=body + b" ", headers=headers)) == (413, "body_too_large")
+
+
+def envelope(size: int) -> dict[str, object]:
+    signature = {"keyid": "0" * 64, "sig": "AAAA"}
+    return {"envelope": {"payload": "A" * size, "payloadType": "x", "signatures": [signature]}}
+
+
+def test_an_envelope_may_be_larger_than_other_bodies(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(body_max_bytes=2_000, envelope_max_bytes=5_000)) as steward:
+        response = steward.http.post("/v1/overrides", json=envelope(4_000), headers=steward.headers())
+        assert error_of(response)["code"] == "payload_type_wrong"
+        response = steward.http.post("/v1/overrides", json=envelope(8_000), headers=steward.headers())
+        assert refusal(response) == (413, "body_too_large")
+
+
+def test_a_body_that_trickles_is_given_up(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(request_seconds=1)) as steward, Rude(steward.server.port) as rude:
+        token = steward.headers()["authorization"]
+        rude.send(
+            head("POST", "/v1/epochs", authorization=token, content_type="application/json", content_length="500")
+        )
+        begun = time.monotonic()
+        stopped = threading.Event()
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while not stopped.wait(0.1):
+                    rude.send(b" ")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        status, error = rude.answer()
+        stopped.set()
+        dripping.join()
+    assert (status, error["code"]) == (408, "body_too_slow")
+    assert time.monotonic() - begun < 8
+
+
+def test_headers_that_trickle_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StewardProtocol, "headers_seconds", 0.3)
+    with served(tmp_path) as steward:
+        with Rude(steward.server.port) as silent:
+            assert silent.read() == b""
+        with Rude(steward.server.port) as slow:
+            slow.send(b"GET /healthz HTT")
+            assert slow.read() == b""
+        with Rude(steward.server.port) as again:
+            again.send(head("GET", "/healthz"))
+            time.sleep(0.1)
+            again.send(b"GET /heal")
+            assert again.read().count(b"HTTP/1.1 200") == 1
+
+
+def test_a_connection_too_many_is_closed_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StewardProtocol, "connections_most", 2)
+    with served(tmp_path) as steward, httpx.Client(base_url=steward.server.url, trust_env=False) as other:
+        assert other.get("/healthz").status_code == 200
+        with Rude(steward.server.port), Rude(steward.server.port) as third:
+            third.send(head("GET", "/healthz"))
+            assert third.read() == b""
+            assert other.get("/healthz").status_code == 200
+
+
+def test_a_caller_above_its_rate_is_told_when_to_come_back(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
+        headers = steward.headers()
+        answers = [steward.http.get("/v1/identity", headers=headers) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert refusal(answers[3]) == (429, "rate_limited")
+        assert answers[3].headers["retry-after"] == "1"
+        assert error_of(answers[3])["kind"] == "unavailable"
+        assert steward.http.get("/v1/identity", headers=steward.headers()).status_code == 200
+
+
+def test_a_refused_caller_comes_in_again_after_the_time_it_was_told(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=2, burst=1)) as steward:
+        headers = steward.headers()
+        assert steward.http.get("/v1/identity", headers=headers).status_code == 200
+        refused = steward.http.get("/v1/identity", headers=headers)
+        assert refused.status_code == 429
+        time.sleep(int(refused.headers["retry-after"]))
+        assert steward.http.get("/v1/identity", headers=headers).status_code == 200
+
+
+def test_who_guesses_tokens_is_stopped_while_known_callers_of_the_same_address_go_on(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
+        known = steward.headers()
+        assert steward.http.get("/v1/identity", headers=known).status_code == 200
+        guesses = [
+            steward.http.get("/v1/identity", headers={"authorization": f"Bearer pvdm_{number}"}).status_code
+            for number in range(6)
+        ]
+        assert guesses[:3] == [401, 401, 401]
+        assert 429 in guesses[3:]
+        assert steward.http.get("/v1/identity", headers=known).status_code == 200
+
+
+def test_who_brings_no_token_at_all_is_stopped_as_well(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
+        answers = [steward.http.get("/v1/identity").status_code for _ in range(6)]
+    assert answers[:3] == [401, 401, 401]
+    assert 429 in answers[3:]
+
+
+def test_all_bodies_in_memory_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODIES_MAX_BYTES", 1_000)
+    with served(tmp_path) as steward:
+        body = {"reason": "x" * 1_000}
+        assert refusal(steward.http.post("/v1/epochs", json=body, headers=steward.headers())) == (503, "service_busy")
+        assert steward.http.post("/v1/epochs", json=REASON, headers=steward.headers()).status_code == 200
+
+
+def test_health_is_told_however_often_it_is_asked(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=1)) as steward:
+        assert {steward.http.get("/healthz").status_code for _ in range(20)} == {200}
+
+
+def test_one_callers_requests_beyond_its_share_wait_and_then_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(concurrent=1, wait_seconds=1)) as steward, ThreadPoolExecutor(1) as pool:
+        core = steward.stand.verifying()
+        headers = steward.headers(Role.PRODUCER, "sales")
+        other = steward.headers()
+        path = f"/v1/attempts/{core.attempt.attempt_id}"
+        with blocked_commits() as (reached, go):
+            slow = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
+            assert reached.wait(5)
+            refused = steward.http.get(path, headers=headers)
+            assert refusal(refused) == (429, "too_many_requests_at_once")
+            assert refused.headers["retry-after"] == "1"
+            assert steward.http.get(path, headers=other).status_code == 200
+            go.set()
+        assert slow.result().json()["state"] == "ROLLED_BACK"
+        assert steward.http.get(path, headers=headers).status_code == 200
+
+
+def test_a_request_that_waits_gets_its_turn(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(concurrent=1, wait_seconds=10)) as steward, ThreadPoolExecutor(2) as pool:
+        core = steward.stand.verifying()
+        headers = steward.headers(Role.PRODUCER, "sales")
+        path = f"/v1/attempts/{core.attempt.attempt_id}"
+        with blocked_commits() as (reached, go):
+            slow = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
+            assert reached.wait(5)
+            waiting = pool.submit(steward.http.get, path, headers=headers)
+            time.sleep(0.3)
+            assert not waiting.done()
+            go.set()
+        assert (slow.result().status_code, waiting.result().json()["state"]) == (200, "ROLLED_BACK")
+
+
+def test_all_callers_together_have_a_cap_and_health_is_told_above_it(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(in_flight=1)) as steward, ThreadPoolExecutor(1) as pool:
+        path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}/abort"
+        headers = steward.headers(Role.PRODUCER, "sales")
+        other = steward.headers()
+        with blocked_commits() as (reached, _):
+            slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            assert reached.wait(5)
+            refused = steward.http.get("/v1/identity", headers=other)
+            assert refusal(refused) == (503, "service_busy")
+            assert "retry-after" in refused.headers
+            assert steward.http.get("/healthz").status_code == 200
+        assert slow.result().status_code == 200
+
+
+def test_a_caller_that_goes_away_in_the_middle_of_its_body_does_no_harm(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(concurrent=1, wait_seconds=0)) as steward:
+        headers = steward.headers()
+        with Rude(steward.server.port) as rude:
+            token = headers["authorization"]
+            kind = "application/json"
+            rude.send(head("POST", "/v1/epochs", authorization=token, content_type=kind, content_length="500") + b"{")
+        time.sleep(0.2)
+        assert steward.http.get("/v1/epochs", headers=headers).status_code == 200

@@ -1,0 +1,259 @@
+"""Starting and stopping: loopback, TLS, signals, and requests that are under way when the end comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.role import Role
+from pvdm.steward.config import ServiceConfig, StewardConfig
+from pvdm.steward.http.logs import LOGGER
+from pvdm.steward.server import start, tls_context
+from tests.steward_examples import stand_at
+from tests.steward_http import REASON, bearer, blocked_commits, error_of, limited, served
+
+ROOT = Path(__file__).parents[3]
+
+
+def certificate(folder: Path, *, passphrase: bytes | None = None) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1 and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "steward")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 4711, now - timedelta(1), now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secrecy = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
+    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    (folder / "tls.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, secrecy))
+    return folder / "tls.crt", folder / "tls.key"
+
+
+def with_tls(config: StewardConfig, crt: Path, key: Path) -> StewardConfig:
+    return replace(config, service=replace(config.service, tls_certificate=crt, tls_key=key))
+
+
+def test_port_zero_takes_a_free_port_on_loopback(tmp_path: Path) -> None:
+    with served(tmp_path) as steward:
+        assert steward.server.port > 0
+        assert steward.server.url == f"http://127.0.0.1:{steward.server.port}"
+        assert steward.http.get("/healthz").status_code == 200
+
+
+def test_a_stopped_service_answers_nobody_and_may_be_stopped_again(tmp_path: Path) -> None:
+    with served(tmp_path) as steward:
+        steward.server.stop()
+        steward.server.stop()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{steward.server.url}/healthz", trust_env=False)
+
+
+def test_a_service_can_be_started_again_over_the_same_notary(tmp_path: Path) -> None:
+    with stand_at(tmp_path) as stand:
+        for _ in range(2):
+            with start(stand.notary) as server:
+                assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+
+
+def test_a_port_that_is_taken_is_an_error_with_the_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            stand_at(tmp_path, changed=lambda config: at_port(config, port)) as stand,
+            pytest.raises(UnavailableError) as raised,
+        ):
+            start(stand.notary)
+    assert raised.value.code == "address_unavailable"
+    assert str(port) in str(raised.value)
+
+
+def at_port(config: StewardConfig, port: int) -> StewardConfig:
+    return replace(config, service=replace(config.service, port=port))
+
+
+def test_a_door_beyond_loopback_does_not_open_without_tls(tmp_path: Path) -> None:
+    with stand_at(tmp_path) as stand:
+        config = replace(stand.config, service=replace(stand.config.service, host="0.0.0.0"))
+        with pytest.raises(InputError) as raised:
+            start(replace(stand.notary, config=config))
+    assert raised.value.code == "tls_missing"
+
+
+def test_the_service_speaks_tls_with_the_configured_certificate(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path)
+    with stand_at(tmp_path / "steward", changed=lambda config: with_tls(config, crt, key)) as stand:
+        token, _ = stand.token()
+        with start(stand.notary) as server:
+            context = ssl.create_default_context(cafile=str(crt))
+            with httpx.Client(base_url=server.url, verify=context, trust_env=False) as http:
+                assert server.url.startswith("https://")
+                assert http.get("/v1/identity", headers=bearer(token)).status_code == 200
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                httpx.get(f"{server.url}/healthz", trust_env=False)
+            with pytest.raises(httpx.RemoteProtocolError):
+                httpx.get(f"{server.url.replace('https', 'http')}/healthz", trust_env=False)
+
+
+def test_an_old_version_of_tls_is_refused(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path)
+    context = tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
+    assert context is not None
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("spoil", ["missing", "garbage", "other key", "passphrase"])
+def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, spoil: str) -> None:
+    crt, key = certificate(tmp_path, passphrase=b"x" if spoil == "passphrase" else None)
+    match spoil:
+        case "missing":
+            crt.unlink()
+        case "garbage":
+            crt.write_text("no certificate")
+        case "other key":
+            (tmp_path / "other").mkdir()
+            _, key = certificate(tmp_path / "other")
+    with (
+        stand_at(tmp_path / "steward", changed=lambda config: with_tls(config, crt, key)) as stand,
+        pytest.raises(InputError) as raised,
+    ):
+        start(stand.notary)
+    assert raised.value.code == "tls_invalid"
+
+
+def test_a_request_under_way_ends_while_new_ones_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path) as steward, ThreadPoolExecutor(2) as pool:
+        path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}/abort"
+        headers = steward.headers(Role.PRODUCER, "sales")
+        with blocked_commits() as (reached, go):
+            slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            assert reached.wait(5)
+            stopping = pool.submit(steward.server.stop)
+            wait_until_refused(steward.server.port)
+            assert not stopping.done()
+            go.set()
+            stopping.result(10)
+        assert (slow.result().status_code, slow.result().json()["state"]) == (200, "ROLLED_BACK")
+
+
+def test_stopping_is_bounded_and_a_request_cut_off_is_told_that_its_end_is_unknown(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, changed=limited(shutdown_seconds=1)) as steward,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}/abort"
+        headers = steward.headers(Role.PRODUCER, "sales")
+        with blocked_commits() as (reached, _):
+            slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            assert reached.wait(5)
+            begun = time.monotonic()
+            steward.server.stop()
+            assert time.monotonic() - begun < 6
+            response = slow.result(5)
+        error = error_of(response)
+        assert (response.status_code, error["kind"], error["code"]) == (500, "state_unknown", "service_stopped")
+
+
+def wait_until_refused(port: int) -> None:
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except ConnectionRefusedError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("new connections are still accepted")
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from pvdm import fault
+from pvdm.model.role import Role
+from pvdm.steward import server
+from tests.steward_examples import Stand, Time, config_at, created
+config, clock = config_at(Path(sys.argv[1])), Time()
+stand = Stand(Path(sys.argv[1]), config, clock, created(config, clock))
+core = stand.verifying()
+print(stand.token(Role.PRODUCER, "sales", "job")[0], core.attempt.attempt_id, flush=True)
+fault.arm("store.before_commit", fault.Call(lambda: (print("slow", flush=True), time.sleep(1.5))))
+server.run(stand.notary)
+fault.disarm("store.before_commit")
+stand.notary.close()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_requests_end_and_the_process_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "steward"
+    folder.mkdir()
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(folder)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            token, attempt_id = process.stdout.readline().split()
+            address = event(process.stderr.readline(), "started")["address"]
+            slow = pool.submit(
+                httpx.post,
+                f"{address}/v1/attempts/{attempt_id}/abort",
+                json=REASON,
+                headers=bearer(token),
+                timeout=20,
+                trust_env=False,
+            )
+            assert process.stdout.readline() == "slow\n"
+            process.send_signal(number)
+            assert slow.result(20).json()["state"] == "ROLLED_BACK"
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+        assert process.stdout.read() == "closed\n"
+        told = [json.loads(line) for line in process.stderr.read().splitlines()]
+    assert [line["event"] for line in told] == ["stopping", "request", "stopped"]
+    assert token not in json.dumps(told)
+
+
+def event(line: str, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(line)
+    assert told["event"] == name
+    return told
+
+
+def test_an_embedded_service_leaves_the_callers_logging_alone(tmp_path: Path) -> None:
+    before = (list(LOGGER.handlers), LOGGER.propagate)
+    with served(tmp_path) as steward:
+        steward.http.get("/healthz")
+        assert (list(LOGGER.handlers), LOGGER.propagate) == before

@@ -1,0 +1,327 @@
+"""Every answer is judged field by field: what is missing or of another type is refused, what is new is passed over."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+
+from pvdm.client import (
+    AttemptToken,
+    AttemptView,
+    AttestationView,
+    Challenge,
+    ClockConfirmed,
+    EpochChange,
+    EpochView,
+    Event,
+    Identity,
+    OpenedProof,
+    OverrideView,
+    ProofView,
+    Readiness,
+    StewardInfo,
+    TrustRootChain,
+    TrustRootVersion,
+    WorkloadDetail,
+    WorkloadView,
+)
+from pvdm.client.answers import read_exchanged, read_hashes
+from pvdm.errors import InputError, NotAllowedError, UnavailableError
+from pvdm.model.projection import ProjectionName
+from pvdm.model.verdict import FailureClass
+from tests.unit.client.examples import CHANGE, INFO
+
+Json: TypeAlias = dict[str, Any]
+HASH, ID = "ab" * 32, "cd" * 16
+TIME = 1_794_000_000_000_000
+
+IDENTITY: Json = {
+    "token_id": ID,
+    "role": "producer",
+    "domain": "sales",
+    "name": "job",
+    "expires_at": TIME,
+    "attempt_id": None,
+}
+WORKLOAD: Json = {
+    "workload_id": "orders-1",
+    "domain": "sales",
+    "state": "OPEN",
+    "contract_hash": HASH,
+    "table_uuid": "t",
+    "source": "raw.orders",
+    "source_snapshot_id": "9223372036854775807",
+    "plan_hash": HASH,
+    "atomicity": "chunk",
+    "epoch": "1",
+    "reason": "opened",
+    "changed_at": TIME,
+}
+ATTEMPT: Json = {
+    "attempt_id": ID,
+    "workload_id": "orders-1",
+    "chunk_id": "2026-11-14",
+    "number": 1,
+    "state": "STAGING",
+    "branch": "b",
+    "prefix": "p",
+    "staged_snapshot_id": None,
+    "reason": "opened",
+    "changed_at": TIME,
+}
+PROOF: Json = {
+    "proof_id": HASH,
+    "workload_id": "orders-1",
+    "chunk_id": "c",
+    "attempt_id": ID,
+    "nonce": ID,
+    "verdict": "FAIL",
+    "classes": ["missing"],
+    "rows_intent": "6",
+    "rows_staged": None,
+    "profile": "A",
+    "notary": "n",
+    "epoch": "1",
+    "issued_at": TIME,
+    "expires_at": TIME,
+    "log_index": "3",
+    "overridden": False,
+    "override_id": None,
+}
+CONTEXT: Json = {
+    "epoch": "1",
+    "workload_id": "w",
+    "chunk_id": "c",
+    "attempt_id": ID,
+    "nonce": ID,
+    "mode": "stored",
+    "fingerprints": {"content": HASH},
+    "intent_root": HASH,
+    "staged_root": HASH,
+}
+PAIR: Json = {"row_hash": HASH, "commitment": "ef" * 32}
+OVERRIDE: Json = {
+    "override_id": HASH,
+    "operator": "ruth",
+    "reason": "r",
+    "table": "t",
+    "table_uuid": "u",
+    "fail_proof_id": HASH,
+    "nonce": ID,
+    "state": "RESERVED",
+    "issued_at": TIME,
+    "expires_at": TIME,
+    "log_index": "9",
+}
+ATTESTATION: Json = {
+    "statement_id": HASH,
+    "attestor": "s",
+    "catalog": "c",
+    "table_uuid": "u",
+    "snapshot_id": "77",
+    "row_count": "5",
+    "projection": "content",
+    "issued_at": TIME,
+    "log_index": "1",
+}
+ERROR: Json = {
+    "code": "clock_jumped",
+    "message": "m",
+    "expected": None,
+    "got": None,
+    "hint": None,
+    "details": {},
+    "kind": "unavailable",
+    "request_id": "r",
+}
+PUBLISHED: Json = {"chunk_id": "c", "attempt_id": ID, "snapshot_id": "9"}
+EVENT: Json = {"event_id": "1", "at": TIME, "kind": "insert", "subject": "nonces", "row_key": "k"}
+EVENT |= {"old": None, "new": {"a": 1}}
+
+ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
+    "readiness": (Readiness.read, {"ready": False, "reasons": [ERROR]}),
+    "identity": (Identity.read, IDENTITY),
+    "info": (StewardInfo.read, INFO),
+    "trust root": (TrustRootChain.read, {"version": 2, "sha256": HASH, "chain": [{"payload": "x"}]}),
+    "version": (TrustRootVersion.read, {"version": 2, "sha256": HASH}),
+    "epoch": (EpochView.read, {"number": "1", "state": "ACTIVE", "key_ids": {"log": HASH}}),
+    "change": (EpochChange.read, CHANGE | {"before": "CREATED"}),
+    "workload": (WorkloadView.read, WORKLOAD),
+    "detail": (
+        WorkloadDetail.read,
+        WORKLOAD | {"chunk_ids": ["a"], "attempts": [ATTEMPT], "published": [PUBLISHED]},
+    ),
+    "attempt": (AttemptView.read, ATTEMPT),
+    "attempt token": (AttemptToken.read, {"token": "pvdm_x", "identity": IDENTITY}),
+    "exchange": (read_exchanged, {"access_token": "pvdm_x", "token_type": "bearer", "expires_in": 3600}),
+    "proof": (ProofView.read, PROOF),
+    "opened": (OpenedProof.read, {"context": CONTEXT, "keys": {"content": PAIR}}),
+    "override": (OverrideView.read, OVERRIDE),
+    "challenge": (
+        Challenge.read,
+        {"nonce": ID, "epoch": "1", "expires_at": TIME, "keys": {"identity": PAIR, "content": PAIR}},
+    ),
+    "attestation": (AttestationView.read, ATTESTATION),
+    "event": (Event.read, EVENT),
+    "clock": (ClockConfirmed.read, {"at": TIME}),
+    "hashes": (read_hashes, {"hashes": [HASH]}),
+}
+# Where null or absence is an answer too, or the value is not judged by this client.
+LOOSE = {
+    "readiness": {"reasons.0.expected", "reasons.0.got", "reasons.0.hint", "reasons.0.details", "reasons.0.request_id"},
+    "change": {"before", "key_ids.log"},
+    "event": {"old", "new", "new.a"},
+    "trust root": {"chain.0.payload"},
+    "opened": {"context.fingerprints.content", "keys.content"},
+    "challenge": {"keys.identity", "keys.content"},
+    "epoch": {"key_ids.log"},
+}
+
+
+def places(value: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place in the document below its top."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def put(value: Json, at: tuple[str | int, ...], new: object) -> Json:
+    """The document with another value at the place."""
+    made: Any = copy.deepcopy(value)
+    inner = made
+    for key in at[:-1]:
+        inner = inner[key]
+    inner[at[-1]] = new
+    return dict(made)
+
+
+def without(value: Json, at: tuple[str | int, ...]) -> Json:
+    """The document without the key at the place."""
+    made: Any = copy.deepcopy(value)
+    inner = made
+    for key in at[:-1]:
+        inner = inner[key]
+    del inner[at[-1]]
+    return dict(made)
+
+
+def is_loose(name: str, at: tuple[str | int, ...]) -> bool:
+    return ".".join(map(str, at)) in LOOSE.get(name, set())
+
+
+def refused(read: Callable[[object], object], value: object) -> bool:
+    try:
+        read(value)
+    except UnavailableError as error:
+        return error.code == "steward_answer_invalid"
+    return False
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_whole_answer_is_read(name: str) -> None:
+    read, good = ANSWERS[name]
+    read(good)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_a_newer_steward_adds_is_passed_over(name: str) -> None:
+    read, good = ANSWERS[name]
+    more: Any = {**good, "new_field": {"deep": [1.5, None]}}
+    for at in list(places(good)):
+        inner: Any = good
+        for key in at:
+            inner = inner[key]
+        if isinstance(inner, dict) and at[-1] not in {"key_ids", "fingerprints", "new", "details"}:
+            more = put(more, (*at, "new_field"), None)
+    read(more)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_field_must_be_there(name: str) -> None:
+    read, good = ANSWERS[name]
+    passed = [
+        at
+        for at in places(good)
+        if not isinstance(at[-1], int) and not is_loose(name, at) and not refused(read, without(good, at))
+    ]
+    assert passed == []
+
+
+@pytest.mark.parametrize("wrong", [1.5, -1, True, "¡", [[]], {"x": [1.5]}], ids=repr)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_field_must_be_of_its_type(name: str, wrong: object) -> None:
+    read, good = ANSWERS[name]
+    passed = []
+    for at in places(good):
+        inner: Any = good
+        for key in at:
+            inner = inner[key]
+        same = type(inner) is type(wrong) and type(inner) not in {int, list}
+        if not same and not any(is_loose(name, at[:end]) for end in range(1, len(at) + 1)):
+            passed += [] if refused(read, put(good, at, wrong)) else [at]
+    assert passed == []
+
+
+@pytest.mark.parametrize("top", [None, [], "x", 7, 1.5, True], ids=repr)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_must_be_an_object(name: str, top: object) -> None:
+    assert refused(ANSWERS[name][0], top)
+
+
+@pytest.mark.parametrize("text", ["", "01", "-1", "1.0", " 1", "9223372036854775808", "1" * 30, "²", "1\n"])
+def test_a_64_bit_number_has_one_spelling(text: str) -> None:
+    assert refused(StewardInfo.read, INFO | {"log_size": text})
+
+
+@pytest.mark.parametrize("text", ["", "AB" * 32, "ab" * 31, "zz" * 32, "ab" * 33, " " + "ab" * 31 + "a"])
+def test_a_hash_has_one_spelling(text: str) -> None:
+    assert refused(ProofView.read, PROOF | {"proof_id": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("proof", "verdict"), ("workload", "state"), ("attempt", "state"), ("override", "state"), ("identity", "role")],
+)
+def test_a_word_that_this_client_does_not_know_is_refused(name: str, field: str) -> None:
+    read, good = ANSWERS[name]
+    assert refused(read, good | {field: "NEW"})
+
+
+def test_values_are_what_the_answer_said() -> None:
+    proof = ProofView.read(PROOF)
+    assert (proof.rows_intent, proof.rows_staged, proof.classes) == (6, None, (FailureClass.MISSING,))
+    assert WorkloadView.read(WORKLOAD).source_snapshot_id == 2**63 - 1
+
+
+def test_keys_come_as_secrets_of_their_epoch() -> None:
+    opened = OpenedProof.read({"context": CONTEXT, "keys": {"content": PAIR}})
+    pair = opened.keys[ProjectionName.CONTENT]
+    assert (pair.row_hash.reveal().hex(), pair.commitment.reveal().hex()) == (HASH, "ef" * 32)
+    assert HASH not in repr(opened.keys)
+    assert pair.row_hash.epoch == 1
+
+
+def test_an_envelope_comes_back_in_the_spelling_that_was_signed() -> None:
+    envelope = {"signatures": [{"sig": "s", "keyid": "k"}], "payloadType": "t", "payload": "p"}
+    chain = TrustRootChain.read({"version": 1, "sha256": HASH, "chain": [envelope]}).chain
+    assert chain == (b'{"payload":"p","payloadType":"t","signatures":[{"keyid":"k","sig":"s"}]}',)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "code"),
+    [
+        ({"error": "invalid_client", "error_description": "x"}, NotAllowedError, "token_exchange_refused"),
+        ({"error": "invalid_request"}, NotAllowedError, "token_exchange_refused"),
+        ({"error": "\x1b[2J"}, NotAllowedError, "token_exchange_refused"),
+        ({"error": "temporarily_unavailable"}, UnavailableError, "token_exchange_unavailable"),
+        ({"error": ERROR | {"kind": "input", "code": "body_too_large"}}, InputError, "body_too_large"),
+    ],
+)
+def test_no_token_is_told_with_its_reason(value: Json, kind: type[Exception], code: str) -> None:
+    found = read_exchanged(value)
+    assert isinstance(found, kind)
+    assert (getattr(found, "code", None), "\x1b" in str(found)) == (code, False)

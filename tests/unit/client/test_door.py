@@ -1,0 +1,110 @@
+"""The package's door: light to import, one way to each kind of Steward, proofs checked offline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pvdm
+from pvdm.client import StewardClient
+from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.trust.bundle import CheckedBundle
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
+from pvdm.trust.root import RootKey, RootRole
+from pvdm.trust.succession import follow_roots
+from tools.proof_kit import DAY, NOW, SIGNERS, root_of
+
+EXAMPLES = Path(__file__).parents[3] / "spec" / "examples"
+HEAVY = (
+    "httpx",
+    "httpcore",
+    "sqlalchemy",
+    "cryptography",
+    "pyarrow",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+    "click",
+    "rich",
+)
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules of a fresh process once the code has run."""
+    code = f"{code}\nimport sys\nprint(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(ended.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_but_itself() -> None:
+    found = loaded_after("import pvdm; pvdm.__version__; pvdm.Steward; pvdm.check_proof")
+    assert {name for name in found if name.split(".")[0] in {*HEAVY, "pvdm"}} == {"pvdm"}
+
+
+def test_connecting_loads_the_client_and_nothing_of_the_steward_s_side() -> None:
+    found = loaded_after("import pvdm; pvdm.Steward.connect('https://steward.example', 'pvdm_x')")
+    assert "httpx" in found
+    rooms = {name.split(".")[1] for name in found if name.startswith("pvdm.")}
+    assert rooms == {"client", "errors", "model"}
+
+
+def test_the_door_is_no_steward_itself() -> None:
+    with pytest.raises(TypeError, match=r"Steward\.embedded"):
+        pvdm.Steward()
+
+
+def test_a_connection_is_the_client_s_own_type() -> None:
+    with pvdm.Steward.connect("https://steward.example", "pvdm_x") as steward:
+        assert type(steward) is StewardClient
+
+
+BUNDLE = (EXAMPLES / "bundle.json").read_bytes()
+CHAIN = tuple((EXAMPLES / f"trust-root-{number}.json").read_bytes() for number in (1, 2))
+PIN = parse_envelope(CHAIN[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX).payload_sha256
+ROOT = follow_roots(CHAIN, sha256=PIN, now=NOW)
+
+
+def checked(**changed: Any) -> CheckedBundle:
+    return pvdm.check_proof(**{"bundle": BUNDLE, "trust_root": CHAIN, "pin": PIN, "now": NOW, **changed})
+
+
+def refusal(**changed: Any) -> tuple[type[PvdmError], str]:
+    with pytest.raises(PvdmError) as caught:
+        checked(**changed)
+    return type(caught.value), caught.value.code
+
+
+def test_a_bundle_is_checked_by_a_pinned_chain_or_a_root_that_was_judged_before() -> None:
+    assert checked().proof.proof_ids == checked(trust_root=ROOT, pin=None).proof.proof_ids
+    assert checked().not_shown
+
+
+def test_a_chain_without_a_pin_is_not_believed() -> None:
+    assert refusal(pin=None) == (InputError, "trust_root_pin_missing")
+
+
+def test_a_chain_with_another_pin_is_not_believed() -> None:
+    assert refusal(pin="00" * 32) == (VerificationError, "trust_root_not_pinned")
+
+
+def test_a_proof_from_the_future_is_not_believed() -> None:
+    assert refusal(now=NOW - DAY)[0] is VerificationError
+
+
+def test_more_notaries_may_be_asked_for_than_the_root_does() -> None:
+    assert refusal(threshold=16) == (VerificationError, "threshold_not_met")
+
+
+def test_a_log_that_the_root_does_not_name_is_not_believed() -> None:
+    assert refusal(origin="other.example/log") == (VerificationError, "log_key_missing")
+
+
+def test_a_root_of_several_logs_does_not_say_which_is_meant() -> None:
+    other = RootKey(SIGNERS["source-other"].public, "other.example/log", (RootRole.LOG,), (), NOW - DAY, NOW + DAY)
+    mine = [key for key in ROOT.keys if key.key_id != other.key_id]
+    both = root_of([*mine, other])
+    assert refusal(trust_root=both, pin=None) == (InputError, "origin_ambiguous")

@@ -1,0 +1,120 @@
+"""The Steward's errors come back as what they were, and what is none of them is not taken for one."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from pvdm.client.refusal import ERROR_DETAILS_MAX, ERROR_TEXT_MAX_CHARACTERS, error_of
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    RolledBackError,
+    StateUnknownError,
+    UnavailableError,
+    VerificationError,
+)
+from tests.unit.client.examples import client
+from tests.unit.client.peer import Behaviour, Peer, answer, error
+
+CLASSES = {
+    "input": InputError,
+    "verification": VerificationError,
+    "rolled_back": RolledBackError,
+    "conflict": ConflictError,
+    "not_allowed": NotAllowedError,
+    "state_unknown": StateUnknownError,
+    "unavailable": UnavailableError,
+    "bug": PvdmError,
+}
+
+
+def envelope(**more: object) -> dict[str, object]:
+    sent = ConflictError("nonce_taken", "the nonce is taken", expected="a new one", got="an old one", hint="draw", n=3)
+    return {**sent.to_json(), "kind": "conflict", "request_id": "r-1", **more}
+
+
+def met(behaviour: Behaviour) -> PvdmError:
+    with Peer(behaviour) as peer, client(peer.url) as steward, pytest.raises(PvdmError) as caught:
+        steward.info()
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_each_kind_is_its_own_class(kind: str) -> None:
+    assert type(met(error(409, kind))) is CLASSES[kind]
+
+
+def test_every_field_comes_back_as_it_was_sent() -> None:
+    found = error_of(envelope(), request_id="other")
+    assert (found.code, found.message, found.expected, found.got, found.hint) == (
+        "nonce_taken",
+        "the nonce is taken",
+        "a new one",
+        "an old one",
+        "draw",
+    )
+    assert str(found) == "the nonce is taken: expected a new one, got an old one"
+    assert found.details == {"n": 3, "request_id": "r-1"}
+
+
+def test_the_error_can_be_pickled_like_any_other() -> None:
+    found = error_of(envelope(details={"self": "x", "code": "y", "cls": "z", "message": "m"}), request_id="")
+    again = pickle.loads(pickle.dumps(found))
+    assert (type(again), again.details) == (ConflictError, {"cls": "z", "request_id": "r-1"})
+
+
+def test_without_a_request_id_in_the_envelope_the_request_s_own_is_told() -> None:
+    assert error_of(envelope(request_id=None), request_id="mine").details["request_id"] == "mine"
+
+
+def test_words_cannot_steer_a_terminal() -> None:
+    found = error_of(envelope(message="\x1b[2J gone \u202e", hint="a\nb", details={"a": "\x07"}), request_id="")
+    assert (found.message, found.hint, found.details["a"]) == ("�[2J gone �", "a�b", "�")
+
+
+def test_words_without_end_are_cut() -> None:
+    assert len(error_of(envelope(message="x" * 100_000), request_id="").message) == ERROR_TEXT_MAX_CHARACTERS
+
+
+def test_details_without_end_are_cut() -> None:
+    many = {f"detail_{number}": number for number in range(1_000)}
+    assert len(error_of(envelope(details=many), request_id="").details) == ERROR_DETAILS_MAX + 1
+
+
+def test_what_a_newer_steward_adds_is_passed_over() -> None:
+    found = error_of(envelope(new="x", details={"ratio": 1.5, "list": [], "flag": True, "n": 1}), request_id="")
+    assert found.details == {"n": 1, "request_id": "r-1"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "x",
+        envelope(kind="new_kind"),
+        envelope(kind=None),
+        envelope(code="Not A Code"),
+        envelope(code=None),
+        envelope(message=7),
+        envelope(expected=7),
+        envelope(hint=["x"]),
+        envelope(request_id=7),
+    ],
+)
+def test_what_is_no_envelope_is_not_taken_for_one(value: Any) -> None:
+    found = met(answer({"error": value}, status=409))
+    assert (type(found), found.code) == (UnavailableError, "steward_answer_invalid")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"null", b"{}", b"[]", b'{"error":{}}', b"\xff", b'{"error":1,"error":2}', b"[" * 100_000, b"9" * 10_000],
+)
+def test_a_body_that_is_no_error_is_told_as_that(body: bytes) -> None:
+    assert met(answer(status=500, body=body)).code == "steward_answer_invalid"

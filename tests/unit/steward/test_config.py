@@ -1,0 +1,218 @@
+"""`steward.toml`: what it says is what the Steward is told; anything else is refused with file and field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.model.proof import Isolation
+from pvdm.steward.config import (
+    CONFIG_SIZE_MAX_BYTES,
+    FileKeys,
+    KmsKeys,
+    Limits,
+    Pkcs11Keys,
+    ServiceConfig,
+    StewardConfig,
+    is_loopback,
+    load_config,
+    require_door,
+)
+from pvdm.trust.keys.public import Algorithm
+
+SMALL = """
+notary = "steward-one"
+origin = "steward-one.example/log"
+ledger = "sqlite:///ledger.db"
+outside = "outside/checkpoint"
+
+[keys]
+home = "file"
+path = "keys"
+"""
+
+WHOLE = """
+notary = "steward-one"
+origin = "steward-one.example/log"
+isolation = "account"
+ledger = "postgresql://steward@db.example/pvdm"
+outside = "/srv/outside/checkpoint"
+archive = "archive"
+trust_root_sha256 = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+[keys]
+home = "pkcs11"
+library = "/usr/lib/softhsm/libsofthsm2.so"
+token = "pvdm"
+pin_file = "pin"
+algorithm = "ecdsa-p256"
+
+[service]
+host = "0.0.0.0"
+port = 443
+tls_certificate = "tls/certificate.pem"
+tls_key = "tls/key.pem"
+
+[service.limits]
+rate_per_second = 7
+wait_seconds = 0
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "steward.toml"
+    path.write_text(text)
+    return path
+
+
+def loaded(folder: Path, text: str) -> StewardConfig:
+    return load_config(written(folder, text))
+
+
+def refused(call: Callable[[], object]) -> InputError:
+    with pytest.raises(InputError) as caught:
+        call()
+    return caught.value
+
+
+def test_a_small_file_is_enough(tmp_path: Path) -> None:
+    assert loaded(tmp_path, SMALL) == StewardConfig(
+        notary="steward-one",
+        origin="steward-one.example/log",
+        ledger_url=f"sqlite:///{tmp_path}/ledger.db",
+        keys=FileKeys(tmp_path / "keys"),
+        outside_path=tmp_path / "outside" / "checkpoint",
+        isolation=Isolation.PROCESS,
+        archive=None,
+        trust_root_sha256=None,
+        service=ServiceConfig("127.0.0.1", 8181, None, None, Limits()),
+    )
+
+
+def test_a_whole_file_is_read_field_by_field(tmp_path: Path) -> None:
+    assert loaded(tmp_path, WHOLE) == StewardConfig(
+        notary="steward-one",
+        origin="steward-one.example/log",
+        ledger_url="postgresql://steward@db.example/pvdm",
+        keys=Pkcs11Keys("/usr/lib/softhsm/libsofthsm2.so", "pvdm", tmp_path / "pin", Algorithm.ECDSA_P256),
+        outside_path=Path("/srv/outside/checkpoint"),
+        isolation=Isolation.ACCOUNT,
+        archive=tmp_path / "archive",
+        trust_root_sha256="00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+        service=ServiceConfig(
+            "0.0.0.0",
+            443,
+            tmp_path / "tls" / "certificate.pem",
+            tmp_path / "tls" / "key.pem",
+            replace(Limits(), rate_per_second=7, wait_seconds=0),
+        ),
+    )
+
+
+def test_keys_in_kms_are_told_by_region(tmp_path: Path) -> None:
+    text = SMALL.replace('home = "file"\npath = "keys"', 'home = "kms"\nregion = "eu-west-1"\ntries = 2')
+    assert loaded(tmp_path, text).keys == KmsKeys("eu-west-1", None, 5, 2)
+
+
+def test_a_passphrase_is_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    text = SMALL + 'passphrase_file = "passphrase"\n'
+    assert loaded(tmp_path, text).keys == FileKeys(tmp_path / "keys", tmp_path / "passphrase")
+
+
+def test_a_path_is_relative_to_the_folder_of_the_file_however_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert load_config(Path("steward.toml")).outside_path == tmp_path / "outside" / "checkpoint"
+
+
+def test_an_absolute_ledger_file_stays_where_it_is(tmp_path: Path) -> None:
+    text = SMALL.replace("sqlite:///ledger.db", "sqlite:////srv/ledger.db")
+    assert loaded(tmp_path, text).ledger_url == "sqlite:////srv/ledger.db"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('notary = "steward-one"\n', "", "notary"),
+        ('notary = "steward-one"', 'notary = "Steward One"', "notary"),
+        ('notary = "steward-one"', "notary = 7", "notary"),
+        ('notary = "steward-one"', 'notary = "steward-one\\n"', "notary"),
+        ('origin = "steward-one.example/log"', 'origin = ""', "origin"),
+        ('ledger = "sqlite:///ledger.db"\n', "", "ledger"),
+        ('outside = "outside/checkpoint"\n', "", "outside"),
+        ('outside = "outside/checkpoint"', 'outside = "outside/checkpoint"\nisolation = "none"', "isolation"),
+        ('outside = "outside/checkpoint"', 'outside = "outside/checkpoint"\nunknown = 1', "unknown"),
+        ('outside = "outside/checkpoint"', 'outside = "o"\ntrust_root_sha256 = "abc"', "trust_root_sha256"),
+        ('home = "file"', 'home = "memory"', "keys"),
+        ('path = "keys"', 'path = "keys"\nregion = "x"', "keys.file.region"),
+        ('path = "keys"', 'path = "keys"\n[service]\nport = 65536', "service.port"),
+        ('path = "keys"', 'path = "keys"\n[service]\nport = "8181"', "service.port"),
+        ('path = "keys"', 'path = "keys"\n[service.limits]\nburst = 0', "service.limits.burst"),
+        ('path = "keys"', 'path = "keys"\n[service.limits]\nbody_max_bytes = 10', "service.limits.body_max_bytes"),
+        ('path = "keys"', 'path = "keys"\n[service.limits]\nsomething = 1', "service.limits.something"),
+    ],
+)
+def test_a_field_that_cannot_be_accepted_is_named(tmp_path: Path, old: str, new: str, field: str) -> None:
+    assert old in SMALL
+    error = refused(lambda: loaded(tmp_path, SMALL.replace(old, new)))
+    assert (error.code, error.got) == ("config_invalid", f"another value at {field}")
+    assert "steward.toml" in error.message
+
+
+def test_what_a_wrong_field_holds_is_not_shown(tmp_path: Path) -> None:
+    """A password may stand in the wrong place."""
+    text = SMALL.replace('path = "keys"', 'path = "keys"\npassphrase = "geheim"')
+    assert "geheim" not in repr(refused(lambda: loaded(tmp_path, text)).__dict__)
+
+
+@pytest.mark.parametrize("content", [b"notary = ", b"\xff\xfe", b"a = 1\na = 2"], ids=["cut", "not-text", "twice"])
+def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "steward.toml"
+    path.write_bytes(content)
+    error = refused(lambda: load_config(path))
+    assert (error.code, error.expected) == ("config_invalid", "TOML")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    error = refused(lambda: load_config(tmp_path / "steward.toml"))
+    assert (error.code, error.expected) == ("config_invalid", "a file that can be read")
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    text = SMALL + "#" * CONFIG_SIZE_MAX_BYTES
+    assert refused(lambda: loaded(tmp_path, text)).got == "more"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "steward.example", "192.168.1.1", "127.0.0.1.example"])
+def test_without_a_certificate_the_door_is_on_loopback_only(tmp_path: Path, host: str) -> None:
+    text = SMALL + f'[service]\nhost = "{host}"\n'
+    assert refused(lambda: loaded(tmp_path, text)).code == "tls_missing"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_loopback_needs_no_certificate(tmp_path: Path, host: str) -> None:
+    assert is_loopback(host)
+    assert loaded(tmp_path, SMALL + f'[service]\nhost = "{host}"\n').service.host == host
+
+
+@pytest.mark.parametrize("name", ["tls_certificate", "tls_key"])
+def test_half_of_tls_is_none(tmp_path: Path, name: str) -> None:
+    text = SMALL + f'[service]\n{name} = "file.pem"\n'
+    error = refused(lambda: loaded(tmp_path, text))
+    assert (error.code, error.got) == ("config_invalid", "one of them")
+
+
+def test_a_door_that_code_makes_is_judged_the_same_way() -> None:
+    service = ServiceConfig(host="0.0.0.0")
+    assert refused(lambda: require_door(service)).code == "tls_missing"
+    require_door(replace(service, tls_certificate=Path("c"), tls_key=Path("k")))
+
+
+def test_the_defaults_of_the_file_are_the_defaults_of_the_values(tmp_path: Path) -> None:
+    assert loaded(tmp_path, SMALL).service == ServiceConfig()

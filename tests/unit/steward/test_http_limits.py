@@ -1,0 +1,287 @@
+"""Buckets, turns and budgets of the door, without a server: what they allow, refuse, hand on and forget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from pvdm.errors import UnavailableError
+from pvdm.steward.config import Limits
+from pvdm.steward.http import limits as module
+from pvdm.steward.http.limits import Limiter, peer_identity
+
+
+class Seconds:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limiter(seconds: Seconds | None = None, **limits: int) -> Limiter:
+    return Limiter(Limits(**limits), clock=seconds or Seconds())
+
+
+def code_of(raised: pytest.ExceptionInfo[UnavailableError]) -> str:
+    return raised.value.code
+
+
+def test_a_bucket_gives_its_burst_and_then_refuses() -> None:
+    found = limiter(rate_per_second=1, burst=3)
+    for _ in range(3):
+        found.charge("a")
+    with pytest.raises(UnavailableError) as raised:
+        found.charge("a")
+    assert code_of(raised) == "rate_limited"
+
+
+def test_a_bucket_fills_with_time_and_not_above_its_burst() -> None:
+    seconds = Seconds()
+    found = limiter(seconds, rate_per_second=2, burst=3)
+    for _ in range(3):
+        found.charge("a")
+    seconds.now += 1
+    found.charge("a")
+    found.charge("a")
+    with pytest.raises(UnavailableError):
+        found.charge("a")
+    seconds.now += 1_000
+    for _ in range(3):
+        found.charge("a")
+    with pytest.raises(UnavailableError):
+        found.charge("a")
+
+
+def test_a_refusal_says_when_to_come_back() -> None:
+    found = limiter(rate_per_second=1, burst=1)
+    found.charge("a")
+    with pytest.raises(UnavailableError) as raised:
+        found.charge("a")
+    assert raised.value.details["retry_after_seconds"] == 1
+
+
+def test_one_identity_does_not_pay_for_another() -> None:
+    found = limiter(rate_per_second=1, burst=1)
+    found.charge("a")
+    found.charge("b")
+
+
+def test_a_refund_gives_back_what_was_taken_and_no_more() -> None:
+    found = limiter(rate_per_second=1, burst=1)
+    found.charge("a")
+    found.refund("a")
+    found.refund("a")
+    found.charge("a")
+    with pytest.raises(UnavailableError):
+        found.charge("a")
+
+
+def test_identities_are_forgotten_oldest_first_so_that_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDENTITIES_MAX", 10)
+    found = limiter(rate_per_second=1, burst=1)
+    found.charge("kept")
+    for number in range(500):
+        found.charge(f"peer {number}")
+        if number % 5 == 0:
+            found.refund("kept")
+            found.charge("kept")
+    assert len(found) == 10
+    with pytest.raises(UnavailableError):
+        found.charge("kept")
+
+
+def test_known_tokens_are_forgotten_oldest_first_so_that_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDENTITIES_MAX", 10)
+    found = limiter()
+    for number in range(50):
+        found.learn(f"token {number}", f"identity {number}")
+    assert [found.known_identity(f"token {number}") for number in (39, 40, 49)] == [None, "identity 40", "identity 49"]
+
+
+def test_an_identity_with_a_request_under_way_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDENTITIES_MAX", 2)
+
+    async def scene() -> None:
+        found = limiter(concurrent=1, wait_seconds=0)
+        async with found.slot("busy"):
+            for number in range(10):
+                found.charge(f"peer {number}")
+            with pytest.raises(UnavailableError):
+                async with found.slot("busy"):
+                    pass
+
+    run(scene())
+
+
+def test_where_every_identity_is_busy_a_new_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDENTITIES_MAX", 1)
+
+    async def scene() -> None:
+        found = limiter()
+        async with found.slot("busy"):
+            with pytest.raises(UnavailableError) as raised:
+                found.charge("new")
+            assert code_of(raised) == "service_busy"
+
+    run(scene())
+
+
+def test_turns_come_in_order_of_arrival() -> None:
+    async def scene() -> list[int]:
+        found = limiter(concurrent=2, wait_seconds=5)
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            async with found.slot("a"):
+                order.append(number)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(one(number) for number in range(20)))
+        return order
+
+    assert run(scene()) == list(range(20))
+
+
+def test_never_more_than_its_share_runs_at_a_time() -> None:
+    async def scene() -> int:
+        found = limiter(concurrent=3, wait_seconds=5)
+        running, most = 0, 0
+
+        async def one() -> None:
+            nonlocal running, most
+            async with found.slot("a"):
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(0.001)
+                running -= 1
+
+        await asyncio.gather(*(one() for _ in range(30)))
+        return most
+
+    assert run(scene()) == 3
+
+
+def test_whoever_waits_too_long_is_refused_and_takes_no_turn() -> None:
+    async def scene() -> str:
+        found = limiter(concurrent=1, wait_seconds=1)
+        object.__setattr__(found._limits, "wait_seconds", 0.01)
+        async with found.slot("a"):
+            with pytest.raises(UnavailableError) as raised:
+                async with found.slot("a"):
+                    pass
+        async with found.slot("a"):
+            return code_of(raised)
+
+    assert run(scene()) == "too_many_requests_at_once"
+
+
+def test_the_line_of_those_who_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 2)
+
+    async def scene() -> list[str]:
+        found = limiter(concurrent=1, wait_seconds=5)
+        refused: list[str] = []
+
+        async def one() -> None:
+            try:
+                async with found.slot("a"):
+                    await asyncio.sleep(0.01)
+            except UnavailableError as error:
+                refused.append(error.code)
+
+        await asyncio.gather(*(one() for _ in range(5)))
+        return refused
+
+    assert run(scene()) == ["too_many_requests_at_once"] * 2
+
+
+def test_a_cancelled_waiter_passes_its_turn_on() -> None:
+    async def scene() -> bool:
+        found = limiter(concurrent=1, wait_seconds=5)
+
+        async def one() -> bool:
+            async with found.slot("a"):
+                return True
+
+        async with found.slot("a"):
+            gone, stays = asyncio.create_task(one()), asyncio.create_task(one())
+            await asyncio.sleep(0)
+            gone.cancel()
+        return await asyncio.wait_for(stays, 1)
+
+    assert run(scene()) is True
+
+
+def test_a_turn_that_came_in_the_moment_of_cancelling_is_passed_on() -> None:
+    async def scene() -> bool:
+        found = limiter(concurrent=1, wait_seconds=5)
+
+        async def one() -> bool:
+            async with found.slot("a"):
+                return True
+
+        async with found.slot("a"):
+            gone = asyncio.create_task(one())
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        return await asyncio.wait_for(one(), 1)
+
+    assert run(scene()) is True
+
+
+def test_all_requests_together_have_a_cap() -> None:
+    found = limiter(in_flight=2)
+    with found.in_flight(), found.in_flight():
+        with pytest.raises(UnavailableError) as raised, found.in_flight():
+            pass
+        assert code_of(raised) == "service_busy"
+    with found.in_flight():
+        pass
+
+
+def test_strangers_fill_only_a_part_of_the_room() -> None:
+    found = limiter(in_flight=8)
+    with found.in_flight(stranger=True), found.in_flight(stranger=True):
+        with pytest.raises(UnavailableError) as raised, found.in_flight(stranger=True):
+            pass
+        assert code_of(raised) == "service_busy"
+        with found.in_flight():
+            pass
+    with found.in_flight(stranger=True):
+        pass
+
+
+def test_bodies_in_memory_have_a_common_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODIES_MAX_BYTES", 100)
+    found = limiter()
+    with found.body_budget() as take:
+        take(60)
+        with found.body_budget() as other, pytest.raises(UnavailableError):
+            other(41)
+    with found.body_budget() as take:
+        take(100)
+
+
+@pytest.mark.parametrize(
+    ("host", "identity"),
+    [
+        ("10.1.2.3", "peer 10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "peer 2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "peer 2001:db8:1:2::/64"),
+        (None, "peer unknown"),
+        ("a.sock", "peer a.sock"),
+    ],
+)
+def test_a_whole_network_of_one_caller_is_one_identity(host: str | None, identity: str) -> None:
+    assert peer_identity(host) == identity
+
+
+def run(scene: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(scene)

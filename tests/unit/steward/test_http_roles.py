@@ -1,0 +1,105 @@
+"""The table of roles is whole: a route that is not in it, or a line without a route, stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi import APIRouter
+
+from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.model.role import Role
+from pvdm.steward.http import app as app_module
+from pvdm.steward.http.app import create_app
+from pvdm.steward.http.roles import RULES, AttemptToken, Rule, require_allowed, require_complete
+from pvdm.store.tokens import Grant
+from tests.steward_examples import stand_at
+
+MINE = "ab" * 16
+
+
+def grant(role: Role = Role.PRODUCER, *, domain: str = "sales", attempt_id: str | None = None) -> Grant:
+    return Grant("id", role, domain, "name", 1, attempt_id)
+
+
+def test_a_route_without_a_rule_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = APIRouter()
+    forgotten.add_api_route("/v1/forgotten", lambda: None, methods=["GET"])
+    monkeypatch.setattr(app_module, "_ROUTERS", (*app_module._ROUTERS, forgotten))
+    with stand_at(tmp_path) as stand, pytest.raises(PvdmError) as raised:
+        create_app(stand.notary)
+    assert (raised.value.code, "GET /v1/forgotten" in str(raised.value)) == ("route_without_rule", True)
+
+
+def test_a_second_method_of_a_known_path_needs_its_own_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = APIRouter()
+    forgotten.add_api_route("/v1/identity", lambda: None, methods=["DELETE"])
+    monkeypatch.setattr(app_module, "_ROUTERS", (*app_module._ROUTERS, forgotten))
+    with stand_at(tmp_path) as stand, pytest.raises(PvdmError) as raised:
+        create_app(stand.notary)
+    assert raised.value.code == "route_without_rule"
+
+
+def test_a_rule_without_a_route_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "_ROUTERS", app_module._ROUTERS[:-1])
+    with stand_at(tmp_path) as stand, pytest.raises(PvdmError) as raised:
+        create_app(stand.notary)
+    assert raised.value.code == "rule_without_route"
+
+
+def test_two_routes_for_one_line_stop_the_start() -> None:
+    rules = {("GET", "/a"): Rule(frozenset())}
+    with pytest.raises(PvdmError) as raised:
+        require_complete([("GET", "/a"), ("GET", "/a")], rules)
+    assert raised.value.code == "route_twice"
+
+
+def test_only_five_routes_are_open_without_a_token() -> None:
+    assert {path for (_, path), rule in RULES.items() if rule.public} == {
+        "/healthz",
+        "/readyz",
+        "/v1/openapi.json",
+        "/catalog/v1/oauth/tokens",
+    }
+
+
+def test_only_health_is_without_limits() -> None:
+    assert [path for (_, path), rule in RULES.items() if not rule.limited] == ["/healthz"]
+
+
+def test_what_changes_something_is_for_as_few_roles_as_can_be() -> None:
+    writing = {rule.roles for (method, _), rule in RULES.items() if method == "POST" and not rule.public}
+    assert {len(roles) for roles in writing} == {1}
+
+
+def test_keys_leave_for_auditors_and_attestors_only() -> None:
+    assert RULES["POST", "/v1/proofs/{proof_id}/open"].roles == {Role.AUDITOR}
+    assert RULES["POST", "/v1/attestations/challenges"].roles == {Role.ATTESTOR}
+
+
+def refused(rule: Rule, given: Grant, **path: str) -> str:
+    with pytest.raises(NotAllowedError) as raised:
+        require_allowed(rule, given, path)
+    return raised.value.code
+
+
+def test_another_role_is_refused() -> None:
+    assert refused(Rule(frozenset({Role.AUDITOR})), grant(Role.PRODUCER)) == "role_wrong"
+
+
+def test_a_token_of_one_domain_is_refused_where_all_are_meant() -> None:
+    rule = Rule(frozenset({Role.PRODUCER}), everywhere=True)
+    assert refused(rule, grant(domain="sales")) == "domain_wrong"
+    require_allowed(rule, grant(domain="*"), {})
+
+
+def test_a_token_for_one_attempt_is_refused_by_default() -> None:
+    rule = Rule(frozenset({Role.PRODUCER}))
+    assert refused(rule, grant(attempt_id=MINE), attempt_id=MINE) == "token_of_other_attempt"
+
+
+def test_a_token_for_one_attempt_is_good_for_its_own_path_only() -> None:
+    rule = Rule(frozenset({Role.PRODUCER}), AttemptToken.OWN)
+    require_allowed(rule, grant(attempt_id=MINE), {"attempt_id": MINE})
+    assert refused(rule, grant(attempt_id=MINE), attempt_id="cd" * 16) == "token_of_other_attempt"
+    assert refused(rule, grant(attempt_id=MINE)) == "token_of_other_attempt"
