@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,16 +11,40 @@ from sqlalchemy import LargeBinary, Table, select, text
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import Ledger, Unit, attempts, events, proofs, receipts, statements, tokens
+from pvdm.store import (
+    Ledger,
+    Unit,
+    attempts,
+    attestations,
+    epoch_books,
+    events,
+    handles,
+    overrides,
+    proofs,
+    receipts,
+    spent,
+    statements,
+    tokens,
+)
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.proofs import ProofRecord
 from pvdm.store.receipts import ReceiptRecord
-from pvdm.store.schema import StatementKind, VerdictWord, metadata
+from pvdm.store.schema import HandleWord, StatementKind, VerdictWord, metadata
 from pvdm.store.tokens import BearerToken
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.storage import LogStorage
 from tests.databases import NOW
-from tests.ledger_examples import hex64, in_state, logged, nonce_of, opened
+from tests.ledger_examples import (
+    ASKED,
+    ATTESTED,
+    HANDLE,
+    hex64,
+    in_state,
+    logged,
+    nonce_of,
+    opened,
+    override_of,
+)
 from tests.log_storage import ORIGIN, SIGNER, entries, filled
 
 PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), VerdictWord.PASS, "notary-1", NOW + 60)
@@ -51,6 +76,13 @@ def everything(unit: Unit) -> None:
     )
     _, grant = tokens.issue(unit, Role.PRODUCER, domain="sales", name="etl", expires_micros=NOW + 10)
     tokens.revoke(unit, grant.token_id)
+    overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
+    attestations.challenge(unit, ASKED)
+    attestations.put(unit, ATTESTED, b"attestation", log_index=logged(unit))
+    spent.put(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
+    epoch_books.add(unit, 1, b"book")
+    handles.add(unit, HANDLE)
+    handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))
 
 
 def stored(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:

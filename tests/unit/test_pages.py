@@ -1,4 +1,4 @@
-"""Every Python block of the README and the library page runs as it stands, and every link of a page leads to a file."""
+"""Every Python block of the pages with recipes runs as it stands, and every link of a page leads to a file."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.client import StewardClient
+
 ROOT = Path(__file__).parents[2]
-RUNNING = ("README.md", "docs/library.md")
+RUNNING = ("README.md", "docs/client.md", "docs/library.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
 
 
@@ -30,8 +32,12 @@ def test_a_python_block_runs_after_the_first_of_its_page(
     monkeypatch.chdir(tmp_path)
     found = blocks(page)
     names: dict[str, object] = {"__name__": "page"}
-    for each in sorted({1, number}):
-        exec(compile(found[each - 1], f"{page}, block {each}", "exec"), names)
+    try:
+        for each in sorted({1, number}):
+            exec(compile(found[each - 1], f"{page}, block {each}", "exec"), names)
+    finally:
+        for opened in [value for value in names.values() if isinstance(value, StewardClient)]:
+            opened.close()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import threading
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pvdm.trust.log.tiles import StaticTiles
 
 ARCHIVE_PAGE_ENTRIES: Final = 1_000
 
+_LOCK: Final = ".lock"
 _LOG: Final = "log"
 _STATEMENTS: Final = "statements"
 
@@ -54,17 +56,24 @@ class Archive:
 
     def _follow(self) -> Archived:
         try:
-            # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
-            # that grew in between would give a checkpoint over envelopes that nobody wrote.
-            log = PinnedLogReader(self._ledger)
-            written = self._write_envelopes(archived_size(self._folder), log.size())
-            return Archived(export(log, log_folder(self._folder)).size, written)
+            # Several Stewards may share the folder; whoever comes second reads a log that is at least as long.
+            make_folders(self._folder)
+            with (self._folder / _LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                return self._written()
         except OSError as error:
             raise UnavailableError(
                 "archive_unavailable",
                 f"the archive cannot be written: {error.strerror or type(error).__name__}",
                 hint="nothing is acknowledged until it can be written again",
             ) from None
+
+    def _written(self) -> Archived:
+        # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
+        # that grew in between would give a checkpoint over envelopes that nobody wrote.
+        log = PinnedLogReader(self._ledger)
+        written = self._write_envelopes(archived_size(self._folder), log.size())
+        return Archived(export(log, log_folder(self._folder)).size, written)
 
     def _write_envelopes(self, start: int, reached: int) -> int:
         written = 0

@@ -18,6 +18,7 @@ from pvdm.store import Ledger, Unit, attestations, statements
 from pvdm.store.attestations import AttestationRecord, ChallengeRecord
 from pvdm.store.clock import LedgerClock
 from pvdm.store.schema import StatementKind
+from pvdm.store.statements import Statement
 from pvdm.store.tokens import Grant
 from pvdm.trust.attestation import WantedAttestation, verify_attestation
 from pvdm.trust.envelope import parse_envelope
@@ -146,7 +147,8 @@ class Attestations:
         snapshot = None if snapshot_id is None else str(snapshot_id)
         with self._ledger.read() as unit:
             found = attestations.listed(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
-        return [self._view(record) for record in found]
+            stored = [statements.get(unit, record.attestation_id) for record in found]
+        return [_view(statement) for statement in stored]
 
     def _known(self, attestation_id: str) -> AttestationView | None:
         with self._ledger.read() as unit:
@@ -158,19 +160,22 @@ class Attestations:
 
     def _view(self, record: AttestationRecord) -> AttestationView:
         with self._ledger.read() as unit:
-            statement = statements.get(unit, record.attestation_id)
-        said = read_statement(parse_envelope(statement.envelope).payload, SourceAttestation)
-        return AttestationView(
-            record.attestation_id,
-            said.attestor,
-            said.table.catalog,
-            said.table.uuid,
-            said.snapshot_id,
-            said.row_count,
-            said.projection.value,
-            said.issued_at,
-            statement.log_index,
-        )
+            return _view(statements.get(unit, record.attestation_id))
+
+
+def _view(statement: Statement) -> AttestationView:
+    said = read_statement(parse_envelope(statement.envelope).payload, SourceAttestation)
+    return AttestationView(
+        statement.statement_id,
+        said.attestor,
+        said.table.catalog,
+        said.table.uuid,
+        said.snapshot_id,
+        said.row_count,
+        said.projection.value,
+        said.issued_at,
+        statement.log_index,
+    )
 
 
 def require_registered(root: TrustRoot, attestor: str, now: int) -> None:

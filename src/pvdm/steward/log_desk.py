@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.steward.recorder import Recorder
 from pvdm.store import Ledger
 from pvdm.store.log_storage import LedgerLog
 from pvdm.trust.log import merkle
@@ -15,10 +16,11 @@ from pvdm.trust.log.tiles import TILE_WIDTH, parse_path
 
 
 class LogDesk:
-    """Reads only."""
+    """Reads only, and shows nothing that the checkpoint outside does not cover."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, recorder: Recorder) -> None:
         self._ledger = ledger
+        self._recorder = recorder
         self._reader = LedgerLogReader(ledger)
 
     def size(self) -> int:
@@ -30,6 +32,7 @@ class LogDesk:
         note = self._reader.newest_checkpoint()
         if note is None:
             raise VerificationError("log_empty", "the log has no checkpoint yet")
+        self._recorder.require_covered(read_unverified(note).checkpoint.size)
         return note
 
     def tile(self, path: str) -> bytes:
@@ -53,6 +56,7 @@ class LogDesk:
             size = 0 if note is None else read_unverified(note).checkpoint.size
             self._require(index, size)
             included = merkle.prove_inclusion(log, index=index, size=size)
+        self._recorder.require_covered(size)
         return LogProof(index, included.hashes, note or b"").to_bytes()
 
     def consistency(self, old: int, new: int) -> ConsistencyProof:

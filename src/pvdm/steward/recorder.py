@@ -59,6 +59,7 @@ class Recorder:
         self._origin = origin
         # Appends of one process queue here, so only another Steward can move the log between preparing and storing.
         self._queue = threading.Lock()
+        self._covered = 0
 
     def begin(self) -> None:
         """At start-up: the log must go on from what the outside checkpoint saw; behind or forked is refused."""
@@ -78,11 +79,17 @@ class Recorder:
             size = newest.checkpoint.size
             self._acknowledge(Appended(size, size, newest))
 
+    def require_covered(self, size: int) -> None:
+        """Before anyone is shown a log of this size: what nobody outside remembers could be lost unnoticed."""
+        if size > self._covered:
+            self.cover()
+
     def _acknowledge(self, appended: Appended) -> None:
         fault.point("steward.before_outside")
         if self._archive is not None:
             self._archive.cover(appended.size)
-        acknowledge(self._outside, self._reader(), appended)
+        done = acknowledge(self._outside, self._reader(), appended)
+        self._covered = max(self._covered, done.outside_size)
         fault.point("steward.after_outside")
 
     def _append(self, documents: Sequence[Document], work: Work) -> Appended:

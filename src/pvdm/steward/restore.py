@@ -18,7 +18,7 @@ from pvdm.model.restore import RestoreStatement
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.archive import ArchivedLog, log_folder
 from pvdm.steward.config import StewardConfig
-from pvdm.steward.log_reader import LogEdge
+from pvdm.steward.log_reader import LedgerLogReader, LogEdge
 from pvdm.steward.notary import Clock, Notary, join_notary, log_keys
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.store import Unit, attempts, nonces, receipts, spent, statements, workloads
@@ -183,8 +183,10 @@ def _refill(notary: Notary, order: Order, outside: SignedCheckpoint) -> tuple[in
 
 def _is_renamed(notary: Notary, order: Order) -> bool:
     """Whether an interrupted restore has already begun the new origin."""
-    note = notary.log.checkpoint()
-    return order.lost_origin is not None and read_unverified(note).checkpoint.origin == notary.config.origin
+    note = LedgerLogReader(notary.ledger).newest_checkpoint()
+    if order.lost_origin is None or note is None:
+        return False
+    return read_unverified(note).checkpoint.origin == notary.config.origin
 
 
 def _target(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:

@@ -1,0 +1,248 @@
+"""Who comes in and what they see: tokens rotate, derive and end; a domain's work is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pvdm.errors import PvdmError
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward.access import (
+    ACCESS_TOKEN_SECONDS,
+    ATTEMPT_TOKEN_SECONDS,
+    TOKEN_LIFETIME_MAX_SECONDS,
+    TOKEN_OVERLAP_MAX_SECONDS,
+    Access,
+)
+from pvdm.store import nonces
+from pvdm.store.tokens import Grant
+from tests.databases import memory_folder
+from tests.steward_examples import Stand, core_of, stand_at
+from tools.proof_kit import SECOND, fixed
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with memory_folder() as folder, stand_at(folder) as made:
+        yield made
+
+
+@pytest.fixture
+def access(stand: Stand) -> Access:
+    return stand.notary.access
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.code
+
+
+def producer(stand: Stand, domain: str = "sales") -> tuple[str, Grant]:
+    return stand.token(Role.PRODUCER, domain, "etl")
+
+
+def test_a_token_opens_what_it_was_issued_for_until_it_expires(stand: Stand, access: Access) -> None:
+    token, grant = access.issue(Role.AUDITOR, domain="sales", name="ann", lifetime_seconds=60)
+    assert access.authenticate(token.reveal()) == grant
+    assert (grant.role, grant.domain, grant.name) == (Role.AUDITOR, "sales", "ann")
+    stand.time.pass_by(60 * SECOND)
+    assert code_of(lambda: access.authenticate(token.reveal())) == "token_expired"
+
+
+@pytest.mark.parametrize("text", ["", "pvdm_guess", "x" * 257, "pvdm_ä"])
+def test_a_text_that_is_no_token_is_unknown(access: Access, text: str) -> None:
+    assert code_of(lambda: access.authenticate(text)) == "token_unknown"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, TOKEN_LIFETIME_MAX_SECONDS + 1])
+def test_a_lifetime_out_of_range_is_refused(access: Access, seconds: int) -> None:
+    asked: dict[str, Any] = {"domain": "sales", "name": "x", "lifetime_seconds": seconds}
+    assert code_of(lambda: access.issue(Role.OPERATOR, **asked)) == "token_lifetime_invalid"
+
+
+def test_a_revoked_token_opens_nothing_and_is_still_listed(stand: Stand, access: Access) -> None:
+    text, grant = stand.token()
+    access.revoke(grant.token_id)
+    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert [each.revoked_micros for each in access.listed()] == [stand.time.wall]
+
+
+def test_a_rotated_token_has_the_same_rights_and_the_old_one_ends_after_the_overlap(
+    stand: Stand, access: Access
+) -> None:
+    text, old = producer(stand)
+    token, new = access.rotate(old.token_id, lifetime_seconds=3_600, overlap_seconds=60)
+    assert (new.role, new.domain, new.name) == (old.role, old.domain, old.name)
+    assert access.authenticate(text).token_id == old.token_id
+    stand.time.pass_by(60 * SECOND)
+    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert access.authenticate(token.reveal()) == new
+
+
+def test_a_rotation_without_overlap_ends_the_old_token_at_once(stand: Stand, access: Access) -> None:
+    text, old = producer(stand)
+    access.rotate(old.token_id, lifetime_seconds=3_600)
+    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+
+
+def test_a_second_rotation_does_not_give_the_old_token_more_time(stand: Stand, access: Access) -> None:
+    text, old = producer(stand)
+    access.rotate(old.token_id, lifetime_seconds=3_600, overlap_seconds=60)
+    access.rotate(old.token_id, lifetime_seconds=3_600, overlap_seconds=600)
+    stand.time.pass_by(60 * SECOND)
+    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+
+
+@pytest.mark.parametrize("overlap", [-1, TOKEN_OVERLAP_MAX_SECONDS + 1])
+def test_an_overlap_out_of_range_is_refused(stand: Stand, access: Access, overlap: int) -> None:
+    text, old = producer(stand)
+    asked: dict[str, int] = {"lifetime_seconds": 60, "overlap_seconds": overlap}
+    assert code_of(lambda: access.rotate(old.token_id, **asked)) == "token_overlap_invalid"
+    assert access.authenticate(text) == old
+
+
+def test_a_token_that_has_ended_is_not_rotated(stand: Stand, access: Access) -> None:
+    _, old = producer(stand)
+    access.revoke(old.token_id)
+    assert code_of(lambda: access.rotate(old.token_id, lifetime_seconds=60)) == "token_revoked"
+    assert len(access.listed()) == 1
+
+
+def test_a_refused_rotation_ends_nothing(stand: Stand, access: Access) -> None:
+    text, old = producer(stand)
+    assert code_of(lambda: access.rotate(old.token_id, lifetime_seconds=0)) == "token_lifetime_invalid"
+    assert access.authenticate(text) == old
+
+
+def test_an_exchange_gives_a_short_token_with_the_same_rights(stand: Stand, access: Access) -> None:
+    text, parent = producer(stand)
+    token, grant = access.exchange(parent.token_id, text)
+    assert (grant.role, grant.domain, grant.name, grant.parent_id) == (
+        parent.role,
+        parent.domain,
+        parent.name,
+        parent.token_id,
+    )
+    assert grant.expires_micros == stand.time.wall + ACCESS_TOKEN_SECONDS * SECOND
+    assert access.authenticate(token.reveal()) == grant
+
+
+def test_an_exchanged_token_does_not_outlive_its_parent(stand: Stand, access: Access) -> None:
+    token, parent = access.issue(Role.PRODUCER, domain="sales", name="etl", lifetime_seconds=60)
+    _, grant = access.exchange(parent.token_id, token.reveal())
+    assert grant.expires_micros == parent.expires_micros
+
+
+def test_an_exchange_needs_id_and_secret_of_one_token(stand: Stand, access: Access) -> None:
+    text, _ = producer(stand)
+    _, other = producer(stand)
+    assert code_of(lambda: access.exchange(other.token_id, text)) == "token_unknown"
+    assert code_of(lambda: access.exchange(other.token_id, "pvdm_guess")) == "token_unknown"
+
+
+def test_a_derived_token_ends_with_its_parent(stand: Stand, access: Access) -> None:
+    text, parent = producer(stand)
+    token, _ = access.exchange(parent.token_id, text)
+    access.revoke(parent.token_id)
+    assert code_of(lambda: access.authenticate(token.reveal())) == "token_revoked"
+
+
+def test_a_derived_token_makes_no_further_tokens(stand: Stand, access: Access) -> None:
+    text, parent = producer(stand)
+    stand.verifying()
+    token, grant = access.exchange(parent.token_id, text)
+    attempt_id = core_of("one").attempt.attempt_id
+    assert code_of(lambda: access.exchange(grant.token_id, token.reveal())) == "token_derived"
+    assert code_of(lambda: access.attempt_token(grant, attempt_id)) == "token_derived"
+    assert code_of(lambda: access.rotate(grant.token_id, lifetime_seconds=60)) == "token_derived"
+
+
+def test_a_token_for_one_attempt_is_short_and_bound_to_it(stand: Stand, access: Access) -> None:
+    stand.verifying()
+    attempt_id = core_of("one").attempt.attempt_id
+    token, grant = access.attempt_token(producer(stand)[1], attempt_id)
+    assert (grant.attempt_id, grant.expires_micros) == (attempt_id, stand.time.wall + ATTEMPT_TOKEN_SECONDS * SECOND)
+    assert access.authenticate(token.reveal()) == grant
+
+
+def test_an_attempt_of_another_domain_gets_no_token(stand: Stand, access: Access) -> None:
+    stand.verifying(domain="sales")
+    grant = producer(stand, "risk")[1]
+    assert code_of(lambda: access.attempt_token(grant, core_of("one").attempt.attempt_id)) == "domain_wrong"
+
+
+def test_an_attempt_that_has_ended_gets_no_token(stand: Stand, access: Access) -> None:
+    stand.verifying()
+    attempt_id, (_, grant) = core_of("one").attempt.attempt_id, producer(stand)
+    stand.notary.work.abort(grant, attempt_id, "given up")
+    assert code_of(lambda: access.attempt_token(grant, attempt_id)) == "attempt_ended"
+
+
+def test_an_unknown_attempt_gets_no_token(stand: Stand, access: Access) -> None:
+    assert code_of(lambda: access.attempt_token(producer(stand)[1], fixed("none", 16))) == "attempt_unknown"
+
+
+def test_workloads_are_listed_for_their_domain(stand: Stand) -> None:
+    for name, domain in (("one", "sales"), ("two", "risk"), ("three", "sales")):
+        stand.verifying(name, domain=domain)
+    work = stand.notary.work
+
+    def ids(domain: str, **asked: Any) -> list[str]:
+        return [found.opening.workload_id for found in work.workloads(producer(stand, domain)[1], **asked)]
+
+    assert ids("sales") == ["work-one", "work-three"]
+    assert ids("*") == ["work-one", "work-three", "work-two"]
+    assert ids("*", after="work-one", count=1) == ["work-three"]
+
+
+def test_a_workload_is_shown_with_its_plan_and_attempts(stand: Stand) -> None:
+    core = stand.verifying()
+    view = stand.notary.work.workload(producer(stand)[1], "work-one")
+    assert [chunk.chunk_id for chunk in view.chunks] == [core.attempt.chunk_id]
+    assert [(tried.attempt_id, tried.state) for tried in view.attempts] == [
+        (core.attempt.attempt_id, AttemptState.VERIFYING)
+    ]
+    assert (view.workload.opening.domain, view.published) == ("sales", ())
+
+
+@pytest.mark.parametrize("ask", ["workload", "attempt", "abort"])
+def test_another_domains_work_is_nobody_elses_business(stand: Stand, ask: str) -> None:
+    core = stand.verifying(domain="sales")
+    grant, work = producer(stand, "risk")[1], stand.notary.work
+    asked: dict[str, Callable[[], object]] = {
+        "workload": lambda: work.workload(grant, "work-one"),
+        "attempt": lambda: work.attempt(grant, core.attempt.attempt_id),
+        "abort": lambda: work.abort(grant, core.attempt.attempt_id, "not mine"),
+    }
+    assert code_of(asked[ask]) == "domain_wrong"
+    assert work.attempt(producer(stand)[1], core.attempt.attempt_id).state is AttemptState.VERIFYING
+
+
+def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
+    one, two = (stand.verifying(name).attempt.attempt_id for name in ("one", "two"))
+    _, grant = stand.notary.access.attempt_token(producer(stand)[1], one)
+    work = stand.notary.work
+    assert work.attempt(grant, one).attempt_id == one
+    for ask in (
+        lambda: work.attempt(grant, two),
+        lambda: work.abort(grant, two, "not mine"),
+        lambda: work.workload(grant, "work-one"),
+        lambda: work.workloads(grant),
+    ):
+        assert code_of(ask) == "token_of_other_attempt"
+
+
+def test_an_attempt_that_is_given_up_loses_its_nonce(stand: Stand) -> None:
+    core = stand.verifying()
+    _, grant = stand.notary.access.attempt_token(producer(stand)[1], core.attempt.attempt_id)
+    given_up = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong")
+    assert (given_up.state, given_up.reason) == (AttemptState.ROLLED_BACK, "the source was wrong")
+    with stand.notary.ledger.read() as unit:
+        nonce = nonces.find(unit, core.attempt.nonce)
+    assert nonce is not None
+    assert nonce.state.value == "ABORTED"
+    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again") == given_up

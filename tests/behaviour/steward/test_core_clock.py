@@ -1,0 +1,188 @@
+"""Time and readiness: a clock that jumped stops what is signed, not who may come in; an operator's word heals it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pvdm.errors import PvdmError
+from pvdm.model.role import Role
+from pvdm.store import events
+from tests.databases import memory_folder
+from tests.steward_examples import Stand, Time, config_at, created, opened, signed_root, stand_at
+from tools.proof_kit import DAY, SECOND
+
+HOUR = 3_600 * SECOND
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with memory_folder() as folder, stand_at(folder) as made:
+        yield made
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.code
+
+
+def reasons(stand: Stand) -> list[str]:
+    return [error.code for error in stand.notary.readiness()]
+
+
+def times(stand: Stand) -> list[int]:
+    log = stand.notary.log
+    return [json.loads(log.entry(index))["time"] for index in range(log.size())]
+
+
+def test_a_steward_with_all_it_needs_is_ready(stand: Stand) -> None:
+    assert reasons(stand) == []
+
+
+def test_after_a_jump_nothing_is_signed(stand: Stand) -> None:
+    core = stand.verifying()
+    stand.time.jump(HOUR)
+    assert code_of(lambda: stand.record(core)) == "clock_jumped"
+    assert stand.notary.log.size() == 3
+    assert reasons(stand) == ["clock_jumped"]
+
+
+def test_after_a_jump_a_token_still_opens_the_door(stand: Stand) -> None:
+    text, grant = stand.token()
+    stand.time.jump(365 * DAY)
+    assert stand.notary.access.authenticate(text) == grant
+
+
+def test_after_a_jump_a_token_still_ends_when_its_time_is_over(stand: Stand) -> None:
+    text, _ = stand.token()
+    stand.time.jump(365 * DAY)
+    stand.time.pass_by(30 * DAY)
+    assert code_of(lambda: stand.notary.access.authenticate(text)) == "token_expired"
+
+
+def test_an_operators_confirmation_heals_the_clock(stand: Stand) -> None:
+    core = stand.verifying()
+    stand.time.jump(HOUR)
+    code_of(lambda: stand.record(core))
+    stand.notary.clock.confirm(operator="operator-tom", reason="the host's clock was set right")
+    assert reasons(stand) == []
+    recorded = stand.record(core)
+    assert times(stand)[recorded.log_index] == stand.time.wall
+
+
+def test_a_confirmation_is_in_the_step_log_with_name_and_reason(stand: Stand) -> None:
+    stand.time.jump(HOUR)
+    stand.notary.clock.confirm(operator="operator-tom", reason="set right")
+    with stand.notary.ledger.read() as unit:
+        found = [event for event in events.page(unit) if event.kind == "clock_confirmed"]
+    assert found[-1].new is not None
+    assert (found[-1].new["operator"], found[-1].new["reason"]) == ("operator-tom", "set right")
+
+
+def test_a_clock_that_was_set_back_lets_no_time_run_back(stand: Stand) -> None:
+    stand.proved("one")
+    stand.time.jump(-HOUR)
+    stand.proved("two")
+    assert times(stand) == sorted(times(stand))
+    assert reasons(stand) == []
+
+
+def test_a_steward_that_starts_after_a_jump_lets_an_operator_in(stand: Stand) -> None:
+    """Somebody has to confirm the time, so the start itself must not need it."""
+    token, _ = stand.notary.access.issue(Role.OPERATOR, domain="*", name="operator-tom", lifetime_seconds=90 * 86_400)
+    stand.notary.close()
+    stand.time.jump(365 * DAY)
+    stand.notary = opened(stand.config, stand.time)
+    assert "clock_jumped" in reasons(stand)
+    assert stand.notary.access.authenticate(token.reveal()).name == "operator-tom"
+    stand.notary.clock.confirm(operator="operator-tom", reason="it was off for a year")
+    assert "clock_jumped" not in reasons(stand)
+
+
+def test_a_step_that_waited_for_the_clock_is_logged_by_the_next_start(stand: Stand) -> None:
+    stand.notary.keys.create_epoch("made, not logged")
+    stand.notary.close()
+    stand.time.jump(40 * DAY)
+    stand.notary = opened(stand.config, stand.time)
+    size = stand.notary.log.size()
+    stand.notary.clock.confirm(operator="operator-tom", reason="it was off for a while")
+    stand.reopen()
+    assert stand.notary.log.size() == size + 1
+
+
+def test_a_short_rest_is_no_jump(stand: Stand) -> None:
+    stand.notary.close()
+    stand.time.jump(20 * DAY)
+    stand.notary = opened(stand.config, stand.time)
+    assert reasons(stand) == []
+
+
+def test_a_steward_without_a_trust_root_is_not_ready() -> None:
+    with memory_folder() as folder, stand_at(folder, rooted=False) as stand:
+        assert set(reasons(stand)) == {"steward_without_root"}
+
+
+def test_an_active_epoch_that_the_trust_root_does_not_name_makes_the_steward_not_ready(stand: Stand) -> None:
+    stand.notary.keys.create_epoch("behind the desk's back")
+    stand.notary.keys.activate_epoch(2, "behind the desk's back")
+    assert reasons(stand) == ["trust_root_lacks_epoch"]
+
+
+def test_a_trust_root_that_nobody_renewed_makes_the_steward_not_ready(stand: Stand) -> None:
+    stand.time.pass_by(200 * DAY)
+    assert reasons(stand) == ["trust_root_expired"]
+
+
+def test_without_an_active_epoch_the_steward_is_not_ready(stand: Stand) -> None:
+    stand.notary.epochs.retire(1, "pause")
+    assert reasons(stand) == ["epoch_none_active"]
+
+
+def test_a_ledger_that_is_away_makes_the_steward_not_ready(stand: Stand) -> None:
+    ledger = stand.folder / "ledger.db"
+    ledger.rename(ledger.with_name("away"))
+    ledger.mkdir()
+    stand.notary.ledger.close()
+    assert "ledger_unreachable" in reasons(stand)
+    ledger.rmdir()
+    ledger.with_name("away").rename(ledger)
+
+
+def test_everything_that_is_wrong_is_told_at_once(stand: Stand) -> None:
+    stand.notary.epochs.retire(1, "pause")
+    stand.config.outside_path.unlink()
+    stand.time.jump(HOUR)
+    assert reasons(stand) == ["clock_jumped", "epoch_none_active", "checkpoint_goes_back"]
+
+
+def test_two_stewards_with_different_clocks_write_times_that_do_not_run_back(stand: Stand) -> None:
+    behind = Time(wall=stand.time.wall - 120 * SECOND)
+    other = Stand(stand.folder, stand.config, behind, opened(stand.config, behind))
+    stand.time.pass_by(60 * SECOND)
+    stand.proved("one")
+    other.proved("two")
+    stand.proved("three")
+    other.notary.close()
+    assert times(stand) == sorted(times(stand))
+
+
+def test_closing_leaves_a_mark_of_the_time(stand: Stand) -> None:
+    stand.time.pass_by(DAY)
+    stand.notary.close()
+    late = Time(wall=stand.time.wall - 12 * HOUR)
+    stand.notary = opened(stand.config, late)
+    assert stand.notary.clock.now_micros() >= stand.time.wall
+
+
+def test_a_steward_is_created_once_and_then_kept() -> None:
+    with memory_folder() as folder:
+        config, time = config_at(folder), Time()
+        created(config, time).close()
+        again = created(config, time, rooted=False)
+        assert again.log.size() == 3
+        assert [epoch.number for epoch in again.epochs.book().epochs] == [1]
+        assert again.trust.chain() == (signed_root(again.trust.current()),)
+        again.close()

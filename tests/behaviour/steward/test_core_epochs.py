@@ -1,0 +1,227 @@
+"""Epochs at the Steward: every step is signed and logged once, in order, and none strands the Steward."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import PvdmError
+from pvdm.model.epoch import EpochStage, EpochStatement
+from pvdm.steward.epochs import missing_steps
+from pvdm.steward.log_desk import LogDesk
+from pvdm.store import statements
+from pvdm.store.schema import StatementKind
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.log.checkpoint import open_checkpoint
+from pvdm.trust.log.note import NoteKey
+from pvdm.trust.verify import Verified, verify_statement
+from tests.databases import memory_folder
+from tests.steward_examples import LOG_ORIGIN, Stand, opened, root_naming, signed_root, stand_at
+
+CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with memory_folder() as folder, stand_at(folder) as made:
+        yield made
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.code
+
+
+def said(stand: Stand) -> list[Verified[EpochStatement]]:
+    """Every epoch statement in the log's order, each verified under the newest trust root."""
+    with stand.notary.ledger.read() as unit:
+        stored = statements.of_kind(unit, StatementKind.EPOCH)
+    root, now = stand.notary.trust.current(), stand.time.wall
+    return [verify_statement(statement.envelope, root, EpochStatement, now=now) for statement in stored]
+
+
+def steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
+    return [(each.predicate.epoch, each.predicate.before, each.predicate.after) for each in said(stand)]
+
+
+def name_all(stand: Stand) -> None:
+    """A next trust root with every epoch of the book."""
+    current = stand.notary.trust.current()
+    root = root_naming(*stand.notary.epochs.book().epochs, version=current.version + 1, previous=current.sha256)
+    stand.notary.trust.accept(signed_root(root))
+
+
+def rotate(stand: Stand) -> None:
+    stand.notary.epochs.create("rotation")
+    name_all(stand)
+    stand.notary.epochs.activate(2, "rotation")
+
+
+FIRST: list[tuple[int, EpochStage | None, EpochStage]] = [(1, None, CREATED), (1, CREATED, ACTIVE)]
+
+
+def test_the_first_epoch_is_created_and_activated_in_the_log(stand: Stand) -> None:
+    assert steps(stand) == FIRST
+
+
+def test_a_rotation_is_logged_step_by_step_each_once(stand: Stand) -> None:
+    rotate(stand)
+    assert steps(stand) == [*FIRST, (2, None, CREATED), (1, ACTIVE, RETIRED), (2, CREATED, ACTIVE)]
+
+
+def test_a_revocation_of_a_retired_epoch_is_one_step(stand: Stand) -> None:
+    rotate(stand)
+    stand.notary.epochs.revoke(1, "leaked")
+    assert steps(stand)[5:] == [(1, RETIRED, REVOKED)]
+
+
+def test_a_revocation_of_the_active_epoch_is_two_steps(stand: Stand) -> None:
+    rotate(stand)
+    stand.notary.epochs.revoke(2, "leaked")
+    assert steps(stand)[5:] == [(2, ACTIVE, RETIRED), (2, RETIRED, REVOKED)]
+
+
+def test_a_retirement_is_one_step(stand: Stand) -> None:
+    stand.notary.epochs.retire(1, "pause")
+    assert steps(stand) == [*FIRST, (1, ACTIVE, RETIRED)]
+
+
+def test_a_step_says_why_and_which_keys(stand: Stand) -> None:
+    stand.notary.epochs.retire(1, "the yearly pause")
+    last = said(stand)[-1].predicate
+    keys = stand.notary.keys
+    wanted = {role.value: keys.public_key(role, 1).key_id for role in (KeyRole.SIGNING, KeyRole.LOG)}
+    assert (last.reason, dict(last.key_ids), last.issued_at) == ("the yearly pause", wanted, stand.time.wall)
+
+
+def test_nothing_is_logged_twice_when_the_steward_starts_again(stand: Stand) -> None:
+    rotate(stand)
+    before, size = steps(stand), stand.notary.log.size()
+    stand.reopen()
+    assert (steps(stand), stand.notary.log.size()) == (before, size)
+
+
+def test_each_step_is_an_entry_of_its_own(stand: Stand) -> None:
+    rotate(stand)
+    log: LogDesk = stand.notary.log
+    kinds = [json.loads(log.entry(index))["kind"] for index in range(log.size())]
+    assert kinds == ["epoch", "epoch", "trust-root", "epoch", "trust-root", "epoch", "epoch"]
+
+
+def test_an_epoch_that_no_trust_root_names_is_not_activated(stand: Stand) -> None:
+    stand.notary.epochs.create("rotation")
+    size = stand.notary.log.size()
+    assert code_of(lambda: stand.notary.epochs.activate(2, "rotation")) == "trust_root_lacks_epoch"
+    assert (stand.notary.epochs.book().epoch(2).state, stand.notary.log.size()) == (CREATED, size)
+
+
+def test_without_a_trust_root_no_epoch_is_activated() -> None:
+    with memory_folder() as folder, stand_at(folder, rooted=False) as stand:
+        stand.notary.epochs.create("rotation")
+        assert code_of(lambda: stand.notary.epochs.activate(2, "rotation")) == "steward_without_root"
+
+
+def test_an_unknown_epoch_is_not_activated(stand: Stand) -> None:
+    assert code_of(lambda: stand.notary.epochs.activate(9, "rotation")) == "epoch_unknown"
+
+
+def test_the_last_epoch_that_can_sign_is_not_revoked(stand: Stand) -> None:
+    stand.notary.epochs.create("not active yet")
+    size = stand.notary.log.size()
+    assert code_of(lambda: stand.notary.epochs.revoke(1, "leaked")) == "epoch_last"
+    assert (stand.notary.epochs.book().epoch(1).state, stand.notary.log.size()) == (ACTIVE, size)
+
+
+def test_the_last_epoch_is_not_revoked_after_the_others_either(stand: Stand) -> None:
+    rotate(stand)
+    stand.notary.epochs.revoke(1, "leaked")
+    assert code_of(lambda: stand.notary.epochs.revoke(2, "leaked too")) == "epoch_last"
+
+
+def test_an_epoch_that_was_never_active_is_not_revoked(stand: Stand) -> None:
+    stand.notary.epochs.create("never used")
+    assert code_of(lambda: stand.notary.epochs.revoke(2, "unused")) == "epoch_transition"
+
+
+def test_a_step_without_a_reason_is_refused(stand: Stand) -> None:
+    size = stand.notary.log.size()
+    assert code_of(lambda: stand.notary.epochs.create(" ")) == "epoch_reason"
+    assert stand.notary.log.size() == size
+
+
+def test_a_retired_epoch_still_speaks_for_a_steward_without_an_active_one(stand: Stand) -> None:
+    stand.notary.epochs.retire(1, "pause")
+    stand.reopen()
+    stand.notary.epochs.create("the end of the pause")
+    assert said(stand)[-1].key.public == stand.notary.keys.public_key(KeyRole.SIGNING, 1)
+
+
+def test_after_a_rotation_the_new_epoch_signs_the_log(stand: Stand) -> None:
+    rotate(stand)
+    key = NoteKey(LOG_ORIGIN, stand.notary.keys.public_key(KeyRole.LOG, 2).der)
+    note = stand.notary.log.checkpoint()
+    assert open_checkpoint(note, origin=LOG_ORIGIN, keys=[key]).checkpoint.size == stand.notary.log.size()
+
+
+def test_the_outside_keeps_up_through_a_rotation_and_a_revocation(stand: Stand) -> None:
+    rotate(stand)
+    stand.notary.epochs.revoke(1, "leaked")
+    assert stand.config.outside_path.read_bytes() == stand.notary.log.checkpoint()
+    stand.reopen()
+    assert stand.notary.readiness() == ()
+
+
+def test_the_new_epochs_number_can_be_put_above_what_a_log_has_seen(stand: Stand) -> None:
+    (change,) = stand.notary.epochs.create("restored", above=7)
+    assert (change.epoch, steps(stand)[-1]) == (8, (8, None, CREATED))
+
+
+def test_a_step_that_was_made_by_a_dying_steward_is_logged_by_another_that_runs(stand: Stand) -> None:
+    other = opened(stand.config, stand.time)
+    dies = fault.armed("steward.after_epoch_step", fault.Raise(KeyboardInterrupt()))
+    with dies, pytest.raises(KeyboardInterrupt):
+        other.epochs.create("dies on the way")
+    other.close()
+    assert steps(stand) == FIRST
+    stand.notary.epochs.create("the next")
+    assert steps(stand)[2:] == [(2, None, CREATED), (3, None, CREATED)]
+
+
+def test_two_stewards_that_find_the_same_step_missing_log_it_once(stand: Stand) -> None:
+    other = opened(stand.config, stand.time)
+    stand.notary.keys.create_epoch("made, not logged")
+    real = stand.notary.recorder.record
+
+    def late(*args: object) -> tuple[int, ...]:
+        patch.undo()
+        other.epochs.log_missing("found by the other")
+        return real(*args)  # type: ignore[arg-type]
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(stand.notary.recorder, "record", late)
+    stand.notary.epochs.log_missing("found by the first")
+    other.close()
+    assert steps(stand)[2:] == [(2, None, CREATED)]
+    assert said(stand)[-1].predicate.reason == "found by the other"
+
+
+def test_the_steps_that_are_missing_are_all_between_log_and_book(stand: Stand) -> None:
+    rotate(stand)
+    book = stand.notary.epochs.book()
+    found = [(epoch.number, before, after) for epoch, before, after in missing_steps(book, {1: ACTIVE})]
+    assert found == [(1, ACTIVE, RETIRED), (2, None, CREATED), (2, CREATED, ACTIVE)]
+    assert missing_steps(book, {1: RETIRED, 2: ACTIVE}) == []
+
+
+def test_a_step_is_signed_by_an_epoch_that_may_still_sign(stand: Stand) -> None:
+    rotate(stand)
+    stand.notary.epochs.revoke(2, "leaked")
+    with stand.notary.ledger.read() as unit:
+        stored = statements.of_kind(unit, StatementKind.EPOCH)
+    signer = parse_envelope(stored[-1].envelope).signature.key_id
+    assert signer == stand.notary.keys.public_key(KeyRole.SIGNING, 1).key_id

@@ -1,0 +1,378 @@
+"""Log, ledger and outside checkpoint go together; a ledger that went back, or went on alone, is refused at the door."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from pvdm.errors import PvdmError
+from pvdm.steward.archive import ArchivedLog
+from pvdm.steward.config import FileKeys
+from pvdm.steward.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.steward.notary import create_notary, log_keys
+from pvdm.store.schema import StatementKind
+from pvdm.store.schema import statements as statements_table
+from pvdm.trust.keys.file import create_file_keys
+from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
+from pvdm.trust.log.entry import EntryKind
+from pvdm.trust.log.export import Exported, export
+from pvdm.trust.log.fsck import fsck
+from pvdm.trust.log.proof import verify_consistency
+from pvdm.trust.log.proof_file import LogProofChecker
+from pvdm.trust.log.storage import LogStorage
+from tests.databases import memory_folder
+from tests.steward_examples import (
+    LOG_ORIGIN,
+    Stand,
+    config_at,
+    core_of,
+    opened,
+    override_of,
+    root_naming,
+    signed_override,
+    signed_root,
+    stand_at,
+)
+from tools.proof_kit import SECOND
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with memory_folder() as folder, stand_at(folder / "steward") as made:
+        yield made
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.code
+
+
+def epoch(stand: Stand) -> None:
+    stand.notary.epochs.create("one more")
+
+
+def trust_root(stand: Stand) -> None:
+    current, active = stand.notary.trust.current(), stand.notary.epochs.book().active
+    assert active is not None
+    stand.notary.trust.accept(signed_root(root_naming(active, version=2, previous=current.sha256)))
+
+
+def proof(stand: Stand) -> None:
+    stand.proved()
+
+
+def fail_proof(stand: Stand) -> None:
+    stand.proved(passed=False)
+
+
+def break_glass(stand: Stand) -> None:
+    failed = stand.proved(passed=False)
+    said = override_of(failed, core_of("one"), stand.time.wall)
+    stand.notary.overrides.submit(signed_override(said), stand.grant())
+
+
+STEPS: dict[Callable[[Stand], None], list[str]] = {
+    epoch: ["epoch"],
+    trust_root: ["trust-root"],
+    proof: ["proof"],
+    fail_proof: ["proof"],
+    break_glass: ["proof", "break-glass"],
+}
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_every_kind_of_document_is_in_ledger_log_and_outside_together(
+    stand: Stand, step: Callable[[Stand], None]
+) -> None:
+    before = stand.notary.log.size()
+    stand.time.pass_by(SECOND)
+    step(stand)
+    log = stand.notary.log
+    added = [json.loads(log.entry(index)) for index in range(before, log.size())]
+    assert [entry["kind"] for entry in added] == STEPS[step]
+    with stand.notary.ledger.read() as unit:
+        rows = unit.rows(select(statements_table).where(statements_table.c.log_index >= before))
+    stored = {row["log_index"]: row for row in rows}
+    for index, entry in enumerate(added, start=before):
+        assert hashlib.sha256(stored[index]["envelope"]).hexdigest() == entry["sha256"]
+        assert (stored[index]["kind"], stored[index]["at_micros"]) == (entry["kind"], entry["time"])
+    assert stand.config.outside_path.read_bytes() == log.checkpoint()
+
+
+def test_every_kind_of_statement_is_a_kind_of_entry() -> None:
+    assert {kind.value for kind in StatementKind} == {kind.value for kind in EntryKind}
+
+
+def test_the_log_of_a_steward_is_found_sound_by_the_checker(stand: Stand, tmp_path: Path) -> None:
+    for step in (break_glass, epoch, trust_root):
+        step(stand)
+    export(LedgerLogReader(stand.notary.ledger), tmp_path / "export")
+    keys = [key.to_vkey() for key in log_keys(stand.notary.epochs.book(), LOG_ORIGIN)]
+    report = fsck(tmp_path / "export", keys)
+    assert report.size == stand.notary.log.size() == 7
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The ledger's file and the checkpoint that was outside at that time."""
+
+    ledger: bytes
+    outside: bytes
+
+
+def backup(stand: Stand) -> Backup:
+    stand.notary.close()
+    made = Backup((stand.folder / "ledger.db").read_bytes(), stand.config.outside_path.read_bytes())
+    stand.notary = opened(stand.config, stand.time)
+    return made
+
+
+def put_back(stand: Stand, ledger: bytes) -> None:
+    stand.notary.close()
+    (stand.folder / "ledger.db").write_bytes(ledger)
+
+
+def refused(stand: Stand) -> str:
+    try:
+        return code_of(lambda: opened(stand.config, stand.time))
+    finally:
+        outside = stand.config.outside_path.read_bytes()
+        code_of(lambda: opened(stand.config, stand.time))
+        assert stand.config.outside_path.read_bytes() == outside, "a refusal leaves the evidence as it is"
+
+
+def test_a_ledger_that_went_back_is_refused(stand: Stand) -> None:
+    old = backup(stand)
+    stand.proved()
+    put_back(stand, old.ledger)
+    assert refused(stand) == "log_behind_checkpoint"
+
+
+def test_a_ledger_that_went_back_is_not_created_again_either(stand: Stand) -> None:
+    old = backup(stand)
+    stand.proved()
+    put_back(stand, old.ledger)
+    assert code_of(lambda: create_notary(stand.config, reason="again")) == "log_behind_checkpoint"
+
+
+def grown(stand: Stand, old: Backup, entries: int) -> bytes:
+    """The old ledger after it went on alone: its own keys, but another folder outside."""
+    folder = stand.folder.parent / f"elsewhere-{entries}"
+    config = config_at(folder)
+    (folder / "ledger.db").write_bytes(old.ledger)
+    config.outside_path.write_bytes(old.outside)
+    shutil.copy(stand.folder / "keys", folder / "keys")
+    other = Stand(folder, config, stand.time, opened(config, stand.time))
+    for number in range(entries):
+        other.proved(f"elsewhere {number}".replace(" ", "-"))
+    other.notary.close()
+    return (folder / "ledger.db").read_bytes()
+
+
+@pytest.mark.parametrize("entries", [1, 2, 5], ids=["as-long", "longer", "much-longer"])
+def test_a_ledger_that_went_back_and_grew_again_is_a_fork(stand: Stand, entries: int) -> None:
+    old = backup(stand)
+    stand.proved()
+    put_back(stand, grown(stand, old, entries))
+    assert refused(stand) == "log_forked"
+
+
+def test_a_ledger_that_went_back_and_grew_again_but_not_as_far_is_behind(stand: Stand) -> None:
+    old = backup(stand)
+    stand.proved("one")
+    stand.proved("two")
+    put_back(stand, grown(stand, old, 1))
+    assert refused(stand) == "log_behind_checkpoint"
+
+
+def test_a_running_steward_whose_ledger_is_rolled_back_acknowledges_nothing(stand: Stand) -> None:
+    old = backup(stand)
+    stand.proved("one")
+    (stand.folder / "ledger.db").write_bytes(old.ledger)
+    assert code_of(lambda: stand.proved("two")) == "log_forked"
+    assert code_of(lambda: stand.proved("three")) == "log_forked"
+
+
+def test_a_missing_checkpoint_outside_is_refused(stand: Stand) -> None:
+    stand.notary.close()
+    stand.config.outside_path.unlink()
+    assert code_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_missing"
+
+
+def test_a_missing_checkpoint_outside_stops_a_running_steward(stand: Stand) -> None:
+    stand.config.outside_path.unlink()
+    assert code_of(stand.proved) == "checkpoint_goes_back"
+    assert [error.code for error in stand.notary.readiness()] == ["checkpoint_goes_back"]
+
+
+def test_a_folder_outside_that_is_away_is_refused(stand: Stand) -> None:
+    stand.notary.close()
+    outside = stand.config.outside_path.parent
+    outside.rename(outside.with_name("away"))
+    assert code_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_unavailable"
+    outside.with_name("away").rename(outside)
+    stand.notary = opened(stand.config, stand.time)
+
+
+def test_nothing_is_acknowledged_while_the_outside_is_away_and_all_of_it_afterwards(stand: Stand) -> None:
+    core = stand.verifying()
+    outside = stand.config.outside_path.parent
+    outside.rename(outside.with_name("away"))
+    assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
+    assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
+    assert [error.code for error in stand.notary.readiness()] == ["outside_checkpoint_unavailable"]
+    outside.with_name("away").rename(outside)
+    recorded = stand.record(core)
+    assert (recorded.log_index, stand.notary.log.size()) == (3, 4)
+    assert stand.config.outside_path.read_bytes() == stand.notary.log.checkpoint()
+
+
+def test_an_outside_that_another_log_wrote_is_refused(stand: Stand) -> None:
+    other = stand.folder.parent / "other"
+    with stand_at(other) as second:
+        note = second.config.outside_path.read_bytes()
+    stand.notary.close()
+    stand.config.outside_path.write_bytes(note)
+    assert code_of(lambda: opened(stand.config, stand.time)) == "note_key_unknown"
+
+
+def test_a_steward_that_was_never_created_is_not_opened(stand: Stand) -> None:
+    config = config_at(stand.folder.parent / "nothing")
+    assert code_of(lambda: opened(config, stand.time)) == "key_file_missing"
+
+
+def test_a_steward_whose_creation_was_cut_off_is_created_by_the_next_try(stand: Stand) -> None:
+    config = config_at(stand.folder.parent / "cut-off")
+    assert isinstance(config.keys, FileKeys)
+    service = create_file_keys(config.keys.path)
+    service.create_epoch("cut off here")
+    service.close()
+    assert code_of(lambda: opened(config, stand.time)) == "steward_not_created"
+    made = create_notary(config, reason="again", wall=lambda: stand.time.wall, monotonic=lambda: stand.time.monotonic)
+    assert [found.state.value for found in made.epochs.book().epochs] == ["ACTIVE"]
+    assert made.log.size() == 2
+    made.close()
+
+
+def test_an_entrys_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None:
+    recorded = stand.proved("one")
+    stand.proved("two")
+    log = stand.notary.log
+    checker = LogProofChecker(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
+    checker.require_included(log.entry(recorded.log_index), log.proof(recorded.log_index))
+    assert code_of(lambda: checker.require_included(log.entry(0), log.proof(1))) == "inclusion_root"
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_entry_that_is_not_there_is_an_error(stand: Stand, index: int) -> None:
+    assert code_of(lambda: stand.notary.log.proof(index)) == "log_entry_unknown"
+    assert code_of(lambda: stand.notary.log.entry(index)) == "log_entry_unknown"
+
+
+def test_two_sizes_of_the_log_are_shown_to_be_consistent(stand: Stand) -> None:
+    keys = tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN))
+    log = stand.notary.log
+    old = open_checkpoint(log.checkpoint(), origin=LOG_ORIGIN, keys=keys).checkpoint
+    stand.proved("one")
+    stand.proved("two")
+    new = open_checkpoint(log.checkpoint(), origin=LOG_ORIGIN, keys=keys).checkpoint
+    shown = log.consistency(old.size, new.size)
+    verify_consistency(shown, old_size=old.size, old_root=old.root, new_size=new.size, new_root=new.root)
+
+
+@pytest.mark.parametrize(("old", "new"), [(-1, 2), (2, 1), (0, 4)])
+def test_sizes_that_the_log_never_had_are_an_error(stand: Stand, old: int, new: int) -> None:
+    assert code_of(lambda: stand.notary.log.consistency(old, new)) == "log_sizes_invalid"
+
+
+def test_tiles_and_entries_are_read_by_their_path(stand: Stand) -> None:
+    log = stand.notary.log
+    leaves = [hashlib.sha256(b"\0" + log.entry(index)).digest() for index in range(3)]
+    assert log.tile("tile/0/000.p/3") == b"".join(leaves)
+    entries = [log.entry(index) for index in range(3)]
+    assert log.tile("tile/entries/000.p/3") == b"".join(len(one).to_bytes(2, "big") + one for one in entries)
+
+
+@pytest.mark.parametrize("path", ["tile/0/000.p/4", "tile/0/000", "tile/1/000.p/1", "tile/entries/000.p/4"])
+def test_a_tile_that_the_log_has_not_reached_is_unknown(stand: Stand, path: str) -> None:
+    assert code_of(lambda: stand.notary.log.tile(path)) == "tile_unknown"
+
+
+def test_the_views_of_the_log_only_read(stand: Stand) -> None:
+    for view in (LedgerLogReader(stand.notary.ledger), LogEdge.of(stand.notary.ledger)):
+        assert code_of(view.append) == "log_read_only"
+    assert code_of(lambda: LogEdge.of(stand.notary.ledger).read_entries(0, 1)) == "log_read_only"
+
+
+def spoil(stand: Stand, *statements: str) -> None:
+    """Change the ledger's file past all of its rules."""
+    with contextlib.closing(sqlite3.connect(stand.folder / "ledger.db")) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+CHANGED_HASH = (
+    "DROP TRIGGER log_hashes_no_update",
+    "UPDATE log_hashes SET hash = zeroblob(32) WHERE level = 0 AND position = 2",
+)
+LOST_NOTE = ("DROP TRIGGER log_checkpoints_no_delete", "DELETE FROM log_checkpoints WHERE size = 3")
+
+
+@pytest.mark.parametrize("statements", [CHANGED_HASH, LOST_NOTE], ids=["changed-hash", "lost-note"])
+def test_a_stored_log_that_was_changed_is_refused_at_the_start(stand: Stand, statements: tuple[str, ...]) -> None:
+    stand.notary.close()
+    spoil(stand, *statements)
+    assert refused(stand) == "log_forked"
+
+
+@pytest.mark.parametrize("statements", [CHANGED_HASH, LOST_NOTE], ids=["changed-hash", "lost-note"])
+def test_a_stored_log_that_was_changed_gets_no_further_entry(stand: Stand, statements: tuple[str, ...]) -> None:
+    core = stand.verifying()
+    spoil(stand, *statements)
+    assert code_of(lambda: stand.record(core)) == "log_storage_broken"
+    assert stand.notary.log.size() == 3
+
+
+def test_a_start_is_right_while_the_log_grows(stand: Stand) -> None:
+    """Another Steward appends between the start's look at the size and its look at the checkpoint."""
+    view = PinnedLogReader(stand.notary.ledger)
+    assert view.size() == 3
+    stand.proved()
+    assert view.size() == 3
+    note = view.newest_checkpoint()
+    assert note is not None
+    assert read_unverified(note).checkpoint.size == 3
+
+
+def test_an_archive_covers_no_entry_whose_envelope_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another call appends just after the envelopes were written and before the archive's checkpoint is."""
+    with memory_folder() as folder:
+        place = folder / "archive"
+        with stand_at(folder / "steward", changed=lambda config: replace(config, archive=place)) as stand:
+            late = Stand(
+                stand.folder, stand.config, stand.time, opened(replace(stand.config, archive=None), stand.time)
+            )
+
+            def exported_late(storage: LogStorage, target: Path) -> Exported:
+                monkeypatch.undo()
+                late.proved("late")
+                return export(storage, target)
+
+            monkeypatch.setattr("pvdm.steward.archive.export", exported_late)
+            stand.proved("one")
+            late.notary.close()
+            stand.proved("two")
+            archived = ArchivedLog(place)
+            hashes = [json.loads(entry)["sha256"] for entry in archived.entries(0, archived.size())]
+            assert (len(hashes), [sha256 for sha256 in hashes if archived.envelope(sha256) is None]) == (6, [])

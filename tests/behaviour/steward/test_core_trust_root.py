@@ -1,0 +1,220 @@
+"""The Steward's trust root: the first by its hash, each next by the one before, every version an entry of the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from pvdm.errors import PvdmError
+from pvdm.trust.keys.epochs import Epoch, KeyRole
+from pvdm.trust.root import TrustRoot
+from pvdm.trust.succession import sign_root
+from tests.databases import memory_folder
+from tests.steward_examples import Stand, created, opened, root_naming, signed_root, stand_at
+from tools.proof_kit import KEYS, SIGNERS, fixed
+
+
+@pytest.fixture
+def bare() -> Iterator[Stand]:
+    """A Steward without a trust root."""
+    with memory_folder() as folder, stand_at(folder, rooted=False) as made:
+        yield made
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    """A Steward under version 1."""
+    with memory_folder() as folder, stand_at(folder) as made:
+        yield made
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.code
+
+
+def active(stand: Stand) -> Epoch:
+    found = stand.notary.epochs.book().active
+    assert found is not None
+    return found
+
+
+def following(stand: Stand, *, without: str | None = None) -> TrustRoot:
+    """The next version; it leaves one of the people out, so that its bytes are its own."""
+    current = stand.notary.trust.current()
+    root = root_naming(active(stand), version=current.version + 1, previous=current.sha256)
+    return replace(root, keys=tuple(key for key in root.keys if key.identity != without))
+
+
+def refused(stand: Stand, envelope: bytes, *, pin: str | None = None) -> str:
+    """The code, once it is clear that chain and log are as before."""
+    trust, before = stand.notary.trust, (stand.notary.trust.chain(), stand.notary.log.size())
+    code = code_of(lambda: trust.accept(envelope, pin=pin))
+    assert (trust.chain(), stand.notary.log.size()) == before
+    return code
+
+
+def test_without_a_trust_root_there_is_none_to_show(bare: Stand) -> None:
+    assert code_of(bare.notary.trust.current) == "steward_without_root"
+    assert bare.notary.trust.chain() == ()
+
+
+def test_the_first_trust_root_needs_a_pin(bare: Stand) -> None:
+    assert refused(bare, signed_root(root_naming(active(bare)))) == "trust_root_pin_missing"
+
+
+def test_the_first_trust_root_is_the_pinned_one(bare: Stand) -> None:
+    root = root_naming(active(bare))
+    assert refused(bare, signed_root(root), pin=fixed("another root")) == "trust_root_not_pinned"
+    assert bare.notary.trust.accept(signed_root(root), pin=root.sha256) == root
+
+
+def test_the_configuration_may_hold_the_pin(bare: Stand) -> None:
+    root = root_naming(active(bare))
+    pin_with(bare, root.sha256)
+    assert bare.notary.trust.accept(signed_root(root)) == root
+
+
+def test_a_pin_beside_the_configurations_own_is_the_same_one(bare: Stand) -> None:
+    root = root_naming(active(bare))
+    pin_with(bare, root.sha256)
+    assert refused(bare, signed_root(root), pin=fixed("another")) == "trust_root_pin_differs"
+
+
+def pin_with(stand: Stand, pin: str | None) -> None:
+    """The same Steward with another pin in its configuration."""
+    stand.config = replace(stand.config, trust_root_sha256=pin)
+    stand.reopen()
+
+
+def test_a_chain_that_does_not_begin_with_the_pin_is_not_followed(stand: Stand) -> None:
+    pin_with(stand, fixed("another"))
+    assert code_of(stand.notary.trust.current) == "trust_root_not_pinned"
+
+
+def test_a_first_root_that_its_own_signers_did_not_sign_is_refused(bare: Stand) -> None:
+    root = root_naming(active(bare))
+    envelope = sign_root(root, [SIGNERS["root-one"]]).to_bytes()
+    assert refused(bare, envelope, pin=root.sha256) == "trust_root_self_unsigned"
+
+
+def test_every_version_is_an_entry_of_the_log(stand: Stand) -> None:
+    stand.notary.trust.accept(signed_root(following(stand)))
+    log = stand.notary.log
+    kinds = [json.loads(log.entry(index))["kind"] for index in range(log.size())]
+    assert kinds == ["epoch", "epoch", "trust-root", "trust-root"]
+
+
+def test_the_next_version_is_taken_and_kept(stand: Stand) -> None:
+    first, root = stand.notary.trust.current(), following(stand)
+    assert stand.notary.trust.accept(signed_root(root)) == root
+    assert stand.notary.trust.chain() == (signed_root(first), signed_root(root))
+    stand.reopen()
+    assert stand.notary.trust.current() == root
+
+
+def test_the_same_version_again_is_no_change(stand: Stand) -> None:
+    root = following(stand)
+    stand.notary.trust.accept(signed_root(root))
+    size = stand.notary.log.size()
+    assert (stand.notary.trust.accept(signed_root(root)), stand.notary.log.size()) == (root, size)
+    assert len(stand.notary.trust.chain()) == 2
+
+
+def test_an_older_version_is_refused(stand: Stand) -> None:
+    first = stand.notary.trust.current()
+    stand.notary.trust.accept(signed_root(following(stand)))
+    assert refused(stand, signed_root(first)) == "trust_root_rolled_back"
+
+
+def test_another_root_of_the_same_version_is_refused(stand: Stand) -> None:
+    one, other = following(stand), following(stand, without="source-other")
+    stand.notary.trust.accept(signed_root(one))
+    assert refused(stand, signed_root(other)) == "trust_root_forked"
+
+
+def test_a_version_that_skips_one_is_refused(stand: Stand) -> None:
+    root = replace(following(stand), version=3)
+    assert refused(stand, signed_root(root)) == "trust_root_gap"
+
+
+def test_a_version_that_follows_another_root_is_refused(stand: Stand) -> None:
+    root = replace(following(stand), previous_sha256=fixed("another root"))
+    assert refused(stand, signed_root(root)) == "trust_root_not_successor"
+
+
+def test_a_version_that_too_few_signed_is_refused(stand: Stand) -> None:
+    envelope = sign_root(following(stand), [SIGNERS["root-one"]]).to_bytes()
+    assert refused(stand, envelope) == "trust_root_unsigned"
+
+
+def test_a_version_signed_by_strangers_is_refused(stand: Stand) -> None:
+    envelope = sign_root(following(stand), [SIGNERS["rogue"], SIGNERS["root-three"]]).to_bytes()
+    assert refused(stand, envelope) == "trust_root_unsigned"
+
+
+@pytest.mark.parametrize("role", [KeyRole.SIGNING, KeyRole.LOG], ids=lambda role: role.value)
+def test_a_root_that_does_not_name_the_stewards_own_key_is_refused(bare: Stand, role: KeyRole) -> None:
+    named = root_naming(active(bare))
+    missing = active(bare).key(role).public
+    assert missing is not None
+    keys = [key for key in named.keys if key.key_id != missing.key_id]
+    # Another notary stands in, since no threshold could be met without any.
+    root = replace(named, keys=tuple(sorted((*keys, KEYS["notary-a"]), key=lambda key: key.key_id)))
+    assert refused(bare, signed_root(root), pin=root.sha256) == "trust_root_lacks_epoch"
+
+
+@pytest.mark.parametrize("change", ["identity", "epochs"])
+def test_a_root_that_names_the_key_for_another_notary_or_epoch_is_refused(bare: Stand, change: str) -> None:
+    wanted = active(bare).key(KeyRole.SIGNING).public
+    assert wanted is not None
+    named = root_naming(active(bare))
+    other = {"identity": "steward-two", "epochs": (2,)}
+    keys = tuple(
+        replace(key, **{change: other[change]}) if key.key_id == wanted.key_id else key  # type: ignore[arg-type]
+        for key in named.keys
+    )
+    root = replace(named, keys=keys)
+    assert refused(bare, signed_root(root), pin=root.sha256) == "trust_root_lacks_epoch"
+
+
+def test_a_version_that_came_first_in_the_last_moment_wins(stand: Stand) -> None:
+    """Two valid heirs of one root: without the check under the log's lock both would stand and none could be read."""
+    one, other = following(stand), following(stand, without="source-other")
+    second = opened(stand.config, stand.time)
+    real = stand.notary.recorder.record
+
+    def late(*args: object) -> tuple[int, ...]:
+        second.trust.accept(signed_root(other))
+        return real(*args)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stand.notary.recorder, "record", late)
+        assert code_of(lambda: stand.notary.trust.accept(signed_root(one))) == "trust_root_moved"
+    second.close()
+    assert stand.notary.trust.current() == other
+
+
+def test_another_steward_sees_the_new_version_at_once(stand: Stand) -> None:
+    other = opened(stand.config, stand.time)
+    root = following(stand)
+    other.trust.accept(signed_root(root))
+    assert stand.notary.trust.current() == root
+    other.close()
+
+
+def test_a_steward_may_begin_under_a_later_version(bare: Stand) -> None:
+    root = root_naming(active(bare), version=4, previous=fixed("version 3"))
+    assert bare.notary.trust.accept(signed_root(root), pin=root.sha256).version == 4
+    assert bare.notary.trust.accept(signed_root(following(bare))).version == 5
+
+
+def test_a_steward_that_is_created_again_keeps_its_trust_root(stand: Stand) -> None:
+    root, size = stand.notary.trust.current(), stand.notary.log.size()
+    stand.notary.close()
+    stand.notary = created(stand.config, stand.time, rooted=False)
+    assert (stand.notary.trust.current(), stand.notary.log.size()) == (root, size)

@@ -1,0 +1,325 @@
+"""A Steward that dies at any point is opened again with ledger, log and outside in one state; nothing is doubled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import fault
+from pvdm.digest.plan import Mode
+from pvdm.model.epoch import EpochStage, EpochStatement
+from pvdm.model.projection import ProjectionName
+from pvdm.model.proof import Storage
+from pvdm.model.role import Role
+from pvdm.steward.attestations import ChallengeRequest
+from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.steward.notary import Notary, create_notary, log_keys
+from pvdm.store import statements
+from pvdm.store.schema import StatementKind
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.log.export import export
+from pvdm.trust.log.fsck import fsck
+from pvdm.trust.statement import read_statement
+from pvdm.trust.verify import sign_statement
+from tests.databases import memory_folder
+from tests.steward_examples import (
+    LOG_ORIGIN,
+    Stand,
+    Time,
+    commitments,
+    config_at,
+    context_of,
+    core_of,
+    failed,
+    opened,
+    override_of,
+    root_naming,
+    signed_override,
+    signed_root,
+    stand_at,
+)
+from tools.proof_kit import ATTESTATION, SECOND, SIGNERS, SOURCE
+
+Act = Callable[[Notary], Any]
+
+POINTS = ("store.before_commit", "store.after_commit", "steward.before_outside", "steward.after_outside")
+CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
+
+
+class CrashError(Exception):
+    """What a test raises at a point."""
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with memory_folder() as folder, stand_at(folder) as made:
+        yield made
+
+
+def proof(stand: Stand) -> Act:
+    core = stand.verifying()
+    return lambda notary: notary.proofs.record(
+        core,
+        commitments(passed=True),
+        storage=Storage.OPEN,
+        lifetime_micros=3_600 * SECOND,
+        context=context_of(core, 1),
+    )
+
+
+def fail_proof(stand: Stand) -> Act:
+    core = failed(stand.verifying())
+    return lambda notary: notary.proofs.record(
+        core, commitments(passed=False), storage=Storage.OPEN, lifetime_micros=3_600 * SECOND, context=None
+    )
+
+
+def override(stand: Stand) -> Act:
+    recorded = stand.proved(passed=False)
+    envelope = signed_override(override_of(recorded, core_of("one"), stand.time.wall))
+    grant = stand.grant()
+    return lambda notary: notary.overrides.submit(envelope, grant)
+
+
+def attestation(stand: Stand) -> Act:
+    grant = stand.grant(Role.ATTESTOR, "payments", "source-payments")
+    fingerprint = bytes.fromhex(ATTESTATION.schema_fingerprint)
+    request = ChallengeRequest(
+        ATTESTATION.nonce,
+        SOURCE.catalog,
+        SOURCE.uuid,
+        ATTESTATION.snapshot_id,
+        Mode.STORED,
+        ((ProjectionName.CONTENT, fingerprint),),
+    )
+    epoch = stand.notary.attestations.challenge(grant, request).epoch
+    said = ATTESTATION.from_json({**ATTESTATION.to_json(), "epoch": str(epoch), "issued_at": stand.time.wall})
+    envelope = sign_statement(said, SIGNERS["source-payments"]).to_bytes()
+    return lambda notary: notary.attestations.submit(envelope, grant)
+
+
+def trust_root(stand: Stand) -> Act:
+    current, active = stand.notary.trust.current(), stand.notary.epochs.book().active
+    assert active is not None
+    envelope = signed_root(root_naming(active, version=2, previous=current.sha256))
+    return lambda notary: notary.trust.accept(envelope)
+
+
+ACTS = (proof, fail_proof, override, attestation, trust_root)
+
+
+def die(point: str, begin: Callable[[], Notary], act: Act, *, passes: int = 0) -> int:
+    """The exit code of a process that does this with the point armed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            notary = begin()
+            fault.arm(point, fault.Exit(), passes=passes)
+            act(notary)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@dataclass(frozen=True)
+class State:
+    """What the ledger holds: entries of the log, and statements by kind."""
+
+    size: int
+    statements: tuple[int, ...]
+
+
+def sound(notary: Notary, folder: Path, outside: Path) -> State:
+    """The state, once log, statements and outside are found to agree."""
+    with notary.ledger.read() as unit:
+        stored = [statements.of_kind(unit, kind) for kind in StatementKind]
+    indexes = sorted(statement.log_index for found in stored for statement in found)
+    assert indexes == list(range(notary.log.size())), "every entry has its statement, and every statement its entry"
+    export(LedgerLogReader(notary.ledger), folder)
+    vkeys = [key.to_vkey() for key in log_keys(notary.epochs.book(), LOG_ORIGIN)]
+    assert fsck(folder, vkeys, since=outside.read_bytes()).size == len(indexes)
+    assert outside.read_bytes() == notary.log.checkpoint(), "the outside was brought up"
+    return State(len(indexes), tuple(len(found) for found in stored))
+
+
+def state(stand: Stand) -> State:
+    return sound(stand.notary, stand.folder / "export", stand.config.outside_path)
+
+
+@pytest.mark.parametrize("make", ACTS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_steward_that_dies_is_opened_again_with_all_or_nothing(
+    stand: Stand, make: Callable[[Stand], Act], point: str
+) -> None:
+    act = make(stand)
+    before = state(stand)
+    stand.notary.close()
+    assert die(point, lambda: opened(stand.config, stand.time), act) == fault.EXIT_CODE
+    stand.notary = opened(stand.config, stand.time)
+    after = state(stand)
+    kept = point != "store.before_commit"
+    assert after.size == before.size + kept
+    answer = act(stand.notary)
+    done = state(stand)
+    assert (done.size, sum(done.statements)) == (before.size + 1, before.size + 1)
+    if kept:
+        assert done == after, "the repeated call found what the first one left"
+    assert act(stand.notary) == answer
+    assert state(stand) == done
+
+
+@pytest.mark.parametrize("make", ACTS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_call_that_is_cut_off_in_a_running_steward_can_be_made_again(
+    stand: Stand, make: Callable[[Stand], Act], point: str
+) -> None:
+    act = make(stand)
+    before = state(stand)
+    with fault.armed(point, fault.Raise(CrashError())), pytest.raises(CrashError):
+        act(stand.notary)
+    answer = act(stand.notary)
+    assert act(stand.notary) == answer
+    assert state(stand).size == before.size + 1
+
+
+@pytest.mark.parametrize("make", ACTS, ids=lambda make: make.__name__)
+def test_before_the_outside_is_told_the_outside_does_not_cover(stand: Stand, make: Callable[[Stand], Act]) -> None:
+    """Shows that the tests above have an outside to bring up, and that nobody was answered before."""
+    act = make(stand)
+    covered = stand.config.outside_path.read_bytes()
+    with fault.armed("steward.before_outside", fault.Raise(CrashError())), pytest.raises(CrashError):
+        act(stand.notary)
+    assert stand.config.outside_path.read_bytes() == covered != stand.notary.log.checkpoint()
+
+
+def steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
+    with stand.notary.ledger.read() as unit:
+        stored = statements.of_kind(unit, StatementKind.EPOCH)
+    said = [read_statement(parse_envelope(statement.envelope).payload, EpochStatement) for statement in stored]
+    return [(one.epoch, one.before, one.after) for one in said]
+
+
+def create(stand: Stand) -> Act:
+    return lambda notary: notary.epochs.create("dies on the way")
+
+
+def activate(stand: Stand) -> Act:
+    stand.notary.epochs.create("rotation")
+    current, book = stand.notary.trust.current(), stand.notary.epochs.book()
+    stand.notary.trust.accept(signed_root(root_naming(*book.epochs, version=2, previous=current.sha256)))
+    return lambda notary: notary.epochs.activate(2, "dies on the way")
+
+
+def retire(stand: Stand) -> Act:
+    return lambda notary: notary.epochs.retire(1, "dies on the way")
+
+
+def revoke(stand: Stand) -> Act:
+    activate(stand)(stand.notary)
+    return lambda notary: notary.epochs.revoke(2, "dies on the way")
+
+
+FIRST = [(1, None, CREATED), (1, CREATED, ACTIVE)]
+ROTATED = [*FIRST, (2, None, CREATED), (1, ACTIVE, RETIRED), (2, CREATED, ACTIVE)]
+EPOCH_ACTS: dict[Callable[[Stand], Act], list[tuple[int, EpochStage | None, EpochStage]]] = {
+    create: [*FIRST, (2, None, CREATED)],
+    activate: ROTATED,
+    retire: [*FIRST, (1, ACTIVE, RETIRED)],
+    revoke: [*ROTATED, (2, ACTIVE, RETIRED), (2, RETIRED, REVOKED)],
+}
+
+
+@pytest.mark.parametrize("make", EPOCH_ACTS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("point", ["steward.after_epoch_step", *POINTS])
+def test_a_step_of_an_epoch_is_in_the_log_after_any_death_once(
+    stand: Stand, make: Callable[[Stand], Act], point: str
+) -> None:
+    act = make(stand)
+    stand.notary.close()
+    assert die(point, lambda: opened(stand.config, stand.time), act) == fault.EXIT_CODE
+    stand.notary = opened(stand.config, stand.time)
+    assert steps(stand) == EPOCH_ACTS[make]
+    first = state(stand)
+    stand.reopen()
+    assert state(stand) == first
+
+
+def test_a_step_that_was_cut_off_before_the_outside_is_covered_at_the_next_look(stand: Stand) -> None:
+    with fault.armed("steward.before_outside", fault.Raise(CrashError())), pytest.raises(CrashError):
+        stand.notary.epochs.create("cut off")
+    stand.notary.epochs.log_missing("a look")
+    assert steps(stand) == [*FIRST, (2, None, CREATED)]
+    assert state(stand).size == 4
+
+
+@pytest.mark.parametrize("point", ["keys.after_make", "keys.disk.after_temp"])
+def test_a_step_that_did_not_reach_the_book_is_not_in_the_log(stand: Stand, point: str) -> None:
+    stand.notary.close()
+    assert die(point, lambda: opened(stand.config, stand.time), create(stand)) == fault.EXIT_CODE
+    stand.notary = opened(stand.config, stand.time)
+    assert steps(stand) == FIRST
+
+
+# Each point with how often it is passed before it acts: a birth passes it that often and once more.
+BIRTH = [
+    *(("keys.disk.after_temp", passes) for passes in range(3)),
+    *(("keys.disk.after_rename", passes) for passes in range(3)),
+    *(("store.before_commit", passes) for passes in range(2)),
+    *(("store.after_commit", passes) for passes in range(2)),
+    ("keys.after_make", 0),
+    ("steward.after_epoch_step", 0),
+    ("steward.before_outside", 0),
+    ("steward.after_outside", 0),
+]
+
+
+@pytest.mark.parametrize(("point", "passes"), BIRTH)
+def test_a_steward_that_dies_while_it_is_created_is_created_by_the_next_try(point: str, passes: int) -> None:
+    with memory_folder() as folder:
+        config, time = config_at(folder), Time()
+
+        def born(_: object = None) -> Notary:
+            return create_notary(config, reason="first", wall=lambda: time.wall, monotonic=lambda: time.monotonic)
+
+        def unborn() -> Any:
+            return None
+
+        assert die(point, unborn, born, passes=passes) == fault.EXIT_CODE
+        stand = Stand(folder, config, time, born())
+        assert steps(stand) == FIRST
+        assert [(epoch.number, epoch.state) for epoch in stand.notary.epochs.book().epochs] == [(1, ACTIVE)]
+        assert state(stand).size == 2
+        stand.reopen()
+        assert steps(stand) == FIRST
+        stand.notary.close()
+
+
+def test_a_steward_that_dies_at_its_start_starts_again(stand: Stand) -> None:
+    stand.proved()
+    stand.notary.close()
+    for point in ("store.before_commit", "store.after_commit"):
+        code = die(point, lambda: None, lambda _: opened(stand.config, stand.time))  # type: ignore[arg-type,return-value]
+        assert code == fault.EXIT_CODE
+    stand.notary = opened(stand.config, stand.time)
+    assert state(stand).size == 4
+
+
+def test_what_was_never_acknowledged_may_be_lost_without_a_trace(stand: Stand) -> None:
+    """The outside did not see it, so a ledger from before it is not behind; whoever asked was not answered."""
+    core = stand.verifying()
+    stand.notary.close()
+    before = (stand.folder / "ledger.db").read_bytes()
+    stand.notary = opened(stand.config, stand.time)
+    with fault.armed("steward.before_outside", fault.Raise(CrashError())), pytest.raises(CrashError):
+        stand.record(core)
+    stand.notary.ledger.close()
+    (stand.folder / "ledger.db").write_bytes(before)
+    stand.notary = opened(stand.config, stand.time)
+    assert stand.record(core).log_index == 3
+    assert state(stand).size == 4
