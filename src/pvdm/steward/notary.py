@@ -68,10 +68,14 @@ class Notary:
         """Write tiles and envelopes to this folder, up to the newest checkpoint."""
         return Archive(self.ledger, folder).follow()
 
+    def mark_time(self) -> None:
+        """Put the time into the ledger: after a restart it never runs below the last mark."""
+        self.ledger.transact(mark, at_micros=self.clock.now_micros())
+
     def close(self) -> None:
         """Leave a mark of the time, then let go of keys and database."""
         with contextlib.suppress(PvdmError):
-            self.ledger.transact(mark, at_micros=self.clock.now_micros())
+            self.mark_time()
         self.keys.close()
         self.ledger.close()
 
@@ -90,7 +94,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         # With a clock that jumped while nobody watched it starts too: an operator must get in to confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
-            notary.ledger.transact(mark, at_micros=notary.clock.now_micros())
+            notary.mark_time()
         undo.pop_all()
         return notary
 

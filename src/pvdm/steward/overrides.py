@@ -15,6 +15,7 @@ from pvdm.store import Ledger, Unit, nonces, overrides, proofs, statements
 from pvdm.store.clock import LedgerClock
 from pvdm.store.overrides import OverrideRecord, StoredOverride
 from pvdm.store.schema import StatementKind
+from pvdm.store.statements import Statement
 from pvdm.store.tokens import Grant
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.override import disallowing, verify_override
@@ -77,7 +78,8 @@ class Overrides:
         """Every override of the bearer's domain, newest first."""
         with self._ledger.read() as unit:
             found = overrides.listed(unit, domain=scope(grant))
-        return [self._view(each) for each in found]
+            stored = [statements.get(unit, each.record.override_id) for each in found]
+        return [_view(each, statement) for each, statement in zip(found, stored, strict=True)]
 
     def count(self) -> int:
         """How many there ever were."""
@@ -135,21 +137,24 @@ class Overrides:
 
     def _view(self, stored: StoredOverride) -> OverrideView:
         with self._ledger.read() as unit:
-            statement = statements.get(unit, stored.record.override_id)
-        said = read_statement(parse_envelope(statement.envelope).payload, BreakGlass)
-        return OverrideView(
-            stored.record.override_id,
-            said.operator,
-            said.reason,
-            said.table.name,
-            said.table.uuid,
-            said.fail_proof_id,
-            said.nonce,
-            stored.state.value,
-            said.issued_at,
-            said.expires_at,
-            statement.log_index,
-        )
+            return _view(stored, statements.get(unit, stored.record.override_id))
+
+
+def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
+    said = read_statement(parse_envelope(statement.envelope).payload, BreakGlass)
+    return OverrideView(
+        stored.record.override_id,
+        said.operator,
+        said.reason,
+        said.table.name,
+        said.table.uuid,
+        said.fail_proof_id,
+        said.nonce,
+        stored.state.value,
+        said.issued_at,
+        said.expires_at,
+        statement.log_index,
+    )
 
 
 def _replayed(nonce: str) -> NotAllowedError:

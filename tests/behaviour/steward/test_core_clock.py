@@ -186,3 +186,14 @@ def test_a_steward_is_created_once_and_then_kept() -> None:
         assert [epoch.number for epoch in again.epochs.book().epochs] == [1]
         assert again.trust.chain() == (signed_root(again.trust.current()),)
         again.close()
+
+
+def test_a_clock_set_back_after_a_kill_revives_no_token_that_had_expired_at_the_last_mark(stand: Stand) -> None:
+    token, _ = stand.notary.access.issue(Role.AUDITOR, domain="*", name="audit", lifetime_seconds=60)
+    stand.time.pass_by(120 * SECOND)
+    stand.notary.mark_time()
+    # Killed: no mark at the end, and the host comes back an hour earlier.
+    stand.notary.ledger.close()
+    stand.time.jump(-HOUR)
+    stand.notary = opened(stand.config, stand.time)
+    assert code_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_expired"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, NoReturn
 
-from anyio.to_thread import current_default_thread_limiter
+from anyio.to_thread import current_default_thread_limiter, run_sync
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from pvdm.errors import InputError
+from pvdm.errors import InputError, PvdmError
 from pvdm.steward.http import (
     oauth,
     openapi,
@@ -26,12 +27,14 @@ from pvdm.steward.http import (
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter
+from pvdm.steward.http.logs import log_event
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.table import RouteTable
 from pvdm.steward.notary import Notary
 
 # As many threads as the ledger's pool has connections: more would only wait for one, and give up in its time-out.
 THREADS_MAX: Final = 15
+MARK_SECONDS: Final = 60
 
 _ROUTERS: Final = (
     routes_service.router,
@@ -73,9 +76,23 @@ def serve(app: FastAPI, notary: Notary) -> None:
 
 
 @asynccontextmanager
-async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = THREADS_MAX
-    yield
+    marking = asyncio.create_task(_mark_the_time(app.state.notary))
+    try:
+        yield
+    finally:
+        marking.cancel()
+
+
+async def _mark_the_time(notary: Notary) -> None:
+    """Where nothing else is written, so that a clock set back while the Steward is down brings little time back."""
+    while True:
+        await asyncio.sleep(MARK_SECONDS)
+        try:
+            await run_sync(notary.mark_time)
+        except PvdmError as error:
+            log_event("time_not_marked", code=error.code)
 
 
 async def _invalid(_: Request, error: Any) -> NoReturn:

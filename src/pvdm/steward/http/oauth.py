@@ -55,7 +55,7 @@ def exchange(request: Request, notary: NotaryPart) -> OAuthAnswer:
 def _exchanged(notary: Notary, client: _Client) -> OAuthAnswer:
     client_id = client.client_id or notary.access.authenticate(client.client_secret).token_id
     token, grant = notary.access.exchange(client_id, client.client_secret)
-    lasts = (grant.expires_micros - notary.clock.now_micros()) // _MICROS
+    lasts = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
     return OAuthAnswer(
         access_token=token.reveal(),
         token_type="bearer",  # noqa: S106 - a name

@@ -73,5 +73,5 @@ def require_query(query: bytes, names: frozenset[str]) -> None:
                 "query_invalid",
                 "the query cannot be accepted",
                 expected=", ".join(sorted(names)) + ", each once" if names else "no parameters",
-                got=ascii(name[:64]),
+                got="another one" if name not in names else f"{name} twice",  # a name may be a token in the wrong place
             )

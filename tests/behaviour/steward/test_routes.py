@@ -1,0 +1,411 @@
+"""A walk over every route that the app has, with every kind of caller who is to be refused; nothing changes by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from sqlalchemy import func, select
+
+from pvdm.model.core import ProofCore
+from pvdm.model.role import Role
+from pvdm.steward.config import Limits, ServiceConfig
+from pvdm.steward.http.app import create_app
+from pvdm.steward.http.openapi import document
+from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule
+from pvdm.steward.http.table import methods_of
+from pvdm.steward.notary import Notary
+from pvdm.steward.proofs import Recorded
+from pvdm.store.schema import metadata
+from tests.steward_examples import failed, override_of, signed_override
+from tests.steward_http import REASON, Served, bearer, error_of, limited, refusal, served
+
+BODY_BYTES, ENVELOPE_BYTES = 262_144, 524_288
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
+OAUTH = "/catalog/v1/oauth/tokens"
+_NOBODY = SimpleNamespace(config=SimpleNamespace(service=ServiceConfig()))
+_APP = create_app(cast(Notary, _NOBODY))
+ROUTES = [route for route in _APP.router.routes if isinstance(route, APIRoute)]
+LINES = [(method, route.path) for route in ROUTES for method in methods_of(route)]
+PATHS = sorted({route.path for route in ROUTES})
+DOCUMENT = document(ROUTES)
+
+# Who may call what, written down once more: a change of the service's own table must be meant.
+ANY = "attestor auditor consumer operator producer publisher"
+READERS = "auditor consumer operator publisher"
+WORKERS = "auditor operator producer publisher"
+ALLOWED = {
+    "GET /healthz": "",
+    "GET /readyz": "",
+    "GET /v1/openapi.json": "",
+    f"POST {OAUTH}": "",
+    "GET /metrics": "auditor operator",
+    "GET /v1/identity": ANY,
+    "GET /v1/steward": ANY,
+    "GET /v1/trust-root": ANY,
+    "POST /v1/trust-root": "operator",
+    "GET /v1/epochs": "auditor operator",
+    "POST /v1/epochs": "operator",
+    "POST /v1/epochs/{number}/activate": "operator",
+    "POST /v1/epochs/{number}/retire": "operator",
+    "POST /v1/epochs/{number}/revoke": "operator",
+    "POST /v1/clock/confirm": "operator",
+    "GET /v1/events": "auditor operator",
+    "GET /v1/workloads": WORKERS,
+    "GET /v1/workloads/{workload_id}": WORKERS,
+    "GET /v1/attempts/{attempt_id}": WORKERS,
+    "POST /v1/attempts/{attempt_id}/abort": "producer",
+    "POST /v1/attempts/{attempt_id}/tokens": "producer",
+    "GET /v1/proofs": "auditor consumer operator producer publisher",
+    "GET /v1/proofs/{proof_id}": "auditor consumer operator producer publisher",
+    "GET /v1/proofs/{proof_id}/envelope": READERS,
+    "GET /v1/proofs/{proof_id}/bundle": READERS,
+    "POST /v1/proofs/{proof_id}/open": "auditor",
+    "GET /v1/overrides": READERS,
+    "POST /v1/overrides": "operator",
+    "POST /v1/attestations/challenges": "attestor",
+    "POST /v1/attestations": "attestor",
+    "GET /v1/attestations": "attestor auditor operator",
+    "GET /v1/log/checkpoint": ANY,
+    "GET /v1/log/tile/{path:path}": ANY,
+    "GET /v1/log/entries/{index}/proof": ANY,
+    "GET /v1/log/consistency": ANY,
+}
+
+
+@dataclass(slots=True)
+class Walk:
+    """A service with one domain's objects and tokens of everybody."""
+
+    steward: Served
+    core: ProofCore
+    failed: Recorded
+    failed_core: ProofCore
+    tokens: dict[tuple[Role, str], str] = field(default_factory=dict)
+    bad: dict[str, str] = field(default_factory=dict)
+    other_attempt: str = ""
+
+    def token(self, role: Role, domain: str = "*") -> dict[str, str]:
+        return bearer(self.tokens[role, domain])
+
+    def path(self, template: str) -> str:
+        """The route's path about an object of the domain `sales`; a new parameter must be given its value here."""
+        values = {
+            "number": "1",
+            "workload_id": self.core.attempt.workload_id,
+            "attempt_id": self.core.attempt.attempt_id,
+            "proof_id": self.failed.statement_id,
+            "path": "0/000",
+            "index": "0",
+        }
+        return template.replace(":path", "").format_map(values)
+
+    def send(self, method: str, template: str, **options: Any) -> httpx.Response:
+        """A request whose status must be one that the OpenAPI document names for the route."""
+        response = self.steward.http.request(method, self.path(template), **options)
+        operation = DOCUMENT["paths"][template.replace(":path", "")][method.lower()]
+        assert str(response.status_code) in operation["responses"], response.text
+        return response
+
+    def names(self) -> list[str]:
+        """What nobody outside the domain may read."""
+        cores = (self.core.attempt, self.failed_core.attempt)
+        found = [name for core in cores for name in (core.workload_id, core.attempt_id, core.nonce)]
+        return [*found, self.failed.statement_id, "incident 4711"]
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    changed = limited(
+        body_max_bytes=BODY_BYTES, envelope_max_bytes=ENVELOPE_BYTES, rate_per_second=100_000, burst=1_000_000
+    )
+    with served(tmp_path_factory.mktemp("walk"), changed=changed) as steward:
+        stand = steward.stand
+        core, other = stand.verifying("mine"), stand.verifying("other")
+        failed_core = failed(stand.verifying("failed"))
+        recorded = stand.record(failed_core)
+        said = override_of(recorded, failed_core, stand.time.wall)
+        stand.notary.overrides.submit(signed_override(said), stand.grant())
+        made = Walk(steward, core, recorded, failed_core)
+        for role in Role:
+            for domain in ("*", "sales", "risk"):
+                name = "source-payments" if role is Role.ATTESTOR else "somebody"
+                made.tokens[role, domain] = stand.token(role, domain, name)[0]
+        access = stand.notary.access
+        token, _ = access.attempt_token(stand.grant(Role.PRODUCER, "sales", "job"), other.attempt.attempt_id)
+        made.other_attempt = token.reveal()
+        made.bad = bad_tokens(steward)
+        yield made
+
+
+def bad_tokens(steward: Served) -> dict[str, str]:
+    """Tokens of an operator that were good once, under the code that they are refused with; its child falls too."""
+    access = steward.stand.notary.access
+    revoked, grant = steward.stand.token()
+    child, _ = access.exchange(grant.token_id, revoked)
+    access.revoke(grant.token_id)
+    short, _ = access.issue(Role.OPERATOR, domain="*", name="short", lifetime_seconds=60)
+    steward.stand.time.pass_by(61_000_000)
+    return {"revoked": revoked, "child of revoked": child.reveal(), "expired": short.reveal()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_changes(walk: Walk) -> Iterator[None]:
+    before = counts(walk)
+    yield
+    assert counts(walk) == before
+
+
+def counts(walk: Walk) -> dict[str, int]:
+    """Rows of every table, the step log and the transparency log among them."""
+    with walk.steward.stand.notary.ledger.read() as unit:
+        return {
+            table.name: unit.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
+
+
+def good(method: str, template: str) -> dict[str, Any]:
+    """A body of the right type, as far as the door looks at it."""
+    match RULES[method, template].body:
+        case Body.JSON | Body.ENVELOPE:
+            return {"json": REASON}
+        case Body.FORM:
+            return {"data": {"grant_type": "client_credentials"}}
+        case _:
+            return {}
+
+
+def test_the_service_serves_exactly_the_routes_and_roles_of_the_contract() -> None:
+    found = {f"{method} {path}": " ".join(sorted(RULES[method, path].roles)) for method, path in LINES}
+    assert found == ALLOWED
+
+
+GUARDED = [line for line in LINES if not RULES[line].public]
+TOKENS = {
+    "none": ({}, "token_missing"),
+    "None": ({"authorization": "Bearer None"}, "token_unknown"),
+    "null": ({"authorization": "Bearer null"}, "token_unknown"),
+    "empty": ({"authorization": "Bearer"}, "token_malformed"),
+    "no scheme": ({"authorization": "pvdm_x"}, "token_malformed"),
+    "basic": ({"authorization": "Basic bm9ib2R5Om5vYm9keQ=="}, "token_malformed"),
+    "unknown": ({"authorization": "Bearer pvdm_" + "A" * 43}, "token_unknown"),
+}
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+def test_no_route_answers_a_caller_without_a_good_token(walk: Walk, method: str, path: str) -> None:
+    callers = dict(TOKENS)
+    callers |= {name: (bearer(text), f"token_{name.split()[-1]}") for name, text in walk.bad.items()}
+    for name, (headers, code) in callers.items():
+        response = walk.send(method, path, headers=headers, **good(method, path))
+        assert refusal(response) == (401, code), name
+        assert response.headers["www-authenticate"] == "Bearer", name
+        assert error_of(response)["kind"] == "not_allowed", name
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+def test_no_route_answers_a_role_that_it_is_not_for(walk: Walk, method: str, path: str) -> None:
+    for role in set(Role) - {Role(word) for word in ALLOWED[f"{method} {path}"].split()}:
+        for domain in ("*", "sales"):
+            response = walk.send(method, path, headers=walk.token(role, domain), **good(method, path))
+            assert refusal(response) == (403, "role_wrong"), role
+            assert error_of(response)["kind"] == "not_allowed", role
+
+
+@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if RULES[line].everywhere])
+def test_what_is_about_the_whole_steward_is_not_for_one_domain(walk: Walk, method: str, path: str) -> None:
+    for role in RULES[method, path].roles:
+        response = walk.send(method, path, headers=walk.token(role, "sales"), **good(method, path))
+        assert refusal(response) == (403, "domain_wrong"), role
+
+
+OBJECTS = ("{workload_id}", "{attempt_id}", "{proof_id}")
+
+
+@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if any(name in line[1] for name in OBJECTS)])
+def test_another_domains_object_is_refused_to_every_role(walk: Walk, method: str, path: str) -> None:
+    for role in RULES[method, path].roles:
+        response = walk.send(method, path, headers=walk.token(role, "risk"), **good(method, path))
+        assert refusal(response) == (403, "domain_wrong"), role
+        assert [name for name in walk.names() if name in response.text] == [], role
+
+
+def test_an_override_of_another_domains_proof_is_refused(walk: Walk) -> None:
+    said = override_of(walk.failed, walk.failed_core, walk.steward.stand.time.wall, nonce="risk")
+    body = {"envelope": json.loads(signed_override(said))}
+    response = walk.send("POST", "/v1/overrides", json=body, headers=walk.token(Role.OPERATOR, "risk"))
+    assert refusal(response) == (403, "domain_wrong")
+
+
+def test_another_domains_override_handed_in_again_is_refused(walk: Walk) -> None:
+    said = override_of(walk.failed, walk.failed_core, walk.steward.stand.time.wall - 61_000_000)
+    body = {"envelope": json.loads(signed_override(said))}
+    assert walk.send("POST", "/v1/overrides", json=body, headers=walk.token(Role.OPERATOR)).status_code == 200
+    response = walk.send("POST", "/v1/overrides", json=body, headers=walk.token(Role.OPERATOR, "risk"))
+    assert refusal(response) == (403, "domain_wrong")
+
+
+LISTS = [line for line in GUARDED if line[0] == "GET" and not RULES[line].everywhere]
+
+
+@pytest.mark.parametrize(("method", "path"), LISTS)
+def test_nothing_that_another_domain_may_read_names_the_domains_objects(walk: Walk, method: str, path: str) -> None:
+    for role in RULES[method, path].roles:
+        for query in queries(walk, method, path):
+            response = walk.send(method, path, headers=walk.token(role, "risk"), params=query)
+            assert [name for name in walk.names() if name in response.text] == [], (role, query)
+
+
+def queries(walk: Walk, method: str, path: str) -> list[dict[str, str]]:
+    """No query, and one that asks for the other domain's object by each name that the route takes."""
+    operation = DOCUMENT["paths"][path.replace(":path", "")][method.lower()]
+    known = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+    core = walk.failed_core.attempt
+    asked = {"workload_id": core.workload_id, "attempt_id": core.attempt_id, "after": "0", "limit": "1000"}
+    return [{}, *({name: value} for name, value in asked.items() if name in known)]
+
+
+def test_the_domain_itself_finds_its_objects_in_the_listings(walk: Walk) -> None:
+    shown = ""
+    for path in ("/v1/workloads", "/v1/proofs", "/v1/overrides", "/v1/attempts/{attempt_id}"):
+        shown += walk.send("GET", path, headers=walk.token(Role.AUDITOR, "sales")).text
+    assert [name for name in walk.names() if name not in shown] == [walk.core.attempt.nonce]
+
+
+def bound(rule: Rule) -> bool:
+    """Whether a token for one attempt must not pass."""
+    return Role.PRODUCER in rule.roles and rule.attempt_token is not AttemptToken.ALLOWED
+
+
+@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if bound(RULES[line])])
+def test_a_token_for_one_attempt_is_good_for_no_other(walk: Walk, method: str, path: str) -> None:
+    response = walk.send(method, path, headers=bearer(walk.other_attempt), **good(method, path))
+    assert refusal(response) == (403, "token_of_other_attempt")
+
+
+def allowed(walk: Walk, method: str, path: str) -> dict[str, str]:
+    """A token with which the route's own work would begin."""
+    roles = sorted(RULES[method, path].roles)
+    return walk.token(roles[0]) if roles else {}
+
+
+def judged(response: httpx.Response, path: str, status: int, code: str) -> None:
+    """The refusal in the route's own form of errors: the OAuth2 endpoint has the RFC's."""
+    if path != OAUTH:
+        assert refusal(response) == (status, code)
+        assert error_of(response)["kind"] == "input"
+        return
+    told = response.json()
+    assert (response.status_code, told["error"]) == (status, "invalid_request")
+    assert told["error_description"].startswith(f"{code}: ")
+
+
+LIMITED = [line for line in LINES if RULES[line].limited]
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
+@pytest.mark.parametrize(("method", "path"), LIMITED)
+def test_a_body_above_the_routes_limit_is_refused(walk: Walk, method: str, path: str, chunked: bool) -> None:
+    kind = RULES[method, path].body
+    most = {Body.NONE: 0, Body.ENVELOPE: ENVELOPE_BYTES}.get(kind, BODY_BYTES)
+    form = "application/x-www-form-urlencoded" if kind is Body.FORM else "application/json"
+    headers = {**allowed(walk, method, path), "content-type": form}
+    body = b" " * (most + 1)
+    content = iter([body[: most // 2], body[most // 2 :]]) if chunked else body
+    response = walk.send(method, path, headers=headers, content=content)
+    expected = (400, "body_unexpected") if kind is Body.NONE else (413, "body_too_large")
+    judged(response, path, *expected)
+
+
+MALFORMED = {
+    "nothing": b"",
+    "no JSON": b"reason=x",
+    "cut off": b'{"reason": "x',
+    "trailing": b'{"reason": "x"} x',
+    "two values": b'{"reason": "x"}{"reason": "x"}',
+    "a key twice": b'{"reason": "x", "reason": "y"}',
+    "an inner key twice": b'{"envelope": {"payload": "", "payload": ""}}',
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "deep objects": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+    "not UTF-8": b'{"reason": "\xff\xfe"}',
+    "overlong UTF-8": b'{"reason": "\xc0\xaf"}',
+    "UTF-16": '{"reason": "x"}'.encode("utf-16"),
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "NaN": b'{"reason": NaN}',
+    "a number without end": b'{"reason": ' + b"9" * 10_000 + b"}",
+}
+
+
+@pytest.mark.parametrize(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
+def test_a_body_that_is_no_json_is_refused(walk: Walk, method: str, path: str) -> None:
+    headers = {**allowed(walk, method, path), "content-type": "application/json"}
+    for name, body in MALFORMED.items():
+        response = walk.send(method, path, headers=headers, content=body)
+        assert (name, *refusal(response)) == (name, 400, "body_malformed")
+    for name, body in {"an array": b"[]", "another object": b'{"surprise": 1}', "null": b"null"}.items():
+        response = walk.send(method, path, headers=headers, content=body)
+        assert (name, *refusal(response)) == (name, 400, "request_invalid")
+
+
+TYPES = (None, "text/plain", "application/json; charset=latin-1", "multipart/form-data; boundary=x", "application/xml")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE, Body.FORM)]
+)
+def test_a_body_of_another_type_is_refused(walk: Walk, method: str, path: str) -> None:
+    other = "application/json" if RULES[method, path].body is Body.FORM else "application/x-www-form-urlencoded"
+    for kind in (*TYPES, other):
+        headers = {**allowed(walk, method, path), **({} if kind is None else {"content-type": kind})}
+        response = walk.send(method, path, headers=headers, content=b'{"reason": "x"}')
+        judged(response, path, 415, "content_type_wrong")
+
+
+@pytest.mark.parametrize("body", [b"\xff=1", b"grant_type", b"client_id=a&client_id=b&grant_type=client_credentials"])
+def test_a_form_that_cannot_be_read_is_refused(walk: Walk, body: bytes) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    response = walk.send("POST", OAUTH, headers=headers, content=body)
+    assert response.status_code == 400
+    assert response.json()["error"] in ("invalid_request", "unsupported_grant_type")
+
+
+@pytest.mark.parametrize("name", ["none", "unknown", "revoked", "expired", "of another"])
+def test_the_oauth_endpoint_refuses_a_client_that_proves_nothing(walk: Walk, name: str) -> None:
+    texts = {"none": "", "unknown": "pvdm_x", "of another": walk.tokens[Role.OPERATOR, "*"], **walk.bad}
+    form = {"grant_type": "client_credentials", "client_id": "0" * 32, "client_secret": texts[name]}
+    response = walk.send("POST", OAUTH, data=form)
+    assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
+    assert response.headers["www-authenticate"].startswith("Basic")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, path: str) -> None:
+    served_here = sorted(method for method, each in LINES if each == path)
+    caller = walk.token(Role.OPERATOR)
+    for method in set(METHODS) - set(served_here):
+        response = walk.steward.http.request(method, walk.path(path), headers=caller)
+        assert response.status_code == 405, method
+        assert response.headers["allow"] == ", ".join(served_here), method
+        if method != "HEAD" and path != OAUTH:
+            assert refusal(response) == (405, "method_not_allowed"), method
+
+
+@pytest.mark.parametrize(("method", "path"), LINES)
+def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method: str, path: str) -> None:
+    headers = allowed(walk, method, path)
+    for query in ("surprise=1", "access_token=pvdm_x", "token=x"):
+        response = walk.steward.http.request(
+            method, f"{walk.path(path)}?{query}", headers=headers, **good(method, path)
+        )
+        judged(response, path, 400, "query_invalid")
+
+
+def test_the_default_limits_are_those_of_the_contract() -> None:
+    assert (Limits().body_max_bytes, Limits().envelope_max_bytes) == (1_048_576, 33_554_432)

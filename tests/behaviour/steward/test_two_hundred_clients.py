@@ -1,0 +1,57 @@
+"""Two hundred clients at once, at default limits: nearly all are served, the rest come back, nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pvdm.client import Retries
+from tests.steward_examples import stand_at
+from tests.steward_http import served
+from tests.steward_load import Plan, callers, found_wrong, logged, running, sent, sent_by_clients, write_config
+
+LIMITED = ((429, "rate_limited"), (429, "too_many_requests_at_once"))
+
+
+def test_two_hundred_clients_are_served_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    with stand_at(tmp_path) as stand:
+        proof = stand.proved()
+        identities = callers(stand, 20)
+        with running(write_config(stand)) as urls:
+            plan = Plan(urls, identities, proof.statement_id, requests=3)
+            told = sent(plan)
+        assert told.total == plan.clients * plan.requests
+        assert told.beside((200, ""), *LIMITED) == {}
+        assert told.share(200) >= 0.95, told.statuses
+        assert min(len(told.drawn), len(told.attested)) > 50
+        assert found_wrong(stand, [told]) == []
+
+
+def test_whoever_asks_too_much_is_told_to_come_back_and_the_client_that_does_is_served(tmp_path: Path) -> None:
+    with stand_at(tmp_path) as stand:
+        proof = stand.proved()
+        identities = callers(stand, 5)
+        config = write_config(stand, rate_per_second=10, burst=10)
+        with running(config) as urls:
+            kinds = ("identity", "challenge", "challenge")
+            hasty = sent(Plan(urls, identities[:1], proof.statement_id, requests=2, seed=2, kinds=kinds))
+            refused = logged(config, 429)
+            plan = Plan(urls, identities[1:], proof.statement_id, requests=1, seed=3)
+            patient = sent_by_clients(plan, Retries(tries=30))
+            refused_meanwhile = logged(config, 429) - refused
+        assert hasty.beside((200, ""), *LIMITED) == {}
+        assert hasty.share(429) > 0, hasty.statuses
+        assert refused_meanwhile > 0
+        assert patient.statuses == {("both", 200, ""): 200}
+        assert found_wrong(stand, [hasty, patient]) == []
+
+
+def test_a_small_answer_is_not_held_back(tmp_path: Path) -> None:
+    """Without TCP by name the system waits up to 40 ms for the caller's acknowledgement of the headers."""
+    with served(tmp_path) as steward:
+        taken = []
+        for _ in range(20):
+            began = time.monotonic()
+            steward.http.get("/healthz")
+            taken.append(time.monotonic() - began)
+    assert min(taken[1:]) < 0.03
