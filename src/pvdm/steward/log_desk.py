@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pvdm.errors import InputError, VerificationError
 from pvdm.steward.log_reader import LedgerLogReader
-from pvdm.steward.recorder import Recorder
 from pvdm.store import Ledger
 from pvdm.store.log_storage import LedgerLog
 from pvdm.trust.log import merkle
@@ -18,9 +19,10 @@ from pvdm.trust.log.tiles import TILE_WIDTH, parse_path
 class LogDesk:
     """Reads only, and shows nothing that the checkpoint outside does not cover."""
 
-    def __init__(self, ledger: Ledger, recorder: Recorder) -> None:
+    def __init__(self, ledger: Ledger, require_covered: Callable[[int], None]) -> None:
+        """`require_covered` returns once the outside covers a log of that size."""
         self._ledger = ledger
-        self._recorder = recorder
+        self._require_covered = require_covered
         self._reader = LedgerLogReader(ledger)
 
     def size(self) -> int:
@@ -32,7 +34,7 @@ class LogDesk:
         note = self._reader.newest_checkpoint()
         if note is None:
             raise VerificationError("log_empty", "the log has no checkpoint yet")
-        self._recorder.require_covered(read_unverified(note).checkpoint.size)
+        self._require_covered(read_unverified(note).checkpoint.size)
         return note
 
     def tile(self, path: str) -> bytes:
@@ -56,7 +58,7 @@ class LogDesk:
             size = 0 if note is None else read_unverified(note).checkpoint.size
             self._require(index, size)
             included = merkle.prove_inclusion(log, index=index, size=size)
-        self._recorder.require_covered(size)
+        self._require_covered(size)
         return LogProof(index, included.hashes, note or b"").to_bytes()
 
     def consistency(self, old: int, new: int) -> ConsistencyProof:

@@ -161,7 +161,7 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
     )
     archive = None if config.archive is None else Archive(ledger, config.archive)
     recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)
-    log = LogDesk(ledger, recorder)
+    log = LogDesk(ledger, recorder.require_covered)
     trust = TrustRoots(
         ledger,
         clock,
