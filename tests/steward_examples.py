@@ -14,6 +14,7 @@ from pvdm.model.core import ProofCore
 from pvdm.model.projection import ProjectionName
 from pvdm.model.proof import Commitments, Isolation, Storage
 from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass, Verdict
 from pvdm.steward.config import FileKeys, KeysConfig, ServiceConfig, StewardConfig
 from pvdm.steward.notary import Notary, create_notary, open_notary
@@ -107,8 +108,8 @@ class Stand:
         self.notary = opened(self.config, self.time)
         return self.notary
 
-    def verifying(self, name: str = "one", *, domain: str = "sales") -> ProofCore:
-        """A workload with one chunk and an attempt in VERIFYING; gives the core of a PASS about it."""
+    def staging(self, name: str = "one", *, domain: str = "sales") -> ProofCore:
+        """A workload with one chunk and an attempt in STAGING; gives the core of a PASS about it."""
         core = core_of(name)
         epoch = self.notary.keys.epoch_for(None)
 
@@ -136,6 +137,15 @@ class Stand:
                     "opened",
                 ),
             )
+
+        self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
+        return core
+
+    def verifying(self, name: str = "one", *, domain: str = "sales") -> ProofCore:
+        """The same in VERIFYING."""
+        core = self.staging(name, domain=domain)
+
+        def work(unit: Unit) -> None:
             attempts.begin_verifying(
                 unit,
                 core.attempt.attempt_id,
@@ -146,6 +156,14 @@ class Stand:
 
         self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
         return core
+
+    def give_up(self, core: ProofCore) -> None:
+        """What the Steward does with an attempt that it has in its hands."""
+
+        def work(unit: Unit) -> None:
+            attempts.end(unit, core.attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up")
+
+        self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
 
     def proved(self, name: str = "one", *, domain: str = "sales", passed: bool = True) -> Recorded:
         """A recorded proof, PASS or FAIL (modified), of a new attempt."""

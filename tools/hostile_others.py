@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from pvdm.model.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
 from pvdm.model.document import dump
+from pvdm.model.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -289,9 +290,9 @@ def bundles() -> Iterator[Case]:
     yield case("empty", "document_value_invalid", "no proof at all", dump({**good, "proofs": []}))
 
 
-def _bundle() -> bytes:
-    """The good proof as the third of five entries of a real log."""
-    envelope = sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()
+def _bundle(said: Proof) -> bytes:
+    """The proof as the third of five entries of a real log."""
+    envelope = sign_statement(said, SIGNERS["notary-a"]).to_bytes()
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
     proof = LogEntry(EntryKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW)
     appended = log.append([entry(0), entry(1), proof, entry(3), entry(4)])
@@ -300,7 +301,8 @@ def _bundle() -> bytes:
     return ProofBundle((LoggedEnvelope(envelope, NOW, text),)).to_bytes()
 
 
-BUNDLE: Final = _bundle()
+BUNDLE: Final = _bundle(PROOF)
+FAIL_BUNDLE: Final = _bundle(FAIL_PROOF)
 
 
 def cases() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Writes spec/examples: one real envelope of every kind, the trust root, a bundle, by published test keys.
+"""Writes spec/examples: one real envelope of every kind, the trust root, bundles, by published test keys.
 
 Run it from the root of the repository: `python -m tools.make_proof_examples`; `--check` compares only.
 """
@@ -16,7 +16,7 @@ from pvdm.model.proof import Proof
 from pvdm.trust.envelope import Envelope
 from pvdm.trust.succession import sign_root
 from pvdm.trust.verify import sign_statement
-from tools.hostile_others import BUNDLE
+from tools.hostile_others import BUNDLE, FAIL_BUNDLE
 from tools.proof_kit import (
     ATTESTATION,
     CORE,
@@ -67,6 +67,7 @@ def files() -> dict[str, bytes]:
         shown = json.dumps(json.loads(envelope.payload), indent=2, ensure_ascii=False)
         made[f"payloads/{name}"] = f"{shown}\n".encode()
     made["bundle.json"] = BUNDLE
+    made["bundle-fail.json"] = FAIL_BUNDLE
     keys = {name: signer.public.to_pem().decode() for name, signer in SIGNERS.items()}
     note = "Public halves of the test keys; the private ones follow from their names, see tools/proof_kit.py."
     made["test-keys.json"] = json.dumps({"note": note, "pin": ROOT.sha256, "keys": keys}, indent=2).encode() + b"\n"

@@ -359,6 +359,7 @@ RESTORE: Final = RestoreStatement(
     outside_size=1_260,
     outside_root=fixed("outside root"),
     refilled=56,
+    missing=0,
     lost=0,
     new_epoch=EPOCH + 1,
     issued_at=ISSUED,

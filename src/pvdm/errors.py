@@ -29,10 +29,8 @@ class PvdmError(Exception):
         self.details = details
 
     def __str__(self) -> str:
-        text = self.message
-        if self.expected is not None or self.got is not None:
-            text += f": expected {self.expected or 'something else'}, got {self.got or 'nothing'}"
-        return text
+        tail = comparison(self.expected, self.got)
+        return f"{self.message}: {tail}" if tail else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (
@@ -55,6 +53,13 @@ class PvdmError(Exception):
             "hint": self.hint,
             "details": dict(self.details),
         }
+
+
+def comparison(expected: str | None, got: str | None) -> str:
+    """What was expected and what was got, as far as the error says it; empty where it says neither."""
+    if not expected:
+        return f"got {got}" if got else ""
+    return f"expected {expected}, got {got or 'nothing'}"
 
 
 def _rebuild(

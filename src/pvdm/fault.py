@@ -20,6 +20,10 @@ POINTS: Final = MappingProxyType(
         "steward.after_epoch_step": "an epoch's step is in the epoch book, the log does not know it yet",
         "steward.after_outside": "the entries are in the ledger and covered outside, nobody was told yet",
         "steward.before_outside": "the entries are in the ledger, the checkpoint outside does not cover them yet",
+        "steward.restore.after_epoch": "the restore has made its epoch, the log does not know of it yet",
+        "steward.restore.after_keep": "the lost log's checkpoint is kept beside, the new one is not in its place yet",
+        "steward.restore.after_refill": "the backup is refilled and reconciled, nothing is signed for it yet",
+        "steward.restore.before_swap": "the log goes on under its new name, the outside still shows the old one",
         "store.after_commit": "the ledger has answered the commit, the caller does not know it yet",
         "store.before_commit": "every statement of the transaction has run, its commit is not sent",
     }

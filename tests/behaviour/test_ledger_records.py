@@ -19,9 +19,11 @@ from pvdm.store import (
     epoch_books,
     events,
     handles,
+    lost_claims,
     overrides,
     proofs,
     receipts,
+    restores,
     spent,
     statements,
     tokens,
@@ -29,6 +31,7 @@ from pvdm.store import (
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.proofs import ProofRecord
 from pvdm.store.receipts import ReceiptRecord
+from pvdm.store.restores import Marker
 from pvdm.store.schema import HandleWord, StatementKind, VerdictWord, metadata
 from pvdm.store.tokens import BearerToken
 from pvdm.trust.log.log import Log
@@ -80,6 +83,10 @@ def everything(unit: Unit) -> None:
     attestations.challenge(unit, ASKED)
     attestations.put(unit, ATTESTED, b"attestation", log_index=logged(unit))
     spent.put(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
+    lost_claims.put(unit, hex64("receipt"), "lost-1", target="t-1", source=None)
+    lost_claims.release(unit, hex64("receipt"), operator="operator-tom", reason="compared")
+    restores.begin(unit, Marker(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
+    restores.finish(unit, 1)
     epoch_books.add(unit, 1, b"book")
     handles.add(unit, HANDLE)
     handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))
@@ -332,3 +339,16 @@ def test_a_token_is_not_compared() -> None:
 def test_the_ledger_refuses_a_value_of_another_kind(unit: Unit) -> None:
     with pytest.raises(PvdmError):
         unit.execute(text("INSERT INTO chunks VALUES ('orders-1', 'c', 'not a number', '{}', 1)"))
+
+
+def test_two_restores_are_never_under_way_at_once(unit: Unit) -> None:
+    marker = Marker(1, "operator-tom", "disk", 3, b"note", 1, (), {})
+    restores.begin(unit, marker)
+    with pytest.raises(PvdmError) as caught:
+        restores.begin(unit, replace(marker, restore_id=2))
+    assert caught.value.code == "restore_unfinished"
+    restores.finish(unit, 1)
+    restores.begin(unit, replace(marker, restore_id=restores.next_id(unit)))
+    found = restores.unfinished(unit)
+    assert found is not None
+    assert found.restore_id == 2

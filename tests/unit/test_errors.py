@@ -54,3 +54,13 @@ def test_each_class_has_the_exit_code_of_its_outcome(kind: type[PvdmError], exit
 def test_an_error_of_any_class_is_caught_as_one() -> None:
     with pytest.raises(PvdmError, match="no cast"):
         raise example()
+
+
+def test_an_error_that_only_says_what_it_got_invents_no_expectation() -> None:
+    assert str(PvdmError("log_read_only", "no entries here", got="1 to 2")) == "no entries here: got 1 to 2"
+
+
+def test_an_error_that_got_nothing_says_so() -> None:
+    assert str(PvdmError("tile_missing", "it is not there", expected="a tile")) == (
+        "it is not there: expected a tile, got nothing"
+    )

@@ -181,3 +181,75 @@ def test_a_tile_in_the_folder_that_is_not_the_log_s_is_found_by_the_checker(tmp_
     with pytest.raises(VerificationError) as refused:
         fsck(tmp_path, [VKEY])
     assert (refused.value.code, refused.value.details["place"]) == ("fsck_partial", "tile/0/000.p/2")
+
+
+# --- what is there already ---
+
+EDGE = ["tile/entries/001.p/44", "tile/0/001.p/44", "tile/1/000.p/1"]
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_a_missing_tile_of_the_edge_is_written_again_although_nothing_is_new(tmp_path: Path, name: str) -> None:
+    storage, _ = filled(300)
+    export(storage, tmp_path)
+    whole = tree(tmp_path)
+    (tmp_path / name).unlink()
+    assert export(storage, tmp_path).files_written == 1
+    assert tree(tmp_path) == whole
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_a_damaged_tile_of_the_edge_is_refused_although_nothing_is_new(tmp_path: Path, name: str) -> None:
+    storage, _ = filled(300)
+    export(storage, tmp_path)
+    spoil(tmp_path / name)
+    assert refusal(storage, tmp_path) == "export_conflict"
+
+
+def test_an_edge_that_the_new_entries_leave_alone_is_compared_too(tmp_path: Path) -> None:
+    storage, log, _ = grown([300])
+    export(storage, tmp_path)
+    spoil(tmp_path / "tile/1/000.p/1")
+    log.append(entries(300, 310))
+    assert refusal(storage, tmp_path) == "export_conflict"
+
+
+def test_a_full_tile_at_the_end_is_part_of_the_edge(tmp_path: Path) -> None:
+    storage, _ = filled(256)
+    export(storage, tmp_path)
+    (tmp_path / "tile/0/000").unlink()
+    assert export(storage, tmp_path).files_written == 1
+
+
+def test_a_damaged_tile_behind_the_edge_is_found_when_all_are_compared(tmp_path: Path) -> None:
+    storage, _ = filled(300)
+    export(storage, tmp_path)
+    spoil(tmp_path / "tile/0/000")
+    assert export(storage, tmp_path).files_written == 0
+    with pytest.raises(VerificationError) as refused:
+        export(storage, tmp_path, verify=True)
+    assert (refused.value.code, refused.value.expected) == ("export_conflict", "tile/0/000 as the log has it")
+
+
+def test_a_missing_tile_behind_the_edge_is_written_again_when_all_are_compared(tmp_path: Path) -> None:
+    storage, _ = filled(300)
+    export(storage, tmp_path)
+    whole = tree(tmp_path)
+    (tmp_path / "tile/entries/000").unlink()
+    assert export(storage, tmp_path, verify=True).files_written == 1
+    assert tree(tmp_path) == whole
+
+
+def test_comparing_a_tile_that_is_durable_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, _ = filled(300)
+    export(storage, tmp_path)
+    synced: list[Path] = []
+    monkeypatch.setattr(exporting, "sync_folder", synced.append)
+    export(storage, tmp_path, verify=True)
+    assert synced == []
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[5] ^= 1
+    path.write_bytes(data)

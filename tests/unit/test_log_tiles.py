@@ -156,3 +156,29 @@ def test_a_tile_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VerificationError) as refused:
         StaticTiles(tmp_path, 10).read_hashes([Node(0, 3)])
     assert refused.value.code == "tile_malformed"
+
+
+def test_a_tile_that_was_exported_wider_serves_a_smaller_tree(tmp_path: Path) -> None:
+    storage, _, (early, _) = grown([7, 100])
+    export(storage, tmp_path)
+    tiles = StaticTiles(tmp_path, early.checkpoint.size)
+    assert root_at(tiles, 7) == early.checkpoint.root
+    assert tiles.read_entries(0, 7) == storage.read_entries(0, 7)
+
+
+def test_the_narrowest_tile_that_serves_is_read(tmp_path: Path) -> None:
+    storage, log, _ = grown([7, 100])
+    export(storage, tmp_path)
+    log.append(entries(100, 110))
+    export(storage, tmp_path)
+    (tmp_path / "tile/0/000.p/110").write_bytes(b"")
+    (tmp_path / "tile/0/000.p/7x").write_bytes(b"")
+    assert root_at(StaticTiles(tmp_path, 7), 7) == root_at(storage, 7)
+
+
+def test_a_narrower_tile_does_not_serve_a_larger_tree_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    export(filled(7)[0], tmp_path)
+    with pytest.raises(VerificationError) as refused:
+        root_at(StaticTiles(tmp_path, 8), 8)
+    assert (refused.value.code, refused.value.expected) == ("tile_missing", "tile/0/000.p/8, or a wider one")
+    assert refused.value.hint is not None

@@ -95,8 +95,9 @@ def test_an_example_envelope_satisfies_the_schema(name: str) -> None:
     assert valid("envelope", json.loads((EXAMPLES / name).read_bytes()))
 
 
-def test_the_example_bundle_satisfies_the_schema() -> None:
-    assert valid("bundle", json.loads((EXAMPLES / "bundle.json").read_bytes()))
+@pytest.mark.parametrize("name", ["bundle.json", "bundle-fail.json"])
+def test_an_example_bundle_satisfies_the_schema(name: str) -> None:
+    assert valid("bundle", json.loads((EXAMPLES / name).read_bytes()))
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pvdm import __version__
-from pvdm.cli import epochs, log_prove, opened, proof_list, root_service, tokens  # noqa: F401 - they add commands
+from pvdm.cli import clock, epochs, log_prove, opened, proof_list, root_service, tokens  # noqa: F401 - they add commands
 from pvdm.cli.attest import attest
 from pvdm.cli.break_glass import break_glass
 from pvdm.cli.demo import demo

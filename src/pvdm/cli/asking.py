@@ -15,8 +15,8 @@ from pvdm.errors import RolledBackError
 def require_yes(question: str, lines: Iterable[Line]) -> None:
     """Show what it is about, on standard error so that `--json` keeps its one document; anything but a yes ends it."""
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask on; read what you sign, then add --yes")
+        raise click.UsageError("there is no terminal to ask on; read what it does, then add --yes")
     for line, style in lines:
         say_aside(printable(line), style or "")
     if not click.confirm(question, err=True):
-        raise RolledBackError("declined", "you said no: nothing was signed")
+        raise RolledBackError("declined", "you said no: nothing was done")

@@ -13,6 +13,7 @@ from pvdm.cli.files import read_file, require_new, write_new
 from pvdm.cli.options import PlaceType, engine_option, json_option, pick_engine, require_command
 from pvdm.cli.parquet import digest_files, schema_of
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
+from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import now_micros, utc
@@ -23,7 +24,7 @@ from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 from pvdm.trust.commitment import commit
-from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
+from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, parse_envelope
 from pvdm.trust.keys.operator import OperatorKey
 from pvdm.trust.verify import sign_statement
 
@@ -33,7 +34,8 @@ from pvdm.trust.verify import sign_statement
 def attest(context: click.Context) -> None:
     """Attest a source snapshot: how many rows it has, and a commitment to their digest, signed by the source itself.
 
-    The Steward compares it with what it read. The digest's key is shared by source and Steward, never by the producer.
+    The Steward keeps and logs it; the gate will compare it with what the Steward read (to come). The digest's key is
+    shared by source and Steward, never by the producer.
 
     \b
     Examples:
@@ -102,7 +104,7 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
     signer = open_key(asked["key_file"], asked["where"])
     plan = _plan(schema_of(asked["schema_file"], source.files), asked)
     said, envelope = _made(source, plan, signer, service, pick_engine(engine_name))
-    facts: dict[str, object] = {"attestation": said.to_json()}
+    facts: dict[str, object] = {"id": parse_envelope(envelope).payload_sha256, "attestation": said.to_json()}
     if out is not None:
         write_new(out, envelope)
         _tell(said, {**facts, "out": str(out), "submitted": None}, f"written: {out}", as_json=as_json)
@@ -166,6 +168,7 @@ def _tell(said: SourceAttestation, record: dict[str, object], done: str, *, as_j
         return
     say(f"attested by {said.attestor}: {said.row_count:,} rows of {said.table.name}, snapshot {said.snapshot_id}")
     say(f"  {said.projection.value} projection, {said.mode}, epoch {said.epoch}; the digest itself is told to nobody")
+    say(f"  schema fingerprint {said.schema_fingerprint[:16]}…, attestation {record['id']}")
     say(f"  {done}")
 
 
@@ -187,6 +190,7 @@ def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
         say_json({"attestation": view_json(view)})
         return
     say(f"accepted: {view.row_count:,} rows of snapshot {view.snapshot_id}, log entry {view.log_index:,}")
+    say(f"  attestation {view.statement_id}")
 
 
 @attest.command("list", short_help="List attestations.")
@@ -211,4 +215,5 @@ def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snap
         say("no attestation")
     for view in views:
         what = f"{view.table_uuid} snapshot {view.snapshot_id}, {view.projection.value}"
-        say(f"{view.attestor}: {view.row_count:,} rows of {what}  {utc(view.issued_at)}  log entry {view.log_index:,}")
+        when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.statement_id}"
+        say(printable(f"{view.attestor}: {view.row_count:,} rows of {what}  {when}"))

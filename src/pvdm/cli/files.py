@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 from pathlib import Path
 
 from pvdm.errors import InputError
 
+# An object, or an array that is empty or of objects: TOML can begin with a bracket too.
+_OURS = re.compile(rb"\s*(\{|\[\s*[{\]])")
 PUBLIC_MODE = 0o644
 PRIVATE_MODE = 0o600
 
@@ -26,6 +29,28 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
             "input_too_large", f"{path} is too large", expected=f"at most {size_max_bytes} bytes", got="more"
         )
     return data
+
+
+def require_json(path: Path, data: bytes, what: str) -> None:
+    """A file that does not even begin as one of ours is bad input; what is wrong inside one is for its reader."""
+    if _OURS.match(data) is None:
+        raise InputError(
+            "file_kind_wrong",
+            f"{path} is not {what}",
+            expected=what,
+            got="another kind of file" if data else "no bytes",
+        )
+
+
+def require_folder(path: Path) -> None:
+    """A folder to read; what is none is bad input, not a damaged one."""
+    if not path.is_dir():
+        raise InputError(
+            "input_not_readable",
+            f"{path} cannot be read",
+            expected="a folder",
+            got="nothing of that name",
+        )
 
 
 def sha256_of(path: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pvdm.cli.files import read_file
+from pvdm.cli.files import read_file, require_folder
 from pvdm.cli.log_keys import KnownLog, LogKeys, log_key_options
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.screen import say, say_json
@@ -68,11 +68,12 @@ def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
 @click.argument("folder", type=PlaceType(folder=True), metavar="FOLDER")
 @log_key_options
 @click.option("--since", type=PlaceType(), metavar="FILE", help="A checkpoint seen earlier, which must still hold.")
-def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | None) -> None:
+@click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="An archive may lack statements.")
+def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
     """Check every entry, hash and file of an exported log against its signed checkpoint. Asks nobody.
 
-    Shares no code with what wrote the files. An archive's statements are compared with their hashes too. Ends with 3 at
-    the first thing that does not hold.
+    Shares no code with what wrote the files. An archive's statements are compared with their hashes too, and every
+    entry must have its own. Ends with 3 at the first thing that does not hold.
 
     \b
     Examples:
@@ -80,10 +81,11 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
       pvdm log fsck exported/ --trust-root roots.json --root-sha256 HEX --since last.checkpoint
     """
     known = log_keys.known()
+    require_folder(folder)
     earlier = None if since is None else read_file(since, size_max_bytes=NOTE_SIZE_MAX_BYTES)
     tiles = tiles_of(folder)
     report = fsck(tiles, known.vkeys, since=earlier)
-    statements = check_statements(folder, tiles, report.size)
+    statements = check_statements(folder, tiles, report.size, allow_missing=allow_missing)
     if as_json:
         say_json(
             {
@@ -131,6 +133,8 @@ def log_compare(
     if len(files) < 2:
         raise click.UsageError("name at least two checkpoints")
     known = log_keys.known()
+    if folder is not None:
+        require_folder(folder)
     ordered = sorted((read_checkpoint(path, known) for path in files), key=lambda one: one.checkpoint.size)
     for older, newer in itertools.pairwise(ordered):
         require_one_history(older, newer, folder, service)

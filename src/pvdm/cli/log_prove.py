@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from pvdm.cli.files import read_file, write_new
+from pvdm.cli.archives import verify_archive
+from pvdm.cli.files import read_file, require_folder, write_new
 from pvdm.cli.log import checkpoint_json, log, opened, read_checkpoint, require_one_history, tiles_of
 from pvdm.cli.log_keys import KnownLog, LogKeys, log_key_options
 from pvdm.cli.options import PlaceType, json_option
@@ -64,6 +65,7 @@ def log_prove(
         raise click.UsageError("--envelope needs --folder: the Steward is asked by index")
     known = log_keys.maybe_known()
     if folder is not None:
+        require_folder(folder)
         proof, entry, signed = _prove_from(tiles_of(folder), index, envelope, known)
     else:
         with service.connect() as client:
@@ -163,23 +165,30 @@ def require_not_shorter(older: SignedCheckpoint, newer: SignedCheckpoint) -> Non
 @json_option
 @click.argument("folder", type=PlaceType(folder=True), metavar="FOLDER")
 @config_option
-def log_export(*, as_json: bool, folder: Path, config: Path) -> None:
+@click.option("--verify", is_flag=True, help="Compare every file with the ledger, and write again what is missing.")
+def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> None:
     """Bring FOLDER up to the newest checkpoint: tiles in FOLDER/log, every signed statement in FOLDER/statements.
 
-    Runs on the Steward's host. What is there stays; a folder that shows another history is refused. `log fsck`, `prove`
-    and `compare` take the folder, and `steward restore` refills a backup from it.
+    Runs on the Steward's host. What is there stays; a folder that shows another history, or a file that differs, is
+    refused. Without --verify only new files and the log's growing edge are compared. `log fsck`, `prove` and `compare`
+    take the folder, and `steward restore` refills a backup from it.
 
     \b
     Examples:
       pvdm log export archive/ --config steward.toml
+      pvdm log export archive/ --config steward.toml --verify
       pvdm log fsck archive/ --trust-root roots.json --root-sha256 HEX
     """
     with opened_notary(config) as notary:
         done = notary.archive(folder)
+        mended = verify_archive(notary, folder) if verify else None
         origin = notary.config.origin
     if as_json:
+        facts: dict[str, object] = {"origin": origin, "size": done.size, "statements_written": done.envelopes_written}
         say_json(
-            {"origin": origin, "size": done.size, "statements_written": done.envelopes_written, "out": str(folder)}
+            {**facts, "verified": verify, "mended": None if mended is None else mended.to_json(), "out": str(folder)}
         )
         return
     say(f"{folder} holds {origin} up to {done.size:,} entries; {done.envelopes_written:,} statements were new")
+    if mended is not None:
+        say(f"every file was compared; written again: {mended.tiles:,} tiles, {mended.statements:,} statements")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pvdm.cli.files import read_file
-from pvdm.errors import InputError
+from pvdm.errors import InputError, NotAllowedError
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
 from pvdm.trust.keys.passphrase import PASSPHRASE_MAX_BYTES, Passphrase
@@ -52,7 +52,8 @@ def new_passphrase(where: str | None) -> Passphrase | None:
 
 def open_key(path: Path, where: str | None) -> OperatorKey:
     """A person's key pair; a sealed one is asked for on the terminal where nothing was said."""
-    if where is None and disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED):
+    sealed = disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
+    if where is None and sealed:
         if not _is_terminal():
             raise InputError(
                 "passphrase_missing",
@@ -64,8 +65,21 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
         where = "prompt"
     if where == "prompt":
         _require_terminal()
-        return open_key_pair(path, Passphrase(click.prompt(f"passphrase of {path.name}", hide_input=True, err=True)))
-    return open_key_pair(path, _found(where))
+        found: Passphrase | None = Passphrase(click.prompt(f"passphrase of {path.name}", hide_input=True, err=True))
+    else:
+        found = _found(where)
+    try:
+        return open_key_pair(path, found)
+    except InputError:
+        if not sealed or found is None:
+            raise
+    raise NotAllowedError(
+        "passphrase_wrong",
+        f"the passphrase does not open {path.name}",
+        expected="the passphrase that the key was sealed with",
+        got="another",
+        hint="try again; nobody can open the key without it",
+    )
 
 
 def _found(where: str | None) -> Passphrase | None:

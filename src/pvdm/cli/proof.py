@@ -12,6 +12,7 @@ from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.proof_files import Statement, is_bundle, read_statement_file
 from pvdm.cli.proof_words import printable, statement_lines, verdict_line
 from pvdm.cli.screen import say, say_json
+from pvdm.cli.single import UNPINNED, check_single, hint_of
 from pvdm.cli.times import utc
 from pvdm.cli.trust_roots import (
     Judge,
@@ -24,12 +25,17 @@ from pvdm.cli.trust_roots import (
     seen_option,
 )
 from pvdm.errors import InputError, VerificationError
+from pvdm.model.proof import Proof
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle
 from pvdm.trust.inclusion import log_checker
 
-UNCHECKED: Final = "nothing was checked: neither signature nor log. `pvdm proof check` does, with a trust root"
+UNCHECKED: Final = "nothing was checked: neither signature nor log. "
+NEXT: Final = {
+    "bundle": "`pvdm proof check` does, with a trust root",
+    "proof": "`pvdm proof get` fetches its bundle, which `pvdm proof check` checks with a trust root",
+    "other": "`pvdm proof check` checks whose signature it is, with a trust root; not its place in the log",
+}
 REFUSED: Final = "the proof does not hold: rely on nothing that it says"
-UNPINNED: Final = "that the trust root is the right one: it was taken on faith, without --root-sha256"
 WAIVED: Final = "whether an operator broke the glass for this FAIL is a statement of its own (`pvdm break-glass list`)"
 
 
@@ -59,15 +65,16 @@ def proof_show(*, as_json: bool, file: Path) -> None:
       pvdm proof show proof.json
       pvdm proof show bundle.json --json | jq '.statements[].predicate.core.verdict'
     """
-    _, statements = read_statement_file(file)
+    data, statements = read_statement_file(file)
+    hint = UNCHECKED + NEXT["bundle" if is_bundle(data) else "proof" if statements[0].kind == "proof" else "other"]
     if as_json:
-        say_json({"checked": False, "statements": [_to_json(each) for each in statements], "hint": UNCHECKED})
+        say_json({"checked": False, "statements": [_to_json(each) for each in statements], "hint": hint})
         return
     for each in statements:
         for line, style in statement_lines(each):
             say(printable(line), style=style)
         say()
-    say(UNCHECKED, style="yellow")
+    say(hint, style="yellow")
 
 
 def _to_json(statement: Statement) -> dict[str, object]:
@@ -80,7 +87,7 @@ def _to_json(statement: Statement) -> dict[str, object]:
     }
 
 
-@proof.command("check", short_help="Check a bundle offline.")
+@proof.command("check", short_help="Check a bundle, or another signed statement, offline.")
 @json_option
 @click.argument("file", type=PlaceType(), metavar="FILE")
 @root_option(required=True)
@@ -107,21 +114,30 @@ def proof_check(
     Ends with 0 if everything holds, also where the verdict is FAIL: a genuine FAIL is a good proof of bad rows. Ends
     with 3 if something does not hold.
 
+    Of a receipt, override, attestation or another single envelope only signature and signer are checked, not its place
+    in the log.
+
     \b
     Examples:
       pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX
       pvdm proof check bundle.json --trust-root roots.json --root-sha256 HEX --seen ~/.pvdm-seen
       pvdm proof check bundle.json --trust-root roots.json --at 2026-11-14T10:00:00Z --json
+      pvdm proof check override.json --trust-root roots.json --root-sha256 HEX
     """
     data = read_file(file, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
-    _require_bundle(data, file)
+    single = None if is_bundle(data) else _single(file)
+    if single is not None and (threshold is not None or origin is not None):
+        raise click.UsageError("--threshold and --origin are for bundles")
     judge = judge_by(root_file, pin=pin, at=at, seen=seen)
+    if single is not None:
+        check_single(single, data, judge, as_json=as_json)
+        return
     log = log_checker(judge.root, origin=origin_of(judge.root, origin))
     needed = judge.root.notary_threshold if threshold is None else threshold
     try:
         checked = check_bundle(data, judge.root, log, threshold=needed, now=judge.at)
     except VerificationError as error:
-        error.hint = error.hint or REFUSED
+        error.hint = error.hint or hint_of(error, REFUSED)
         raise
     if as_json:
         say_json(_checked_json(checked, judge, origin=log.origin, threshold=needed))
@@ -129,16 +145,18 @@ def proof_check(
         _tell(checked, judge, origin=log.origin, threshold=needed)
 
 
-def _require_bundle(data: bytes, file: Path) -> None:
-    """An envelope alone cannot be checked offline: nothing says when it was logged, or that it was."""
-    if not is_bundle(data):
+def _single(file: Path) -> Statement:
+    """A statement alone. A proof is not judged so: nothing says when it was logged, or that it was."""
+    _, (found,) = read_statement_file(file)
+    if isinstance(found.predicate, Proof):
         raise InputError(
             "bundle_expected",
-            f"{file} is not a bundle",
+            f"{file} is a proof alone",
             expected="a bundle: proofs, log proofs and checkpoint",
-            got="something else",
+            got="one envelope",
             hint="`pvdm proof get` fetches a bundle; `pvdm proof show` shows a single envelope",
         )
+    return found
 
 
 def _not_shown(checked: CheckedBundle, judge: Judge) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.cli.files import read_file
+from pvdm.cli.files import read_file, require_json
 from pvdm.errors import InputError
 from pvdm.model.document import Value
 from pvdm.model.fields import Fields
@@ -46,6 +46,7 @@ def is_bundle(data: bytes) -> bool:
 def read_statement_file(path: Path) -> tuple[bytes, list[Statement]]:
     """The file's bytes, and the statements of its envelope or bundle."""
     data = read_file(path, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
+    require_json(path, data, "a signed statement or a bundle")
     if is_bundle(data):
         logged = parse_bundle(data).proofs
         return data, [_statement(each.envelope, each.logged_at) for each in logged]

@@ -62,11 +62,21 @@ def _key(path: Path, where: str, key: object, now: int, end: int | None) -> Root
     until = key.get("valid_until")
     if until is None and end is None:
         raise _invalid(path, f"{where}.valid_until", "a time, or `expires` at the top", "neither")
+    roles = _roles(path, f"{where}.roles", key.get("roles"))
+    epochs = _epochs(path, f"{where}.epochs", key.get("epochs", []))
+    if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
+        raise InputError(
+            "root_spec_epochs_missing",
+            f"{path}: {where}.epochs is not there",
+            expected="the epochs of a Steward's key, such as epochs = [1]",
+            got="none",
+            hint="without them the key counts for no epoch; `pvdm steward public` names the epoch of each key",
+        )
     return RootKey(
         _public(path, where, key.get("file")),
         _text(path, f"{where}.identity", key.get("identity")),
-        _roles(path, f"{where}.roles", key.get("roles")),
-        _epochs(path, f"{where}.epochs", key.get("epochs", [])),
+        roles,
+        epochs,
         _moment(path, f"{where}.valid_from", key["valid_from"], now) if "valid_from" in key else now - _BEFORE,
         end if until is None and end is not None else _moment(path, f"{where}.valid_until", until, now),
     )
@@ -79,7 +89,19 @@ def _public(path: Path, where: str, file: object) -> PublicKey:
 
 def read_public(path: Path) -> PublicKey:
     """A public key in PEM, whoever owns the file: it came from somebody else."""
-    return PublicKey.from_pem(read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES))
+    data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
+    if b"PRIVATE KEY-----" in data:
+        raise InputError(
+            "private_key_given",
+            f"{path} is a private key",
+            expected="its public half",
+            got="the private key",
+            hint=f"the public half is in {path.name}.pub; send the private key to nobody",
+        )
+    try:
+        return PublicKey.from_pem(data)
+    except InputError as error:
+        raise InputError(error.code, f"{path} cannot be accepted", expected=error.expected, got=error.got) from None
 
 
 def _roles(path: Path, where: str, value: object) -> tuple[RootRole, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pvdm.cli.asking import require_yes
-from pvdm.cli.files import read_file, require_new, write_new
+from pvdm.cli.files import read_file, require_json, require_new, write_new
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.root_spec import read_spec
@@ -58,6 +58,7 @@ def root_group(context: click.Context) -> None:
 def read_root_file(path: Path) -> list[RootFile]:
     """The roots of a draft, of one envelope or of a chain; nothing is judged but their form."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
+    require_json(path, data, "a trust root, its draft, or a chain of them")
     if data.startswith(b'{"expires_at"'):
         return [RootFile(_parse_root(data), None)]
     return [_parse_envelope(envelope) for envelope in read_chain(path)]

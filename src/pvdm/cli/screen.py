@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from pvdm.errors import PvdmError
+from pvdm.errors import PvdmError, comparison
 from pvdm.evaluation.progress import Watch, unwatched
 
 _REDRAW_SECONDS: Final = 0.1
@@ -38,8 +38,8 @@ def say_json(value: dict[str, object]) -> None:
 def say_error(error: PvdmError) -> None:
     """An error, as lines for people."""
     say_aside(f"error: {error.message}", "bold red")
-    if error.expected is not None or error.got is not None:
-        say_aside(f"  expected {error.expected or 'something else'}, got {error.got or 'nothing'}")
+    if tail := comparison(error.expected, error.got):
+        say_aside(f"  {tail}")
     for name, value in error.details.items():
         say_aside(f"  {name.replace('_', ' ')}: {value}")
     if error.hint is not None:

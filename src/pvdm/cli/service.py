@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pvdm.cli.options import PlaceType
-from pvdm.errors import InputError
+from pvdm.errors import InputError, NotAllowedError
 
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
@@ -41,9 +41,7 @@ class Service:
         # Only here: httpx is slow to load, and most commands work offline.
         from pvdm.client import StewardClient
 
-        if self.token_file is not None:
-            return StewardClient(self.url, token_file=self.token_file, ca_file=self.ca_file)
-        if not os.environ.get(_TOKEN):
+        if self.token_file is None and not os.environ.get(_TOKEN):
             raise InputError(
                 "token_missing",
                 "the Steward is asked under a token, and none is there",
@@ -51,7 +49,16 @@ class Service:
                 got="none",
                 hint="an operator issues one: `pvdm steward token issue`",
             )
-        return StewardClient(self.url, os.environ[_TOKEN], ca_file=self.ca_file)
+        try:
+            if self.token_file is not None:
+                return StewardClient(self.url, token_file=self.token_file, ca_file=self.ca_file)
+            return StewardClient(self.url, os.environ[_TOKEN], ca_file=self.ca_file)
+        except NotAllowedError as error:
+            if error.code == "steward_address_insecure":
+                error.hint = (
+                    "name its https address; a Steward serves TLS by tls_certificate and tls_key in steward.toml"
+                )
+            raise
 
 
 def service_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,12 +23,13 @@ class Statements:
     entries_without: int
 
 
-def check_statements(archive: Path, tiles: Path, size: int) -> Statements | None:
+def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bool) -> Statements | None:
     """None where the folder is a log alone; the log itself was checked before."""
     folder = archive / _FOLDER
     if not folder.is_dir():
         return None
     found = set()
+    missing: list[str] = []
     for path in sorted(folder.glob("*/*.json")):
         if sha256_of(path) != path.stem:
             raise VerificationError(
@@ -40,8 +41,17 @@ def check_statements(archive: Path, tiles: Path, size: int) -> Statements | None
             )
         found.add(path.stem)
     log = StaticTiles(tiles, size)
-    without = 0
     for start in range(0, size, _ENTRIES_AT_ONCE):
         page = log.read_entries(start, min(start + _ENTRIES_AT_ONCE, size))
-        without += sum(parse_entry(entry).sha256 not in found for entry in page)
-    return Statements(len(found), without)
+        missing += [parse_entry(entry).sha256 for entry in page if parse_entry(entry).sha256 not in found]
+    if missing and not allow_missing:
+        raise VerificationError(
+            "archive_statements_missing",
+            "the archive lacks statements of its log",
+            expected=f"a statement for each of {size} entries",
+            got=f"none for {len(missing)} of them",
+            hint="on the Steward's host `pvdm log export --verify` writes them again; where they are lost for good,"
+            " --allow-missing-statements checks the rest",
+            first=missing[0],
+        )
+    return Statements(len(found), len(missing))

@@ -14,7 +14,8 @@ from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import utc
 from pvdm.cli.views import override_view_lines, proof_view_line, view_json
-from pvdm.errors import NotAllowedError
+from pvdm.errors import NotAllowedError, UnavailableError
+from pvdm.model.epoch import EpochStage
 
 if TYPE_CHECKING:
     from pvdm.client import (
@@ -60,7 +61,7 @@ class Status:
 def status(*, as_json: bool, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every verdict that was overridden.
 
-    Shows what your role may see, and says what it may not.
+    Shows what your role may see, and says what it may not. Ends with 7 when the Steward is not ready.
 
     \b
     Examples:
@@ -73,6 +74,8 @@ def status(*, as_json: bool, service: Service, rows: int) -> None:
         say_json(_to_json(found))
     else:
         _tell(found)
+    if not found.readiness.ready:
+        click.get_current_context().exit(UnavailableError.exit_code)
 
 
 def _ask(client: StewardClient, rows: int) -> Status:
@@ -130,7 +133,9 @@ def _tell(found: Status) -> None:
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
     say(f"  log         {info.origin}, {info.log_size:,} entries")
     say(f"  trust root  {root}")
-    say(f"  you are     {found.identity.name}, {found.identity.role.value}, until {utc(found.identity.expires_at)}")
+    you = found.identity
+    reach = "every domain" if you.domain == "*" else f"domain {you.domain}"
+    say(printable(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}"))
     _tell_epochs(found)
     _tell_work(found)
 
@@ -140,6 +145,11 @@ def _tell_epochs(found: Status) -> None:
         say(f"  epoch       {found.info.active_epoch or 'none active'}")
     for epoch in found.epochs or ():
         say(f"  epoch       {epoch.number} {epoch.state.value}")
+    created = [epoch.number for epoch in found.epochs or () if epoch.state is EpochStage.CREATED]
+    if created and found.info.active_epoch is None:
+        # So it stands after a restore, and nothing else says what is still to be done.
+        say("  hint: no epoch is active, so no workload opens. Name the keys of the newest in the trust root")
+        say(f"        (`pvdm keys root next`, `submit`), then `pvdm keys activate {max(created)}`")
 
 
 def _tell_work(found: Status) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pvdm.cli.asking import require_yes
 from pvdm.cli.files import write_new
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.proof_words import LOUD
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_RESTORE_MEANS = (
+    ("a restore cannot be undone: every token is revoked, what is under way is given up, and no workload opens", LOUD),
+    ("until a trust root names the keys of the new epoch. Stop the service first.", None),
+)
 
 
 @click.group("steward", short_help="Make, run and restore a Steward.", invoke_without_command=True)
@@ -198,16 +204,20 @@ def steward_serve(*, as_json: bool, config: Path) -> None:
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
-@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="What `pvdm log export` wrote.")
+@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive; else steward.toml's own.")
 @click.option(
     "--log-key", "log_keys", type=PlaceType(), multiple=True, metavar="FILE.pub", help="A log key that is lost."
 )
 @click.option("--lost-origin", metavar="LOG", help="Give up what no archive has: the old log's name.")
-def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], **asked: Any) -> None:
+@click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")
+@click.option("--confirm-clock", is_flag=True, help="Say that the clock is right after a long rest; it is noted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **asked: Any) -> None:
     """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
 
     A restored ledger has forgotten what came after the backup. The log is refilled from the archive up to the
-    checkpoint that is kept outside; proofs that were outstanding die with their epoch; the restore itself is logged.
+    checkpoint that is kept outside; proofs that were outstanding die with their epoch; every token is revoked; the
+    restore itself is logged. One that was interrupted is finished by running it again; until then nothing starts.
 
     Without an archive that has every entry it is refused. With --lost-origin the log goes on under the new origin of
     steward.toml, and its first entry there says what was lost.
@@ -220,7 +230,10 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     from pvdm.steward.restore import Order, restore
 
     ders = tuple(read_public(path).der for path in log_keys)
-    done = restore(load_config(config), Order(**asked, log_keys=ders))
+    loaded = load_config(config)
+    if not yes:
+        require_yes("restore this Steward?", _RESTORE_MEANS)
+    done = restore(loaded, Order(**{**asked, "archive": asked["archive"] or loaded.archive}, log_keys=ders))
     if as_json:
         say_json(view_json(done))
         return
@@ -229,5 +242,9 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     if done.lost:
         say(f"  *** LOST *** {done.lost:,} entries that no archive has", style=LOUD)
     say(f"  abandoned  {len(done.abandoned):,} open workloads; {len(done.settled):,} attempts settled by receipts")
+    say(f"  revoked    {done.tokens:,} tokens; {done.nonces:,} overrides and challenges that waited are void")
+    if done.blocked:
+        say(f"  blocked    {len(done.blocked):,} tables, whose claims of the lost time nobody knows")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
     say(f"  log        {done.log_size:,} entries")
+    say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")

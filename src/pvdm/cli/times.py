@@ -65,6 +65,13 @@ def parse_duration(text: str) -> int:
     return int(match[1]) * _SECONDS[match[2]] * SECOND
 
 
+def duration(micros: int) -> str:
+    """The duration in the largest unit that it is a whole number of, as people type it."""
+    seconds = micros // SECOND
+    unit = next(unit for unit, size in reversed(_SECONDS.items()) if seconds % size == 0)
+    return f"{seconds // _SECONDS[unit]}{unit}"
+
+
 class TimeType(click.types.StringParamType):
     """A moment on the command line."""
 

@@ -11,9 +11,10 @@ import click
 
 from pvdm.cli.files import PRIVATE_MODE, require_new
 from pvdm.cli.options import PlaceType, json_option, require_command
+from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
-from pvdm.cli.times import SECOND, DurationType, now_micros, utc
+from pvdm.cli.times import SECOND, DurationType, duration, now_micros, utc
 from pvdm.errors import InputError, PvdmError
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
@@ -69,6 +70,8 @@ def token_issue(
       pvdm steward token issue --config steward.toml --role attestor --domain payments --name source-payments
     """
     _require_place(out, as_json=as_json)
+    for what, text in (("name", name), ("domain", domain)):
+        _require_printable(what, text)
 
     def issue(notary: Notary) -> tuple[BearerToken, Grant]:
         return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=lifetime // SECOND)
@@ -120,6 +123,25 @@ def _require_place(out: Path | None, *, as_json: bool) -> None:
         )
 
 
+def _require_printable(what: str, text: str) -> None:
+    """Names are read by people in lists: nothing in them may steer a terminal or look like another line."""
+    if not text.strip() or not text.isprintable():
+        raise InputError(
+            "token_name_invalid", f"the {what} cannot be accepted", expected="printable text", got=ascii(text[:80])
+        )
+
+
+def _in_units(error: InputError) -> InputError:
+    """The limits of tokens as they are typed; the Steward counts seconds."""
+    from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
+
+    most = {"token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS, "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS}
+    if error.code not in most or error.got is None or not error.got.isdecimal():
+        return error
+    limit, got = (duration(seconds * SECOND) for seconds in (most[error.code], int(error.got)))
+    return InputError(error.code, error.message, expected=f"at most {limit}", got=got)
+
+
 def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
@@ -128,7 +150,10 @@ def _hand_over(
     config: Path, make: Callable[[Notary], tuple[BearerToken, Grant]], out: Path | None, *, as_json: bool
 ) -> None:
     with opened_notary(config) as notary:
-        token, grant = make(notary)
+        try:
+            token, grant = make(notary)
+        except InputError as error:
+            raise _in_units(error) from None
         if out is not None:
             try:
                 disk.write(out, Secret(token.reveal().encode()), mode=PRIVATE_MODE, fresh=True)
@@ -138,7 +163,8 @@ def _hand_over(
     if as_json:
         say_json({**grant_json(grant), "out": str(out)})
         return
-    say(f"token {grant.token_id}: {grant.role.value} {grant.name}, {_reach(grant)}, until {utc(grant.expires_micros)}")
+    whose = printable(f"{grant.role.value} {grant.name}, {_reach(grant)}")
+    say(f"token {grant.token_id}: {whose}, until {utc(grant.expires_micros)}")
     if out is not None:
         say(f"its text is in {out}; give it to its bearer and to nobody else")
     else:
@@ -164,7 +190,7 @@ def token_list(*, as_json: bool, config: Path) -> None:
     now = now_micros()
     for grant in grants:
         state, style = _state(grant, now)
-        say(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style=style)
+        say(printable(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}"), style=style)
 
 
 @token_group.command("revoke", short_help="End a token now.")
@@ -183,7 +209,7 @@ def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
     if as_json:
         say_json(grant_json(grant))
         return
-    say(f"revoked: token {grant.token_id} of {grant.name}")
+    say(printable(f"revoked: token {grant.token_id} of {grant.name}"))
 
 
 def grant_json(grant: Grant) -> dict[str, object]:

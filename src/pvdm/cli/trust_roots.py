@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pvdm.cli.files import read_file
+from pvdm.cli.files import read_file, require_json
 from pvdm.cli.options import PlaceType
 from pvdm.cli.screen import notice
 from pvdm.cli.times import TimeType, now_micros
@@ -139,6 +139,7 @@ def follow(chain: Sequence[bytes], *, pin: str | None, at: int, seen: Path | Non
 def read_chain(path: Path) -> tuple[bytes, ...]:
     """The envelopes of the file, oldest first, each in its one spelling."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
+    require_json(path, data, "a trust root, or a chain of them")
     if not data.startswith(b"["):
         return (data,)
     value = read(data, "the chain of trust roots", size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)

@@ -246,9 +246,10 @@ class PublishedView:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDetail:
-    """A workload with its plan, every attempt so far, and what is published of it."""
+    """A workload with a page of its plan, every attempt at those chunks, and what is published of them."""
 
     workload: WorkloadView
+    chunk_count: int
     chunk_ids: tuple[str, ...]
     attempts: tuple[AttemptView, ...]
     published: tuple[PublishedView, ...]
@@ -259,6 +260,7 @@ class WorkloadDetail:
         fields = Reading(value, "the workload")
         return cls(
             WorkloadView.read(value),
+            fields.number("chunk_count"),
             fields.texts("chunk_ids"),
             fields.items("attempts", AttemptView.read),
             fields.items("published", PublishedView.read),

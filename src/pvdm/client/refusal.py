@@ -17,6 +17,7 @@ from pvdm.errors import (
     StateUnknownError,
     UnavailableError,
     VerificationError,
+    comparison,
 )
 
 ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
@@ -75,9 +76,8 @@ def _plain(text: str) -> str:
 
 def _without_tail(message: str, expected: str | None, got: str | None) -> str:
     """The envelope's message ends with what was expected and got; the error adds that itself."""
-    if expected is None and got is None:
-        return message
-    return message.removesuffix(f": expected {expected or 'something else'}, got {got or 'nothing'}")
+    tail = comparison(expected, got)
+    return message.removesuffix(f": {tail}") if tail else message
 
 
 def _details(value: object) -> dict[str, str | int]:

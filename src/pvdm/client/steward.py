@@ -124,8 +124,8 @@ class StewardClient:
         self._wire.ask(Call("GET", "/healthz", with_token=False), lambda _: None)
 
     def readiness(self) -> Readiness:
-        """Whether it takes work, and if not, why."""
-        call = Call("GET", "/readyz", with_token=False, also_answers=frozenset({503}))
+        """Whether it takes work, and if not, why; the whole of each reason is for operators and auditors."""
+        call = Call("GET", "/readyz", also_answers=frozenset({503}))
         return self._read(call, Readiness.read)
 
     def metrics(self) -> str:
@@ -187,9 +187,14 @@ class StewardClient:
         """The next workloads of the token's domain after an id."""
         return self._list("/v1/workloads", "workloads", WorkloadView.read, _page(after, limit))
 
-    def workload(self, workload_id: str) -> WorkloadDetail:
-        """One workload with its plan, its attempts and what is published of it."""
-        return self._read(Call("GET", f"/v1/workloads/{segment(workload_id, 'workload id')}"), WorkloadDetail.read)
+    def workload(self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_MAX_ROWS) -> WorkloadDetail:
+        """One workload with the next chunks of its plan after so many, their attempts and what is published of them."""
+        path = f"/v1/workloads/{segment(workload_id, 'workload id')}"
+        page = (
+            ("chunks_after", _number(chunks_after, "place in the plan")),
+            ("limit", str(_page(None, limit)["limit"])),
+        )
+        return self._read(Call("GET", path, query=page), WorkloadDetail.read)
 
     def attempt(self, attempt_id: str) -> AttemptView:
         """One attempt."""
@@ -241,7 +246,7 @@ class StewardClient:
     # Break-glass and source attestation
 
     def overrides(self) -> tuple[OverrideView, ...]:
-        """Every break-glass statement there is."""
+        """The newest break-glass statements, at most 1,000."""
         return self._list("/v1/overrides", "overrides", OverrideView.read)
 
     def submit_override(self, envelope: bytes) -> OverrideView:

@@ -10,7 +10,10 @@ from pvdm.model.fields import Fields, decimal, require_form, require_long, requi
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatement:
-    """The notary's word on one restore: sizes of the log in the backup and outside, entries refilled and lost."""
+    """The notary's word on one restore: sizes of the log in the backup and outside, entries refilled and lost.
+
+    Of those refilled, `missing` have no envelope any more; the operator has accepted that.
+    """
 
     notary: str
     operator: str
@@ -20,6 +23,7 @@ class RestoreStatement:
     outside_size: int
     outside_root: str
     refilled: int
+    missing: int
     lost: int
     new_epoch: int
     issued_at: int
@@ -33,6 +37,7 @@ class RestoreStatement:
             (self.backup_size, "the size of the backup's log"),
             (self.outside_size, "the size of the outside checkpoint"),
             (self.refilled, "the number of refilled entries"),
+            (self.missing, "the number of refilled entries without envelope"),
             (self.lost, "the number of lost entries"),
             (self.new_epoch, "the new epoch"),
         ):
@@ -51,6 +56,7 @@ class RestoreStatement:
             "outside_size": decimal(self.outside_size),
             "outside_root": self.outside_root,
             "refilled": decimal(self.refilled),
+            "missing": decimal(self.missing),
             "lost": decimal(self.lost),
             "new_epoch": decimal(self.new_epoch),
             "issued_at": self.issued_at,
@@ -69,6 +75,7 @@ class RestoreStatement:
             fields.decimal("outside_size"),
             fields.text("outside_root"),
             fields.decimal("refilled"),
+            fields.decimal("missing"),
             fields.decimal("lost"),
             fields.decimal("new_epoch"),
             fields.number("issued_at"),

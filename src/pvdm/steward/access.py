@@ -58,8 +58,8 @@ class Access:
         return self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
-        """End a token, and all that were derived from it, now."""
-        now = self._clock.now_micros()
+        """End a token, and all that were derived from it, now; also while the time is in doubt."""
+        now = self._clock.trusted_micros()
         return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
 
     def listed(self) -> list[Grant]:

@@ -93,6 +93,7 @@ class Attestations:
             asked.nonce, grant.name, epoch, _request_text(context), now + CHALLENGE_SECONDS * _MICROS
         )
         drawn = self._ledger.transact(lambda unit: attestations.challenge(unit, record), at_micros=now)
+        require_in_time(drawn, now)
         context = _context(grant.name, drawn.epoch, asked)
         return Challenge(
             drawn.nonce,
@@ -114,6 +115,7 @@ class Attestations:
             return known
         now = self._clock.now_micros()
         require_in_time(challenge, now)
+        self._keys.epoch_for(challenge.epoch)
         request = document.parse(challenge.request.encode(), size_max_bytes=1_048_576)
         wanted = _wanted(challenge, request)
         verify_attestation(envelope, self._trust.current(), wanted, now=now)

@@ -19,6 +19,18 @@ CONFIG_SIZE_MAX_BYTES: Final = 65_536
 
 _IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
 _SHA256: Final = r"[0-9a-f]{64}"
+_PATTERNS: Final = {
+    f"^{_IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
+    f"^{_SHA256}$": "64 lower-case hex digits",
+}
+_KINDS: Final = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +68,13 @@ KeysConfig: TypeAlias = FileKeys | KmsKeys | Pkcs11Keys
 class Limits:
     """What one caller, and all of them together, may ask of the door."""
 
-    body_max_bytes: int = 1_048_576
-    envelope_max_bytes: int = 33_554_432
+    body_max_bytes: int = 65_536
+    envelope_max_bytes: int = 2_097_152  # a trust root of 1 MiB in base64, with all of its signatures
     rate_per_second: int = 100
     burst: int = 400
     concurrent: int = 32
     in_flight: int = 512
+    peer_connections: int = 256
     wait_seconds: int = 10
     request_seconds: int = 60
     shutdown_seconds: int = 20
@@ -84,7 +97,7 @@ class StewardConfig:
 
     notary: str
     origin: str
-    ledger_url: str
+    ledger_url: str = field(repr=False)  # it may hold the database's password
     keys: KeysConfig
     outside_path: Path
     isolation: Isolation = Isolation.PROCESS
@@ -130,6 +143,7 @@ class _Limits(_Strict):
     burst: Annotated[int, Field(ge=1, le=1_000_000)] = _LIMITS.burst
     concurrent: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.concurrent
     in_flight: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.in_flight
+    peer_connections: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.peer_connections
     wait_seconds: Annotated[int, Field(ge=0, le=600)] = _LIMITS.wait_seconds
     request_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.request_seconds
     shutdown_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.shutdown_seconds
@@ -238,11 +252,39 @@ def _path(text: str | None, folder: Path) -> Path | None:
 
 
 def _field_invalid(path: Path, error: ValidationError) -> InputError:
-    first: Any = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the file"
-    return InputError(
-        "config_invalid", f"{path.name} cannot be accepted", expected=first["msg"], got=f"another value at {place}"
-    )
+    """The first wrong field in plain words. What it holds is not shown: a password may stand in the wrong place."""
+    first: Any = error.errors(include_url=False)[0]
+    parts = [str(part) for part in first["loc"]]
+    if parts[:1] == ["keys"] and len(parts) > 2:
+        del parts[1]  # which home it is read as; not a table of the file
+    expected, got = _expected(first, parts)
+    place = ".".join(parts) or "the file"
+    return InputError("config_invalid", f"{path.name}: {place} cannot be accepted", expected=expected, got=got)
+
+
+def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
+    limits, kind = error.get("ctx", {}), _KINDS.get(type(error["input"]), "something else")
+    match error["type"]:
+        case "missing":
+            return "a value", "nothing"
+        case "extra_forbidden":
+            return "a field that steward.toml knows", parts[-1]
+        case "string_type":
+            return "text", kind
+        case "int_type":
+            return "a whole number", kind
+        case "string_pattern_mismatch":
+            return _PATTERNS[limits["pattern"]], "another text"
+        case "literal_error":
+            return str(limits["expected"]), "another value"
+        case "greater_than_equal":
+            return f"at least {limits['ge']}", "less"
+        case "less_than_equal":
+            return f"at most {limits['le']}", "more"
+        case "union_tag_invalid" | "union_tag_not_found":
+            return 'home = "file", "kms" or "pkcs11"', "no home" if "not_found" in error["type"] else "another home"
+        case _:
+            return "a table", kind
 
 
 def _invalid(path: Path, expected: str, got: str) -> InputError:

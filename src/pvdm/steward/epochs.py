@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pvdm import fault
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import ConflictError, VerificationError
 from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.steward.recorder import Document, Recorder, signing_epoch
 from pvdm.steward.roots import TrustRoots
@@ -45,38 +46,31 @@ class Epochs:
         """The epochs as they stand."""
         return self._keys.book()
 
-    def create(self, reason: str, *, above: int = 0) -> tuple[EpochChange, ...]:
+    def create(self, reason: str) -> tuple[EpochChange, ...]:
         """Four new keys as the next epoch, CREATED; nothing is signed with them before it is activated."""
-        changes = self._keys.create_epoch(reason, above=above)
+        changes = self._keys.create_epoch(reason, above=max(self._require_book_current(), default=0))
         self.log_missing(reason)
         return changes
 
     def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """CREATED → ACTIVE, once the trust root names its keys: else nobody could check what it signs."""
-        self._trust.require_names(self._keys.book().epoch(number))
+        self._require_book_current()
+        self._trust.require_trusted(self._keys.book().epoch(number))
         changes = self._keys.activate_epoch(number, reason)
         self.log_missing(reason)
         return changes
 
     def retire(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """ACTIVE → RETIRED."""
+        self._require_book_current()
         changes = self._keys.retire_epoch(number, reason)
         self.log_missing(reason)
         return changes
 
     def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """→ REVOKED; the last epoch that can sign is kept, since its end could not be logged."""
-        book = self._keys.book()
-        usable = [epoch.number for epoch in book.epochs if epoch.state in (EpochStage.ACTIVE, EpochStage.RETIRED)]
-        if usable == [number]:
-            raise NotAllowedError(
-                "epoch_last",
-                f"epoch {number} is the only one that can sign",
-                expected="another epoch that is ACTIVE or RETIRED",
-                got="none",
-                hint="create and activate its successor first, then revoke it",
-            )
-        changes = self._keys.revoke_epoch(number, reason)
+        self._require_book_current()
+        changes = self._keys.revoke_epoch(number, reason, keep_one=True)
         self.log_missing(reason)
         return changes
 
@@ -87,7 +81,8 @@ class Epochs:
         if not any(epoch.state in (EpochStage.ACTIVE, EpochStage.RETIRED) for epoch in book.epochs):
             return
         seen, logged = self._logged()
-        steps = missing_steps(book, logged)
+        require_not_behind(book, logged)
+        steps = missing_steps(book, {number: told.stage for number, told in logged.items()})
         if not steps:
             self._recorder.cover()
             return
@@ -114,21 +109,63 @@ class Epochs:
             before=before,
             after=after,
             reason=reason,
-            key_ids=tuple(sorted((key.role.value, key.public.key_id) for key in epoch.keys if key.public)),
+            key_ids=_key_ids(epoch),
             issued_at=self._clock.now_micros(),
         )
         signer = self._keys.signer(KeyRole.SIGNING, signing_epoch(self._keys.book()))
         envelope = sign_statement(statement, signer)
         return Document(StatementKind.EPOCH, envelope.payload_sha256, envelope.to_bytes())
 
-    def _logged(self) -> tuple[tuple[str, ...], dict[int, EpochStage]]:
+    def _require_book_current(self) -> dict[int, Told]:
+        """Nothing is changed in a book that somebody has put an old copy of in place."""
+        _, logged = self._logged()
+        require_not_behind(self._keys.book(), logged)
+        return logged
+
+    def _logged(self) -> tuple[tuple[str, ...], dict[int, Told]]:
         with self._ledger.read() as unit:
             stored = statements.of_kind(unit, StatementKind.EPOCH)
-        found: dict[int, EpochStage] = {}
+            restored = statements.of_kind(unit, StatementKind.RESTORE)
+        last_restore = max((statement.log_index for statement in restored), default=-1)
+        found: dict[int, Told] = {}
         for statement in stored:
             said = read_statement(parse_envelope(statement.envelope).payload, EpochStatement)
-            found[said.epoch] = said.after
+            found[said.epoch] = Told(said.after, said.key_ids, statement.log_index < last_restore)
         return tuple(statement.statement_id for statement in stored), found
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the log says of an epoch last; `lost` if a restore came after it, which may have lost its keys."""
+
+    stage: EpochStage
+    key_ids: tuple[tuple[str, str | None], ...]
+    lost: bool
+
+
+def require_not_behind(book: EpochBook, logged: Mapping[int, Told]) -> None:
+    """The book knows every epoch that the log knows, by the same keys, and none in an earlier stage."""
+    held = {epoch.number: epoch for epoch in book.epochs}
+    for number, told in logged.items():
+        epoch = held.get(number)
+        if epoch is None:
+            behind = not told.lost
+        else:
+            earlier = _STAGES.index(epoch.state) < _STAGES.index(told.stage)
+            revived = earlier and told.stage is EpochStage.REVOKED
+            behind = revived or ((earlier or _key_ids(epoch) != told.key_ids) and not told.lost)
+        if behind:
+            raise VerificationError(
+                "epoch_book_rolled_back",
+                "the epoch book is older than the log",
+                expected=f"epoch {number} {told.stage.value} with the keys that were logged",
+                got="no such epoch" if epoch is None else f"{epoch.state.value}, or other keys",
+                hint="somebody put an old copy of the keystore in place; bring the newest one back",
+            )
+
+
+def _key_ids(epoch: Epoch) -> tuple[tuple[str, str | None], ...]:
+    return tuple(sorted((key.role.value, key.public.key_id) for key in epoch.keys if key.public))
 
 
 def missing_steps(book: EpochBook, logged: dict[int, EpochStage]) -> list[tuple[Epoch, EpochStage | None, EpochStage]]:

@@ -43,6 +43,7 @@ class LogDesk:
         reached = self._reader.size() >> (8 * max(tile.level, 0))
         if tile.index * TILE_WIDTH + tile.width > reached:
             raise InputError("tile_unknown", "the log has not reached this tile", got=ascii(path[:200]))
+        self._require_covered(self._reader.size())
         return tile_bytes(self._reader, tile)
 
     def entry(self, index: int) -> bytes:

@@ -11,22 +11,24 @@ from pvdm.errors import PvdmError, UnavailableError
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived
 from pvdm.steward.attestations import Attestations
-from pvdm.steward.config import StewardConfig
+from pvdm.steward.config import FileKeys, StewardConfig
 from pvdm.steward.epochs import Epochs
 from pvdm.steward.key_homes import open_keys
 from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
 from pvdm.steward.log_desk import LogDesk
+from pvdm.steward.log_reader import LedgerLogReader
 from pvdm.steward.overrides import Overrides
 from pvdm.steward.proofs import Proofs
 from pvdm.steward.recorder import Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.steward.work import Work
-from pvdm.store import Ledger, open_ledger
+from pvdm.store import Ledger, open_ledger, restores
 from pvdm.store.clock import LedgerClock, mark, monotonic_micros, wall_micros
 from pvdm.store.migrations import migrate
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
+from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint, OutsideCheckpoint
 from pvdm.trust.succession import require_root_current
@@ -57,7 +59,12 @@ class Notary:
     def readiness(self) -> tuple[PvdmError, ...]:
         """Everything that keeps the Steward from its work now; nothing when it is ready."""
         found: dict[str, PvdmError] = {}
-        for check in (self.clock.now_micros, self._root_is_current, self._epoch_is_active, self.outside.load):
+        for check in (
+            self.clock.now_micros,
+            self._root_is_current,
+            self._epoch_is_active,
+            self.recorder.require_consistent,
+        ):
             try:
                 check()
             except PvdmError as error:
@@ -83,13 +90,14 @@ class Notary:
         require_root_current(self.trust.current(), self.clock.trusted_micros())
 
     def _epoch_is_active(self) -> None:
-        self.trust.require_names(self.keys.book().epoch(self.keys.epoch_for(None)))
+        self.trust.require_trusted(self.keys.book().epoch(self.keys.epoch_for(None)))
 
 
 def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros) -> Notary:
     """The Steward that was created before; its log must go on from the checkpoint kept outside."""
     with contextlib.ExitStack() as undo:
         notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
+        _require_restored(notary.ledger)
         notary.recorder.begin()
         # With a clock that jumped while nobody watched it starts too: an operator must get in to confirm the time.
         if notary.clock.is_ready():
@@ -113,7 +121,13 @@ def create_notary(
 ) -> Notary:
     """A new Steward: key home, first epoch, first entries of the log, checkpoint outside. What is there is kept."""
     with contextlib.ExitStack() as undo:
+        lost = isinstance(config.keys, FileKeys) and not config.keys.path.exists()
+        if lost and config.outside_path.exists():
+            raise _keystore_lost(config, f"none, beside a checkpoint in {config.outside_path}")
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
+        _require_restored(ledger)
+        if lost and (size := LedgerLogReader(ledger).size()):
+            raise _keystore_lost(config, f"none, beside a ledger whose log has {size} entries")
         keys = _open_or_create_keys(config, LedgerEpochs(ledger, clock))
         undo.callback(keys.close)
         if not keys.book().epochs:
@@ -137,6 +151,19 @@ def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
             yield NoteKey(origin, public.der)
 
 
+def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey]:
+    """The book's log keys, and those that operators named for this log when it was restored."""
+    with ledger.read() as unit:
+        named = restores.log_keys(unit)
+    lost = (NoteKey(origin, der) for der, note in named if read_unverified(note).checkpoint.origin == origin)
+    return [*log_keys(book, origin), *lost]
+
+
+def _require_restored(ledger: Ledger) -> None:
+    with ledger.read() as unit:
+        restores.require_none(unit)
+
+
 def _open_ledger(
     config: StewardConfig, undo: contextlib.ExitStack, wall: Clock, monotonic: Clock
 ) -> tuple[Ledger, LedgerClock]:
@@ -155,9 +182,20 @@ def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyServic
     return open_keys(config.keys, book, create=True)
 
 
+def _keystore_lost(config: StewardConfig, got: str) -> UnavailableError:
+    """New keys would make another notary under the old name, which nobody trusts and which can read no old attempt."""
+    return UnavailableError(
+        "keystore_lost",
+        "this Steward was made before, and its keystore is not there",
+        expected=f"the keystore {config.keys.path}" if isinstance(config.keys, FileKeys) else "the keystore",
+        got=got,
+        hint="nothing was written; bring the keystore file back from its backup, or name its place under [keys]",
+    )
+
+
 def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyService) -> Notary:
     outside = FileOutsideCheckpoint(
-        config.outside_path, origin=config.origin, keys=lambda: log_keys(keys.book(), config.origin)
+        config.outside_path, origin=config.origin, keys=lambda: known_log_keys(ledger, keys.book(), config.origin)
     )
     archive = None if config.archive is None else Archive(ledger, config.archive)
     recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)

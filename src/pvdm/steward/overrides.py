@@ -11,7 +11,7 @@ from pvdm.model.states import NonceState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
-from pvdm.store import Ledger, Unit, nonces, overrides, proofs, statements
+from pvdm.store import Ledger, Unit, nonces, overrides, proofs, restores, statements
 from pvdm.store.clock import LedgerClock
 from pvdm.store.overrides import OverrideRecord, StoredOverride
 from pvdm.store.schema import StatementKind
@@ -90,11 +90,19 @@ class Overrides:
         with self._ledger.read() as unit:
             require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
         now = self._clock.now_micros()
+        judged_by = self._trust.ids()
         root = self._trust.current()
         override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
         record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
+            # The log's lock is held: no trust root that takes the key back can come in between.
+            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged_by:
+                raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
+            if nonces.find(unit, said.nonce) is not None:
+                raise _replayed(said.nonce)
+            require_first(unit, said.fail_proof_id)
+            restores.require_issued_after(unit, said.issued_at)
             try:
                 overrides.put(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
@@ -155,6 +163,19 @@ def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
         said.expires_at,
         statement.log_index,
     )
+
+
+def require_first(unit: Unit, fail_proof_id: str) -> None:
+    """One FAIL proof is waived once; a second override would be a second opening of the glass."""
+    other = overrides.live_of_proof(unit, fail_proof_id)
+    if other is not None:
+        raise NotAllowedError(
+            "override_exists",
+            "this FAIL proof is waived already",
+            expected="a proof without an override",
+            got=other,
+            hint="nothing was changed; look at `pvdm break-glass list`",
+        )
 
 
 def _replayed(nonce: str) -> NotAllowedError:

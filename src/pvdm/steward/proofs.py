@@ -131,7 +131,9 @@ class Proofs:
             self._require(unit, proof_id, grant)
             found = proofs.get(unit, proof_id)
             index = statements.get(unit, proof_id).log_index
-            return _view(found, index, overrides.of_proofs(unit, [proof_id]), grant)
+            waived = overrides.of_proofs(unit, [proof_id])
+        self._recorder.require_covered(index + 1)
+        return _view(found, index, waived, grant)
 
     def listed(
         self,
@@ -150,13 +152,16 @@ class Proofs:
                 unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, after=after, count=count
             )
             waived = overrides.of_proofs(unit, [record.proof_id for record, _ in found])
+        self._recorder.require_covered(max((index + 1 for _, index in found), default=0))
         return [_view(record, index, waived, grant) for record, index in found]
 
     def envelope(self, proof_id: str, grant: Grant) -> bytes:
         """The signed bytes."""
         with self._ledger.read() as unit:
             self._require(unit, proof_id, grant)
-            return proofs.envelope(unit, proof_id)
+            stored = statements.get(unit, proof_id)
+        self._recorder.require_covered(stored.log_index + 1)
+        return stored.envelope
 
     def bundle(self, proof_id: str, grant: Grant) -> bytes:
         """The proof with all notaries' envelopes of its nonce and the log's proofs: to be checked without asking us."""
@@ -220,7 +225,7 @@ class _SaidMeanwhileError(Exception):
 
 def _require_verifying(unit: Unit, core: ProofCore) -> None:
     """A verdict is for an attempt that is being verified, under the nonce drawn for that."""
-    attempt = attempts.get(unit, core.attempt.attempt_id)
+    attempt = attempts.lock(unit, core.attempt.attempt_id)
     if attempt.state is not AttemptState.VERIFYING:
         raise ConflictError(
             "attempt_moved", "the attempt is not being verified", expected="VERIFYING", got=attempt.state

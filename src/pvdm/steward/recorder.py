@@ -21,7 +21,7 @@ from pvdm.trust.keys.service import KeyService, Signer
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Appended, Log, Prepared
-from pvdm.trust.log.outside import OutsideCheckpoint, acknowledge, start
+from pvdm.trust.log.outside import OutsideCheckpoint, acknowledge, require_consistent, start
 
 RECORD_TRIES_MAX: Final = 64
 
@@ -62,8 +62,14 @@ class Recorder:
         self._covered = 0
 
     def begin(self) -> None:
-        """At start-up: the log must go on from what the outside checkpoint saw; behind or forked is refused."""
+        """At start-up: the log must go on from what outside and archive saw; behind or forked is refused."""
         start(self._outside, Log(PinnedLogReader(self._ledger), origin=self._origin, signer=self._signer()))
+        if self._archive is not None and LedgerLogReader(self._ledger).size():
+            self._archive.follow()
+
+    def require_consistent(self) -> None:
+        """The log in the database is still the one that the checkpoint outside saw."""
+        require_consistent(self._outside, self._reader())
 
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
         """Log the documents and do the work in one transaction; `work` gets their places and stores them."""
@@ -98,6 +104,8 @@ class Recorder:
                 # The edge first, then the time: what another Steward has appended is then in both, or in neither, and
                 # times never run back along the log.
                 edge = LogEdge.of(self._ledger)
+                # A database that went back under a running Steward must not be signed a second history.
+                self.require_consistent()
                 self._clock.synchronize()
                 at = self._clock.now_micros()
                 prepared = self._prepare(edge, documents, at)

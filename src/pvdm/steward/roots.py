@@ -15,6 +15,7 @@ from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.root import RootRole, TrustRoot
 from pvdm.trust.succession import advance_root, pin_root
+from pvdm.trust.verify import require_not_revoked, require_valid_at
 
 
 class TrustRoots:
@@ -86,6 +87,21 @@ class TrustRoots:
     def require_names(self, epoch: Epoch) -> None:
         """The newest root names the epoch's keys, so that what they sign can be checked by others."""
         require_names_epoch(self.current(), epoch, notary=self._notary, origin=self._origin)
+
+    def require_trusted(self, epoch: Epoch) -> None:
+        """As `require_names`, and the root trusts these keys now: neither revoked nor outside their validity."""
+        root, now = self.current(), self._clock.trusted_micros()
+        require_names_epoch(root, epoch, notary=self._notary, origin=self._origin)
+        for role in (KeyRole.SIGNING, KeyRole.LOG):
+            public = epoch.key(role).public
+            named = None if public is None else root.find(public.key_id)
+            if named is not None:
+                require_not_revoked(named, now)
+                require_valid_at(named, now)
+
+    def ids(self) -> tuple[str, ...]:
+        """The chain's ids; whoever judged by it compares them again where it counts."""
+        return self._ids()
 
     def _signing(self) -> Epoch:
         book = self._keys.book()

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import socket
 import ssl
+import stat
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, NoReturn, TextIO
 
 import uvicorn
 
-from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.steward.config import ServiceConfig, require_door
 from pvdm.steward.http.app import create_app
+from pvdm.steward.http.listener import Listener, PromptLoop, connections_most
 from pvdm.steward.http.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.http.protocol import HEADERS_MAX_BYTES, StewardProtocol
 from pvdm.steward.notary import Notary
@@ -25,6 +29,8 @@ from pvdm.steward.notary import Notary
 BACKLOG_MAX: Final = 1_024
 KEEP_ALIVE_SECONDS: Final = 15
 _START_SECONDS: Final = 30
+_ROOT: Final = 0
+_NOT_PRIVATE: Final = 0o177
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -157,7 +163,7 @@ def _settings(notary: Notary) -> uvicorn.Config:
         create_app(notary),
         http=StewardProtocol,
         ws="none",
-        loop="asyncio",
+        loop=f"{PromptLoop.__module__}:{PromptLoop.__name__}",
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -175,6 +181,7 @@ def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
     """TLS 1.2 or newer with the configured certificate; None where there is none."""
     if service.tls_certificate is None or service.tls_key is None:
         return None
+    _require_private(service.tls_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -184,6 +191,30 @@ def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
     except OSError as error:
         raise _tls_invalid(error.strerror or type(error).__name__) from None
     return context
+
+
+def _require_private(key: Path) -> None:
+    """The key is for the service's user alone; it may stand behind a link, as those who renew certificates leave it."""
+    try:
+        found = key.stat()
+    except OSError as error:
+        raise _tls_invalid(error.strerror or type(error).__name__) from None
+    if found.st_uid not in (os.geteuid(), _ROOT):
+        raise NotAllowedError(
+            "key_file_owner",
+            f"{key.name} belongs to another user",
+            expected=f"user {os.geteuid()}",
+            got=f"user {found.st_uid}",
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & _NOT_PRIVATE:
+        raise NotAllowedError(
+            "key_file_mode",
+            f"{key.name} may be read or written by others",
+            expected="mode 0600 or 0400",
+            got=f"mode {mode:04o}",
+            hint=f"find out who could read it; then chmod 600 {key.name}, or have a new certificate made",
+        )
 
 
 def _no_password() -> NoReturn:
@@ -198,8 +229,8 @@ def _tls_invalid(got: str) -> InputError:
 
 def _bound(service: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in service.host else socket.AF_INET
-    # TCP by name: only then does asyncio send small answers at once, without waiting for the caller's next word.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    most = service.limits.peer_connections
+    listener = Listener(family, connections=connections_most(), peer_connections=most)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((service.host, service.port))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from pvdm.store.schema import NoncePurpose, attempts, published
 from pvdm.store.unit import Unit
 
 ATTEMPTS_MAX: Final = 100
+ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,34 @@ def get(unit: Unit, attempt_id: str) -> Attempt:
     return found
 
 
+def lock(unit: Unit, attempt_id: str) -> Attempt:
+    """The attempt under a lock that holds until the unit ends: what is judged of it stays so."""
+    return _locked(unit, attempt_id)
+
+
 def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
     """Every attempt at the chunk, first to last."""
     wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id == chunk_id)
     return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.number))]
 
 
-def of_workload(unit: Unit, workload_id: str) -> list[Attempt]:
-    """Every attempt at any chunk of the workload, by chunk and number."""
-    wanted = select(attempts).where(attempts.c.workload_id == workload_id)
-    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.chunk_id, attempts.c.number))]
+def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
+    """Every attempt at the first of these chunks, as many chunks as fit on a page with all of their attempts."""
+    counts = select(attempts.c.chunk_id, func.count().label("tried")).where(
+        attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(chunk_ids)
+    )
+    tried = {row["chunk_id"]: int(row["tried"]) for row in unit.rows(counts.group_by(attempts.c.chunk_id))}
+    found: dict[str, list[Attempt]] = {}
+    rows = 0
+    for chunk_id in chunk_ids:
+        rows += tried.get(chunk_id, 0)
+        if rows > ATTEMPTS_PAGE_MAX_ROWS:
+            break
+        found[chunk_id] = []
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(list(found)))
+    for row in unit.rows(wanted.order_by(attempts.c.number)):
+        found[row["chunk_id"]].append(_attempt(row))
+    return found
 
 
 def live(unit: Unit) -> list[Attempt]:

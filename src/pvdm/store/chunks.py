@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import RowMapping, func, select
 
 from pvdm.errors import InputError
 from pvdm.store import ids
@@ -14,6 +14,7 @@ from pvdm.store.schema import chunks, published
 from pvdm.store.unit import Unit
 
 CHUNKS_MAX: Final = 100_000
+CHUNKS_PAGE_MAX_ROWS: Final = 1_000
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 
 
@@ -74,6 +75,19 @@ def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
     return [Chunk(row["chunk_id"], row["definition"].encode()) for row in unit.rows(wanted)]
 
 
+def count(unit: Unit, workload_id: str) -> int:
+    """How many chunks the plan has."""
+    wanted = select(func.count()).select_from(chunks).where(chunks.c.workload_id == workload_id)
+    return int(unit.execute(wanted).scalar_one())
+
+
+def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
+    """The ids of the plan's next chunks after so many of them, in its order."""
+    wanted = select(chunks.c.chunk_id).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
+    limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
+    return [row["chunk_id"] for row in unit.rows(limited)]
+
+
 def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
     """What published the chunk, if anything did."""
     wanted = select(published).where(published.c.workload_id == workload_id, published.c.chunk_id == chunk_id)
@@ -81,10 +95,12 @@ def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None
     return None if row is None else _published(row)
 
 
-def publications(unit: Unit, workload_id: str) -> list[Published]:
-    """Every published chunk of a workload, in the plan's order."""
+def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
+    """Every published chunk of a workload, or of these chunks of it, in the plan's order."""
     both = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
     wanted = select(published).join(chunks, both).where(published.c.workload_id == workload_id)
+    if chunk_ids is not None:
+        wanted = wanted.where(published.c.chunk_id.in_(chunk_ids))
     return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, RowMapping, or_, select
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.model.claim import Claim
-from pvdm.store import ids
+from pvdm.store import ids, lost_claims
 from pvdm.store.schema import claims
 from pvdm.store.unit import Unit
 
@@ -24,6 +24,7 @@ def take(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim
     if own is not None:
         _require_same(workload_id, own, claim)
         return
+    lost_claims.require_free(unit, target=target, source=source)
     other = overlapping(unit, workload_id, target=target, source=source, claim=claim)
     if other is not None:
         raise _overlaps(*other, claim)

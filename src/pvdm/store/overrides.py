@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import RowMapping, select
 
@@ -13,6 +13,8 @@ from pvdm.store import ids, nonces, statements
 from pvdm.store.schema import NoncePurpose, StatementKind, attempts, overrides, proofs, workloads
 from pvdm.store.schema import nonces as nonce_table
 from pvdm.store.unit import Unit
+
+OVERRIDES_PAGE_MAX_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,18 @@ def find(unit: Unit, override_id: str) -> StoredOverride | None:
 
 
 def listed(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
-    """Every override, newest first; there should be few."""
+    """The newest overrides; there should be few."""
     wanted = _joined().order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
     if domain is not None:
         wanted = wanted.where(workloads.c.domain == domain)
-    return [_stored(row) for row in unit.rows(wanted)]
+    return [_stored(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]
+
+
+def live_of_proof(unit: Unit, fail_proof_id: str) -> str | None:
+    """The override of this proof whose nonce is not ABORTED, if there is one."""
+    wanted = _joined().where(overrides.c.fail_proof_id == fail_proof_id, nonce_table.c.state != NonceState.ABORTED)
+    row = unit.row(wanted.limit(1))
+    return None if row is None else str(row["override_id"])
 
 
 def of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:

@@ -409,3 +409,33 @@ tokens: Final = _table(
     changes=("revoked_micros", "at_micros"),
     unlogged=("secret_sha256",),
 )
+
+# Restores under way and done; until one has its finishing time, nothing but the restore itself runs on this ledger.
+restores: Final = _table(
+    "restores",
+    _number("restore_id", primary_key=True, autoincrement=False),
+    _word("operator"),
+    _word("reason"),
+    _number("backup_size"),
+    Column("outside_note", LargeBinary(), nullable=False),
+    _number("epoch_before"),
+    _word("log_keys"),
+    _word("outcome"),
+    _number("finished_micros", nullable=True),
+    _time(),
+    changes=("finished_micros", "at_micros"),
+)
+
+# What receipts of a lost time published without a claim that is left: the whole target, or one source of it.
+lost_claims: Final = _table(
+    "lost_claims",
+    _word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
+    _word("workload_id"),
+    _word("target"),
+    _word("source", nullable=True),
+    _word("released_by", nullable=True),
+    _word("reason"),
+    _time(),
+    Index("lost_claims_target", "target"),
+    changes=("released_by", "reason", "at_micros"),
+)

@@ -59,6 +59,7 @@ class Grant:
     attempt_id: str | None = None
     revoked_micros: int | None = None
     parent_id: str | None = None
+    ended: bool = False
 
 
 def issue(
@@ -119,11 +120,18 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Neither revoked nor expired."""
-    if grant.revoked_micros is not None and grant.revoked_micros <= now_micros:
-        raise NotAllowedError("token_revoked", "the token was revoked", token_id=grant.token_id)
+    """Neither revoked nor expired. What was ended at once is ended, whatever a clock that lags behind may say."""
+    if grant.ended or (grant.revoked_micros is not None and grant.revoked_micros <= now_micros):
+        raise NotAllowedError(
+            "token_revoked",
+            "the token was revoked, or replaced by a rotation",
+            hint="ask whoever issued it for its successor",
+            token_id=grant.token_id,
+        )
     if grant.expires_micros <= now_micros:
-        raise NotAllowedError("token_expired", "the token has expired", token_id=grant.token_id)
+        raise NotAllowedError(
+            "token_expired", "the token has expired", hint="ask for a new one", token_id=grant.token_id
+        )
 
 
 def revoke(unit: Unit, token_id: str, *, from_micros: int | None = None) -> Grant:
@@ -169,4 +177,5 @@ def _grant(row: RowMapping) -> Grant:
         row["attempt_id"],
         row["revoked_micros"],
         row["parent_id"],
+        row["revoked_micros"] is not None and row["revoked_micros"] <= row["at_micros"],
     )

@@ -120,7 +120,8 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
 
 
 def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
-    """Complete or abandon; asking again for the state it has is no change."""
+    """Complete or abandon; asking again for the state it has is no change. Waits for attempts that are being opened."""
+    unit.lock_name(f"workload {workload_id}")
     row = unit.locked(workloads, workload_id=workload_id)
     if row is None:
         return get(unit, workload_id)

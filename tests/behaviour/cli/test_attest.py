@@ -108,6 +108,16 @@ def test_an_attestation_can_be_written_and_handed_in_later(pvdm: Run, door: Door
     assert parse_envelope((tmp_path / "a.json").read_bytes()).payload_sha256 == listed[0]["statement_id"]
 
 
+def test_an_attestation_is_shown_with_its_id_and_its_schemas_fingerprint(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.ATTESTOR, "source-payments")
+    shown = attest(pvdm, "--out", "a.json").out
+    made = parse_envelope(Path("a.json").read_bytes())
+    fingerprint = read_statement(made.payload, SourceAttestation).schema_fingerprint
+    assert f"schema fingerprint {fingerprint[:16]}…, attestation {made.payload_sha256}" in shown
+    assert made.payload_sha256 in pvdm("attest", "submit", "a.json").out
+    assert made.payload_sha256 in pvdm("attest", "list").out
+
+
 def test_the_list_is_readable(pvdm: Run, door: Door) -> None:
     door.come_as(Role.ATTESTOR, "source-payments")
     assert pvdm("attest", "list").out == "no attestation\n"

@@ -145,7 +145,7 @@ def test_a_trust_root_without_a_log_needs_an_origin(pvdm: Run, tmp_path: Path) -
     for name in ("alice", "notary-a"):
         pvdm("keys", "pair", f"{name}.pem")
     keys = "".join(
-        f'[[keys]]\nfile = "{name}.pem.pub"\nidentity = "{name}"\nroles = ["{role}"]\n'
+        f'[[keys]]\nfile = "{name}.pem.pub"\nidentity = "{name}"\nroles = ["{role}"]\nepochs = [1]\n'
         for name, role in (("alice", "root"), ("notary-a", "notary"))
     )
     (tmp_path / "keys.toml").write_text(f'expires = "9d"\n{keys}')

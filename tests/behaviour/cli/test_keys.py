@@ -108,6 +108,13 @@ def test_the_id_of_something_else_is_bad_input(pvdm: Run, tmp_path: Path) -> Non
     assert pvdm("keys", "id", "note.pub", "--json").error == "public_key_malformed"
 
 
+def test_a_private_key_is_not_taken_for_a_public_one(pvdm: Run, tmp_path: Path) -> None:
+    pvdm("keys", "pair", "alice.pem")
+    refused = pvdm("keys", "id", "alice.pem", "--json")
+    assert (refused.code, refused.error) == (2, "private_key_given")
+    assert "alice.pem.pub" in refused.json["error"]["hint"]
+
+
 def test_a_key_file_that_is_not_there_is_bad_input(pvdm: Run) -> None:
     refused = pvdm("keys", "id", "nobody.pub", "--json")
     assert (refused.code, refused.error) == (2, "input_not_readable")

@@ -9,6 +9,7 @@ import pytest
 
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.export import export
+from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof_file import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run
 from tests.log_storage import KEY, ORIGIN, MemorySigner, entries, filled, grown, open_log
@@ -72,6 +73,34 @@ def test_verifier_keys_of_another_origin_are_refused(pvdm: Run, exported: Path) 
     assert (refused.code, refused.error) == (2, "origin_ambiguous")
 
 
+def test_a_folder_that_is_not_there_is_bad_input_with_its_name(pvdm: Run) -> None:
+    refused = pvdm("log", "fsck", "../nosuch", *VKEY, "--json")
+    assert (refused.code, refused.error) == (2, "input_not_readable")
+    assert "../nosuch" in refused.json["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [("compare", "at-7", "at-300"), ("prove", "1")])
+def test_a_folder_that_is_none_is_bad_input_everywhere(pvdm: Run, checkpoints: Path, words: tuple[str, ...]) -> None:
+    refused = pvdm("log", *words, "--folder", "nosuch", *VKEY, "--json")
+    assert (refused.code, refused.error) == (2, "input_not_readable")
+
+
+def test_a_key_that_is_not_known_is_named_once_with_a_next_step(pvdm: Run, exported: Path) -> None:
+    stranger = open_log(filled(0)[0], MemorySigner(99)).key
+    refused = pvdm("log", "fsck", exported, "--vkey", stranger.to_vkey(), "--vkey", stranger.to_vkey(), "--json")
+    error = refused.json["error"]
+    assert (error["code"], error["expected"]) == ("fsck_key", f"{ORIGIN}+{stranger.key_id.hex()}")
+    assert error["got"] == f"{ORIGIN}+{KEY.key_id.hex()}"
+    assert "`pvdm keys root fetch`" in error["hint"]
+
+
+def test_a_log_of_another_name_is_named(pvdm: Run, exported: Path) -> None:
+    other = NoteKey("log.example/renamed", KEY.der).to_vkey()
+    error = pvdm("log", "fsck", exported, "--vkey", other, "--json").json["error"]
+    assert ORIGIN in error["message"]
+    assert "another name" in error["hint"]
+
+
 def test_a_log_that_was_rewritten_since_is_noticed(pvdm: Run, exported: Path, tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(filled(100)[1].checkpoint().note)
     assert pvdm("log", "fsck", exported, *VKEY, "--since", tmp_path / "old").code == 0
@@ -105,6 +134,22 @@ def test_checkpoints_of_one_history_agree_in_any_order(pvdm: Run, checkpoints: P
     assert [one["size"] for one in checked.json["checkpoints"]] == [7, 100, 300]
 
 
+def test_checkpoints_whose_widths_were_never_exported_are_compared_all_the_same(pvdm: Run, tmp_path: Path) -> None:
+    storage, _, signed = grown([7, 100, 120])
+    export(storage, tmp_path / "log")
+    for one in signed:
+        (tmp_path / f"at-{one.checkpoint.size}").write_bytes(one.note)
+    assert compared(pvdm, tmp_path, "at-7", "at-100", "at-120").code == 0
+
+
+def test_a_folder_that_ends_before_a_checkpoint_says_what_to_do(pvdm: Run, checkpoints: Path) -> None:
+    _, _, signed = grown([7, 310])
+    (checkpoints / "at-310").write_bytes(signed[1].note)
+    refused = compared(pvdm, checkpoints, "at-7", "at-310")
+    assert (refused.code, refused.error) == (3, "tile_missing")
+    assert "log export" in refused.json["error"]["hint"]
+
+
 @pytest.mark.parametrize("names", [("at-300", "fork-300"), ("at-7", "fork-7"), ("fork-7", "at-300")])
 def test_a_fork_is_reported_with_both_checkpoints(pvdm: Run, checkpoints: Path, names: tuple[str, str]) -> None:
     refused = compared(pvdm, checkpoints, *names)
@@ -132,7 +177,20 @@ def test_a_checkpoint_of_a_stranger_is_not_compared(pvdm: Run, checkpoints: Path
     storage, _ = filled(0)
     note = open_log(storage, MemorySigner(99)).append(entries(0, 7)).checkpoint.note
     (checkpoints / "strange").write_bytes(note)
-    assert compared(pvdm, checkpoints, "at-300", "strange").error == "note_key_unknown"
+    refused = compared(pvdm, checkpoints, "at-300", "strange")
+    assert refused.error == "note_key_unknown"
+    assert "`pvdm keys root fetch`" in refused.json["error"]["hint"]
+
+
+def test_a_checkpoint_under_another_name_says_which(pvdm: Run, checkpoints: Path) -> None:
+    other = NoteKey("log.example/renamed", KEY.der).to_vkey()
+    words = ("log", "compare", checkpoints / "at-7", checkpoints / "at-300", "--vkey", other, "--json")
+    error = pvdm(*words).json["error"]
+    assert (error["code"], error["message"].partition(":")[0]) == (
+        "note_key_unknown",
+        f"the note is of another log, {ORIGIN}",
+    )
+    assert "log.example/renamed" in error["hint"]
 
 
 # --- prove ---

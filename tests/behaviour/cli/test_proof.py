@@ -24,6 +24,7 @@ from tools.proof_kit import (
     ORIGIN,
     PROOF,
     PROOF_ID,
+    RECEIPT,
     ROOT,
     SIGNERS,
     notary_part,
@@ -212,7 +213,88 @@ def test_a_file_that_is_too_large_is_not_read(pvdm: Run, tmp_path: Path, monkeyp
     assert (refused.code, refused.error) == (2, "input_too_large")
 
 
+# --- single statements ---
+
+
+@pytest.mark.parametrize(
+    ("name", "signer"),
+    [
+        ("receipt", "notary-a"),
+        ("workload", "notary-a"),
+        ("epoch", "notary-a"),
+        ("restore", "notary-a"),
+        ("migration", "operator-tom"),
+        ("protection", "operator-tom"),
+        ("break-glass", "operator-ruth"),
+        ("source-attestation", "source-payments"),
+    ],
+)
+def test_a_single_statement_is_checked_for_its_signature_only(pvdm: Run, name: str, signer: str) -> None:
+    checked = check(pvdm, EXAMPLES / f"{name}.json", *PINNED, "--json")
+    assert checked.code == 0, checked.out
+    assert (checked.json["kind"], checked.json["signer"]) == (name, signer)
+    assert any("in the log" in sentence for sentence in checked.json["not_proved"])
+
+
+def test_a_single_statement_says_in_words_what_was_not_checked(pvdm: Run) -> None:
+    shown = check(pvdm, EXAMPLES / "break-glass.json")
+    assert shown.out.startswith("*** BREAK-GLASS")
+    for words in ("the signature holds", "operator-ruth signed this", "only signature and signer", "taken on faith"):
+        assert words in shown.out
+
+
+def test_a_changed_statement_does_not_hold(pvdm: Run, tmp_path: Path) -> None:
+    envelope = json.loads((EXAMPLES / "receipt.json").read_bytes())
+    other = json.loads((EXAMPLES / "epoch.json").read_bytes())
+    envelope["signatures"][0]["sig"] = other["signatures"][0]["sig"]
+    (tmp_path / "r.json").write_bytes(dump(envelope))
+    refused = check(pvdm, "r.json", *PINNED, "--json")
+    assert (refused.code, refused.error) == (3, "signature_invalid")
+
+
+def test_a_key_that_the_trust_root_lacks_is_refused_with_a_next_step(pvdm: Run, tmp_path: Path) -> None:
+    known = {key.key_id for key in ROOT.keys}
+    stranger = next(signer for signer in SIGNERS.values() if signer.public.key_id not in known)
+    (tmp_path / "r.json").write_bytes(sign_statement(RECEIPT, stranger).to_bytes())
+    refused = check(pvdm, "r.json", *PINNED, "--json")
+    assert (refused.code, refused.error) == (3, "key_unknown")
+    assert "`pvdm keys root fetch`" in refused.json["error"]["hint"]
+
+
+def test_a_statement_by_a_key_of_another_role_does_not_hold(pvdm: Run, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_bytes(sign_statement(RECEIPT, SIGNERS["operator-tom"]).to_bytes())
+    refused = check(pvdm, "r.json", *PINNED, "--json")
+    assert (refused.code, refused.error) == (3, "key_role_wrong")
+
+
+@pytest.mark.parametrize("words", [("--threshold", "1"), ("--origin", "log.example/orders")])
+def test_what_is_for_bundles_is_refused_for_a_single_statement(pvdm: Run, words: tuple[str, str]) -> None:
+    assert check(pvdm, EXAMPLES / "receipt.json", *words, "--json").error == "usage"
+
+
 # --- show ---
+
+
+@pytest.mark.parametrize(
+    ("name", "next_step"),
+    [
+        ("bundle", "`pvdm proof check` does"),
+        ("proof", "`pvdm proof get` fetches its bundle"),
+        ("receipt", "checks whose signature it is"),
+        ("break-glass", "not its place in the log"),
+    ],
+)
+def test_showing_names_a_next_step_that_exists(pvdm: Run, name: str, next_step: str) -> None:
+    assert next_step in pvdm("proof", "show", EXAMPLES / f"{name}.json").out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", [b"", b"notary = 1", b"\xff\xd8", b"[[keys]]"])
+def test_a_file_of_another_kind_is_bad_input_with_its_name(pvdm: Run, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other").write_bytes(content)
+    for words in (("proof", "show", "other"), ("proof", "check", "other", "--trust-root", ROOT_FILE)):
+        refused = pvdm(*words, "--json")
+        assert (refused.code, refused.error) == (2, "file_kind_wrong")
+        assert "other is not a signed statement" in refused.json["error"]["message"]
 
 
 def test_a_proof_is_shown_in_words(pvdm: Run) -> None:

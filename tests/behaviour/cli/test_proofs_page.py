@@ -17,7 +17,7 @@ BLOCKS = re.findall(
 
 
 def test_the_page_has_commands_to_run() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 5
 
 
 @pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=lambda text: text[:24].replace("/", "-"))

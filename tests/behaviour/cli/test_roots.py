@@ -142,10 +142,14 @@ def test_a_sealed_key_signs_with_its_passphrase(pvdm: Run, drawn: Path) -> None:
     (drawn / "word").write_text("open sesame")
     pvdm("keys", "pair", "dora.pem", "--passphrase", "file:word")
     (drawn / "more.toml").write_text(
-        SPEC.replace("root = 2", "root = 1") + key("dora", "root") + key("notary-a", "notary")
+        SPEC.replace("root = 2", "root = 1") + key("dora", "root") + key("notary-a", "notary", "epochs = [1]")
     )
     pvdm("keys", "root", "new", "more.toml", "--out", "sealed.draft")
     assert sign(pvdm, "sealed.draft", "dora", "a").error == "passphrase_missing"
+    (drawn / "other").write_text("open barley")
+    wrong = sign(pvdm, "sealed.draft", "dora", "a", "--passphrase", "file:other")
+    assert (wrong.code, wrong.error) == (5, "passphrase_wrong")
+    assert "dora.pem" in wrong.json["error"]["message"]
     assert sign(pvdm, "sealed.draft", "dora", "a", "--passphrase", "file:word").code == 0
 
 
@@ -227,7 +231,7 @@ def test_a_beginning_that_two_keys_share_names_neither() -> None:
 
 def test_an_expired_root_can_still_be_followed(pvdm: Run, drawn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     until = 'valid_until = "900d"'
-    keys = key("alice", "root", until) + key("bob", "root", until) + key("notary-a", "notary", until)
+    keys = key("alice", "root", until) + key("bob", "root", until) + key("notary-a", "notary", f"{until}\nepochs = [1]")
     (drawn / "short.toml").write_text(SPEC.replace("365d", "1d") + keys)
     first = pvdm("keys", "root", "new", "short.toml", "--out", "d", "--json").json["sha256"]
     sign(pvdm, "d", "alice", "a")
@@ -264,8 +268,34 @@ def test_a_file_of_keys_that_cannot_be_meant_is_refused(pvdm: Run, drawn: Path, 
 
 
 def test_a_threshold_that_nobody_can_meet_is_refused(pvdm: Run, drawn: Path) -> None:
-    (drawn / "bad.toml").write_text(SPEC + key("alice", "root") + key("notary-a", "notary"))
+    (drawn / "bad.toml").write_text(SPEC + key("alice", "root") + key("notary-a", "notary", "epochs = [1]"))
     assert pvdm("keys", "root", "new", "bad.toml", "--out", "d", "--json").error == "trust_root_threshold"
+
+
+@pytest.mark.parametrize("role", ["notary", "log"])
+@pytest.mark.parametrize("more", ["", "epochs = []"])
+def test_a_key_of_a_steward_without_its_epochs_is_refused(pvdm: Run, drawn: Path, role: str, more: str) -> None:
+    (drawn / "bad.toml").write_text(SPEC + key("alice", "root") + key("notary-a", role, more))
+    refused = pvdm("keys", "root", "new", "bad.toml", "--out", "bad.draft", "--json")
+    assert (refused.code, refused.error) == (2, "root_spec_epochs_missing")
+    assert "bad.toml: keys[1].epochs" in refused.json["error"]["message"]
+    assert not (drawn / "bad.draft").exists()
+
+
+def test_a_file_that_holds_no_public_key_is_named(pvdm: Run, drawn: Path) -> None:
+    (drawn / "alice.pem.pub").write_text("hello")
+    refused = pvdm("keys", "root", "new", "keys.toml", "--out", "bad.draft", "--json")
+    assert (refused.code, refused.error) == (2, "public_key_malformed")
+    assert "alice.pem.pub" in refused.json["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_a_file_of_keys_is_no_trust_root(pvdm: Run, drawn: Path, command: str) -> None:
+    for content in (SPEC, "[thresholds]\nroot = 2\n", key("alice", "root").lstrip()):
+        (drawn / "keys.toml").write_text(content)
+        refused = pvdm("keys", "root", command, "keys.toml", "--json")
+        assert (refused.code, refused.error) == (2, "file_kind_wrong")
+        assert "keys.toml" in refused.json["error"]["message"]
 
 
 def test_a_draft_is_not_written_over_another_file(pvdm: Run, drawn: Path) -> None:

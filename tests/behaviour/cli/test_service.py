@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.client import StewardClient
+from pvdm.client import Identity, StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.model.role import Role
 from pvdm.trust.keys import KeyRole
@@ -45,6 +45,14 @@ def test_a_steward_that_is_not_there_is_unavailable(pvdm: Run, door: Door) -> No
     door.come_as(Role.OPERATOR)
     refused = pvdm("keys", "list", "--url", "http://127.0.0.1:9", "--json")
     assert (refused.code, refused.error) == (7, "steward_unreachable")
+
+
+def test_an_address_without_tls_is_refused_in_the_words_of_a_command_line(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR)
+    refused = pvdm("keys", "list", "--url", "http://steward.example:8181", "--json")
+    assert (refused.code, refused.error) == (5, "steward_address_insecure")
+    assert "insecure=" not in refused.out
+    assert "https" in refused.json["error"]["hint"]
 
 
 def test_a_token_may_stand_in_the_environment(pvdm: Run, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +133,41 @@ def test_why_a_steward_is_not_ready_is_said(pvdm: Run, door: Door) -> None:
     door.come_as(Role.OPERATOR)
     door.stand.time.jump(400 * 86_400 * 1_000_000)
     shown = pvdm("status")
+    assert shown.code == 7
     assert "NOT READY" in shown.out
+    as_json = pvdm("status", "--json")
+    assert (as_json.code, as_json.json["readiness"]["ready"]) == (7, False)
+
+
+def test_without_an_active_epoch_the_status_says_what_is_to_be_done(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR)
+    pvdm("keys", "create", "--reason", "rotation")
+    assert "hint" not in pvdm("status").out
+    pvdm("keys", "retire", "1", "--reason", "restored")
+    assert "`pvdm keys activate 2`" in pvdm("status").out
+
+
+def test_names_cannot_steer_the_terminal_of_who_asks_for_the_status(
+    pvdm: Run, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.come_as(Role.OPERATOR)
+    found = Identity("t", Role.OPERATOR, "sa\x1bles", "ru\nth", NOW, None)
+    monkeypatch.setattr(StewardClient, "identity", lambda _: found)
+    assert "ru\\nth, operator of domain sa\\x1bles" in pvdm("status").out
+
+
+def test_an_operator_confirms_the_clock(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR)
+    door.stand.time.jump(400 * 86_400 * 1_000_000)
+    assert pvdm("status").code == 7
+    confirmed = pvdm("steward", "confirm-clock", "--reason", "NTP was off", "--json")
+    assert confirmed.code == 0
+    assert confirmed.json["at"] > NOW
+
+
+def test_only_an_operator_confirms_the_clock(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.AUDITOR)
+    assert pvdm("steward", "confirm-clock", "--reason", "mine", "--json").error == "role_wrong"
 
 
 def break_the_glass(door: Door) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -15,8 +16,11 @@ import pytest
 
 from pvdm.cli.times import now_micros
 from pvdm.model.role import Role
+from pvdm.steward import restore
+from pvdm.steward.access import Access
 from pvdm.steward.config import load_config
 from pvdm.steward.notary import open_notary
+from pvdm.store.tokens import Grant
 from tests.behaviour.cli.support import Ran, Run
 
 CONFIG = """
@@ -129,11 +133,74 @@ def test_a_changed_and_a_lost_statement_of_an_archive_are_noticed(pvdm: Run, mad
     first, *_ = sorted((made / "archive" / "statements").glob("*/*.json"))
     kept = first.read_bytes()
     first.unlink()
-    lost = pvdm("log", "fsck", "archive", "--vkey", vkey, "--json").json["statements"]
-    assert lost["entries_without"] == "1"
+    lost = pvdm("log", "fsck", "archive", "--vkey", vkey, "--json")
+    assert (lost.code, lost.error) == (3, "archive_statements_missing")
+    allowed = pvdm("log", "fsck", "archive", "--vkey", vkey, "--allow-missing-statements", "--json")
+    assert (allowed.code, allowed.json["statements"]["entries_without"]) == (0, "1")
     first.write_bytes(kept + b" ")
     refused = pvdm("log", "fsck", "archive", "--vkey", vkey, "--json")
     assert (refused.code, refused.error) == (3, "archive_damaged")
+
+
+def test_what_an_archive_has_lost_is_written_again_when_all_is_compared(pvdm: Run, made: Path) -> None:
+    vkey = next(key["vkey"] for key in init(pvdm).json["keys"] if key["role"] == "log")
+    first = pvdm("log", "export", "archive", *CONFIGURED, "--verify", "--json").json
+    assert (first["verified"], first["mended"]) == (True, {"tiles": 0, "statements": 0})
+    statement, *_ = sorted((made / "archive" / "statements").glob("*/*.json"))
+    statement.unlink()
+    assert pvdm("log", "export", "archive", *CONFIGURED, "--json").json["mended"] is None
+    mended = pvdm("log", "export", "archive", *CONFIGURED, "--verify", "--json").json["mended"]
+    assert mended == {"tiles": 0, "statements": 1}
+    assert pvdm("log", "fsck", "archive", "--vkey", vkey).code == 0
+    assert "written again: 0 tiles, 0 statements" in pvdm("log", "export", "archive", *CONFIGURED, "--verify").out
+
+
+def test_a_changed_statement_is_refused_when_all_is_compared(pvdm: Run, made: Path) -> None:
+    pvdm("log", "export", "archive", *CONFIGURED)
+    statement, *_ = sorted((made / "archive" / "statements").glob("*/*.json"))
+    statement.write_bytes(statement.read_bytes() + b" ")
+    assert pvdm("log", "export", "archive", *CONFIGURED, "--json").code == 0
+    refused = pvdm("log", "export", "archive", *CONFIGURED, "--verify", "--json")
+    assert (refused.code, refused.error) == (3, "archive_damaged")
+
+
+def test_a_damaged_tile_is_refused_by_the_next_export(pvdm: Run, made: Path) -> None:
+    pvdm("log", "export", "archive", *CONFIGURED)
+    tile, *_ = (made / "archive" / "log" / "tile" / "0" / "000.p").iterdir()
+    tile.write_bytes(b"x" * tile.stat().st_size)
+    refused = pvdm("log", "export", "archive", *CONFIGURED, "--json")
+    assert (refused.code, refused.error) == (3, "export_conflict")
+
+
+# --- a lost keystore ---
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("gone", ["nothing", "ledger", "outside"])
+def test_a_steward_that_lost_its_keystore_gets_no_new_keys(pvdm: Run, made: Path, gone: str) -> None:
+    (made / "keystore").unlink()
+    for path in [*made.glob("ledger.db*")] if gone == "ledger" else [made / "outside" / "checkpoint"]:
+        if gone != "nothing":
+            path.unlink()
+    before = everything(made)
+    refused = init(pvdm)
+    assert (refused.code, refused.error) == (7, "keystore_lost")
+    after = everything(made)
+    assert {name: after.get(name) for name in before if "ledger.db-" not in name} == {
+        name: data for name, data in before.items() if "ledger.db-" not in name
+    }
+    assert not (made / "keystore").exists()
+    assert (made / "ledger.db").exists() is (gone != "ledger")
+
+
+def test_a_keystore_that_came_back_is_used(pvdm: Run, made: Path) -> None:
+    (made / "keystore").rename(made / "away")
+    assert init(pvdm).error == "keystore_lost"
+    (made / "away").rename(made / "keystore")
+    assert init(pvdm).code == 0
 
 
 # --- tokens ---
@@ -223,9 +290,29 @@ def test_a_rotated_token_stays_good_for_the_overlap(pvdm: Run, made: Path) -> No
     assert (made / "new.token").read_text() != (made / "ruth.token").read_text()
 
 
-def test_a_token_for_too_long_is_refused(pvdm: Run, made: Path) -> None:
+@pytest.mark.parametrize("text", ["ru\x1b[2Jth", "ruth\nroot", "\u202eruth", " ", ""])
+@pytest.mark.parametrize("option", ["--name", "--domain"])
+def test_a_name_that_could_steer_a_terminal_gets_no_token(pvdm: Run, made: Path, option: str, text: str) -> None:
+    refused = issue(pvdm, option, text)
+    assert (refused.code, refused.error) == (2, "token_name_invalid")
+    assert not (made / "ruth.token").exists()
+
+
+def test_a_name_that_was_stored_otherwise_is_listed_without_its_control_characters(
+    pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = Grant("ab" * 16, Role.OPERATOR, "sa\x1bles", "ru\nth", 2**52)
+    monkeypatch.setattr(Access, "listed", lambda _: [grant])
+    monkeypatch.setattr(Access, "revoke", lambda _, __: grant)
+    shown = pvdm("steward", "token", "list", *CONFIGURED).out
+    assert "operator  ru\\nth, domain sa\\x1bles  good until" in shown
+    assert pvdm("steward", "token", "revoke", "ab" * 16, *CONFIGURED).out == f"revoked: token {'ab' * 16} of ru\\nth\n"
+
+
+def test_a_token_for_too_long_is_refused_in_the_units_that_were_typed(pvdm: Run, made: Path) -> None:
     refused = issue(pvdm, "--lifetime", "366d")
     assert (refused.code, refused.error) == (2, "token_lifetime_invalid")
+    assert refused.json["error"]["message"].endswith("expected at most 365d, got 366d")
     assert not (made / "ruth.token").exists()
 
 
@@ -307,7 +394,7 @@ def test_a_backup_does_not_start_until_it_is_restored(pvdm: Run, made: Path) -> 
     backed_up(pvdm, made)
     refused = pvdm("steward", "token", "list", *CONFIGURED, "--json")
     assert (refused.code, refused.error) == (3, "log_behind_checkpoint")
-    done = pvdm("steward", "restore", *CONFIGURED, *BY, "--archive", "archive", "--json")
+    done = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY, "--archive", "archive", "--json")
     assert done.code == 0, done.out
     assert (done.json["refilled"], done.json["lost"], done.json["new_epoch"]) == ("1", "0", "2")
     assert pvdm("steward", "token", "list", *CONFIGURED).code == 0
@@ -315,13 +402,52 @@ def test_a_backup_does_not_start_until_it_is_restored(pvdm: Run, made: Path) -> 
 
 def test_a_backup_without_its_archive_is_refused(pvdm: Run, made: Path) -> None:
     backed_up(pvdm, made)
-    refused = pvdm("steward", "restore", *CONFIGURED, *BY, "--json")
+    refused = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY, "--json")
     assert (refused.code, refused.error) == (3, "restore_entries_missing")
 
 
 def test_what_is_lost_is_given_up_under_a_new_name_and_said_loudly(pvdm: Run, made: Path) -> None:
     backed_up(pvdm, made)
     (made / "steward.toml").write_text(CONFIG.replace('origin = "steward-one/log"', 'origin = "steward-one/log-2"'))
-    done = pvdm("steward", "restore", *CONFIGURED, *BY, "--lost-origin", "steward-one/log")
+    done = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY, "--lost-origin", "steward-one/log")
     assert done.code == 0, done.err
     assert "*** LOST *** 1 entries" in done.out
+
+
+def test_a_restore_says_that_tokens_have_to_be_issued_anew(pvdm: Run, made: Path) -> None:
+    issue(pvdm)
+    backed_up(pvdm, made)
+    done = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY, "--archive", "archive")
+    assert "revoked    1 tokens" in done.out
+    assert "pvdm steward token issue" in done.out
+    assert issue(pvdm, out="ruth-2.token").code == 0
+
+
+def test_envelopes_that_an_archive_lacks_are_missed_only_by_saying_so(pvdm: Run, made: Path) -> None:
+    backed_up(pvdm, made)
+    for path in (made / "archive" / "statements").glob("*/*.json"):
+        path.unlink()
+    words = ("steward", "restore", "--yes", *CONFIGURED, *BY, "--archive", "archive", "--json")
+    refused = pvdm(*words)
+    assert (refused.code, refused.error) == (3, "restore_envelopes_missing")
+    done = pvdm(*words, "--accept-missing")
+    assert (done.code, done.json["missing"]) == (0, "1")
+
+
+def test_a_restore_does_not_confirm_the_clock_unless_it_is_told_to(
+    pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backed_up(pvdm, made)
+    later = functools.partial(restore.restore, wall=lambda: now_micros() + 100 * 86_400 * 1_000_000)
+    monkeypatch.setattr(restore, "restore", later)
+    words = ("steward", "restore", "--yes", *CONFIGURED, *BY, "--archive", "archive", "--json")
+    refused = pvdm(*words)
+    assert (refused.code, refused.error) == (7, "clock_jumped")
+    assert pvdm(*words, "--confirm-clock").code == 0
+
+
+def test_a_restore_without_a_yes_does_nothing(pvdm: Run, made: Path) -> None:
+    before = (made / "ledger.db").read_bytes()
+    refused = pvdm("steward", "restore", *CONFIGURED, *BY, "--json")
+    assert (refused.code, refused.error) == (2, "usage")
+    assert (made / "ledger.db").read_bytes() == before

@@ -175,6 +175,7 @@ def test_a_clock_that_jumped_is_a_reason_until_it_is_confirmed(house: House) -> 
         house.stand.time.jump(400 * 86_400 * 1_000_000)
         found = client.readiness()
         assert (found.ready, "clock_jumped" in [reason.code for reason in found.reasons]) == (False, True)
+        assert all(reason.expected for reason in found.reasons if reason.code == "clock_jumped")
         house.stand.time.jump(-400 * 86_400 * 1_000_000)
         client.confirm_clock("the host's clock was set right")
         assert client.readiness().ready
@@ -237,7 +238,7 @@ def test_pages_of_workloads_follow_one_another(house: House) -> None:
 
 
 def test_an_attempt_s_token_is_good_for_that_attempt(house: House) -> None:
-    core, other = house.stand.verifying("one"), house.stand.verifying("two")
+    core, other = house.stand.staging("one"), house.stand.staging("two")
     with house.client(Role.PRODUCER, "sales") as client:
         made = client.attempt_token(core.attempt.attempt_id)
     assert made.identity.attempt_id == core.attempt.attempt_id

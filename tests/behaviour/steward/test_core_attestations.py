@@ -290,6 +290,24 @@ def test_an_answer_that_comes_too_late_is_refused(case: Case) -> None:
     assert refused(case, lambda: case.submit(said)) == "challenge_expired"
 
 
+def test_an_expired_challenge_gives_its_keys_no_more(case: Case) -> None:
+    case.challenge()
+    case.stand.time.pass_by(CHALLENGE_SECONDS * SECOND)
+    assert code_of(case.challenge) == "challenge_expired"
+
+
+def test_an_answer_under_an_epoch_that_was_revoked_meanwhile_is_refused(case: Case) -> None:
+    challenge = case.challenge()
+    said = attested(case, challenge)
+    notary = case.stand.notary
+    notary.epochs.create("rotation")
+    root = root_naming(*notary.epochs.book().epochs, version=2, previous=notary.trust.current().sha256)
+    notary.trust.accept(signed_root(root))
+    notary.epochs.activate(2, "rotation")
+    notary.epochs.revoke(1, "leaked")
+    assert refused(case, lambda: case.submit(said)) == "epoch_revoked"
+
+
 def test_nobody_hands_in_anothers_word(case: Case) -> None:
     said = attested(case, case.challenge())
     other = case.stand.grant(Role.ATTESTOR, "payments", "source-other")

@@ -176,11 +176,6 @@ def test_the_outside_keeps_up_through_a_rotation_and_a_revocation(stand: Stand) 
     assert stand.notary.readiness() == ()
 
 
-def test_the_new_epochs_number_can_be_put_above_what_a_log_has_seen(stand: Stand) -> None:
-    (change,) = stand.notary.epochs.create("restored", above=7)
-    assert (change.epoch, steps(stand)[-1]) == (8, (8, None, CREATED))
-
-
 def test_a_step_that_was_made_by_a_dying_steward_is_logged_by_another_that_runs(stand: Stand) -> None:
     other = opened(stand.config, stand.time)
     dies = fault.armed("steward.after_epoch_step", fault.Raise(KeyboardInterrupt()))

@@ -35,6 +35,22 @@ def test_readiness_tells_every_reason(tmp_path: Path) -> None:
         assert "retry-after" in response.headers
 
 
+def test_strangers_are_told_the_codes_and_whoever_watches_the_whole(tmp_path: Path) -> None:
+    with served(tmp_path) as steward:
+        (tmp_path / "outside").rename(tmp_path / "gone")
+        stranger = steward.http.get("/readyz")
+        others = [steward.headers(Role.PRODUCER), steward.headers(Role.OPERATOR, "sales"), bearer("pvdm_nobody")]
+        watching = steward.http.get("/readyz", headers=steward.headers(Role.AUDITOR))
+        (reason,) = stranger.json()["reasons"]
+        (whole,) = watching.json()["reasons"]
+        assert (reason["code"], reason["kind"]) == (whole["code"], whole["kind"])
+        assert str(tmp_path) not in stranger.text
+        assert (reason["expected"], reason["got"], reason["details"]) == (None, None, {})
+        assert whole["message"] != reason["message"]
+        for headers in others:
+            assert steward.http.get("/readyz", headers=headers).json()["reasons"][0]["message"] == reason["message"]
+
+
 def test_readiness_comes_back_when_the_operator_has_confirmed(steward: Served) -> None:
     headers = steward.headers()
     assert steward.http.get("/readyz").json() == {"ready": True, "reasons": []}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -198,7 +199,9 @@ BODIES = {
     "NaN": (b'{"reason": NaN}', "body_malformed"),
     "not UTF-8": (b'{"reason": "\xff"}', "body_malformed"),
     "UTF-16": ('{"reason": "x"}'.encode("utf-16"), "body_malformed"),
-    "deep": (b"[" * 100_000, "body_malformed"),
+    "deep": (b"[" * 1_000, "body_malformed"),
+    "many empty arrays": (b"[" + b"[]," * 1_000 + b"[]]", "body_parts_too_many"),
+    "many empty objects": (b"{" * 1_025, "body_parts_too_many"),
     "huge integer": (b'{"reason": ' + b"9" * 10_000 + b"}", "body_malformed"),
     "an array": (b"[]", "request_invalid"),
     "a number": (b'{"reason": 5}', "request_invalid"),
@@ -240,6 +243,30 @@ def test_a_body_of_another_type_is_refused(steward: Served, operator: dict[str, 
 def test_a_body_where_none_is_expected_is_refused(steward: Served, operator: dict[str, str]) -> None:
     response = steward.http.request("GET", "/v1/identity", content=b"x", headers=operator)
     assert refusal(response) == (400, "body_unexpected")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/openapi.json", "/v1/identity"])
+@pytest.mark.parametrize("length", [{"transfer_encoding": "chunked"}, {"content_length": "5"}])
+def test_a_body_that_never_comes_is_not_waited_for_where_none_is_taken(
+    steward: Served, path: str, length: dict[str, str]
+) -> None:
+    with Rude(steward.server.port) as rude:
+        begun = time.monotonic()
+        rude.send(head("GET", path, **length))
+        status, error = rude.answer()
+    assert (status, error["code"]) == (400, "body_unexpected")
+    assert time.monotonic() - begun < 8
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/catalog/v1/oauth/tokens", "/v1/nothing"])
+def test_two_lengths_of_one_body_are_refused_and_the_connection_ends(steward: Served, path: str) -> None:
+    with Rude(steward.server.port) as rude:
+        both = head("POST", path, content_length="4", transfer_encoding="chunked")
+        rude.send(both + b"0\r\n\r\n" + head("GET", "/healthz", connection="close"))
+        told = rude.read()
+    assert told.startswith(b"HTTP/1.1 400")
+    assert b"content-length or transfer-encoding" in told
+    assert told.count(b"HTTP/1.1 ") == 1
 
 
 def test_a_body_beside_the_point_is_refused_where_only_an_empty_one_is_taken(steward: Served) -> None:

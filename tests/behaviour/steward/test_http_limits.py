@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ import httpx
 import pytest
 
 from pvdm.model.role import Role
-from pvdm.steward.http import limits
+from pvdm.steward.access import Access
+from pvdm.steward.http import limits, listener
 from pvdm.steward.http.protocol import StewardProtocol
-from tests.steward_http import REASON, Rude, blocked_commits, error_of, head, limited, refusal, served
+from pvdm.store.tokens import Grant
+from tests.steward_http import REASON, Rude, bearer, blocked_commits, error_of, head, limited, refusal, served
 
 
 def test_a_declared_size_above_the_limit_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
@@ -104,13 +107,43 @@ def test_headers_that_trickle_are_given_up(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_connection_too_many_is_closed_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StewardProtocol, "connections_most", 2)
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 2)
     with served(tmp_path) as steward, httpx.Client(base_url=steward.server.url, trust_env=False) as other:
         assert other.get("/healthz").status_code == 200
         with Rude(steward.server.port), Rude(steward.server.port) as third:
             third.send(head("GET", "/healthz"))
             assert third.read() == b""
             assert other.get("/healthz").status_code == 200
+
+
+def test_one_address_has_a_share_of_the_connections_and_gets_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "peer_identity", lambda _: "peer 10.1.2.3")
+    with served(tmp_path, changed=limited(peer_connections=2)) as steward:
+        for _ in range(3):
+            with Rude(steward.server.port), Rude(steward.server.port) as second, Rude(steward.server.port) as third:
+                assert third.read() == b""
+                second.send(head("GET", "/healthz", connection="close"))
+                assert second.read().startswith(b"HTTP/1.1 200")
+            time.sleep(0.2)
+        assert steward.http.get("/healthz").status_code == 200
+
+
+def test_this_machine_is_many_callers_and_has_all_of_the_connections(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(peer_connections=2)) as steward, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(Rude(steward.server.port))
+        assert steward.http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [(resource.RLIM_INFINITY, 2_048), (1_000_000, 2_048), (1_024, 768), (256, 128), (2, 1)],
+)
+def test_connections_leave_files_for_the_ledger(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert listener.connections_most() == most
 
 
 def test_a_caller_above_its_rate_is_told_when_to_come_back(tmp_path: Path) -> None:
@@ -134,17 +167,52 @@ def test_a_refused_caller_comes_in_again_after_the_time_it_was_told(tmp_path: Pa
         assert steward.http.get("/v1/identity", headers=headers).status_code == 200
 
 
-def test_who_guesses_tokens_is_stopped_while_known_callers_of_the_same_address_go_on(tmp_path: Path) -> None:
+def test_who_guesses_tokens_shuts_out_nobody_else_of_the_same_address(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
+        guess = {"authorization": "Bearer pvdm_guessed"}
+        for path in ("/v1/identity", "/v1/openapi.json"):
+            for _ in range(8):
+                steward.http.get(path, headers=guess)
+        fresh, grant = steward.stand.token(Role.PRODUCER, "sales", "job")
+        form = {"grant_type": "client_credentials", "client_id": grant.token_id, "client_secret": fresh}
+        assert steward.http.get("/v1/identity", headers=bearer(fresh)).status_code == 200
+        assert steward.http.post("/catalog/v1/oauth/tokens", data=form).status_code == 200
+        assert {steward.http.get("/readyz").status_code for _ in range(20)} == {200}
+
+
+def test_tokens_that_were_derived_share_the_limits_of_the_one_they_came_from(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=4)) as steward:
+        token, grant = steward.stand.token(Role.PRODUCER, "sales", "job")
+        form = {"grant_type": "client_credentials", "client_id": grant.token_id, "client_secret": token}
+        answers = [steward.http.post("/catalog/v1/oauth/tokens", data=form) for _ in range(2)]
+        derived = [answer.json()["access_token"] for answer in answers]
+        told = [steward.http.get("/v1/identity", headers=bearer(each)).status_code for each in (*derived, *derived)]
+        assert told == [200, 200, 429, 429]
+        assert steward.http.post("/catalog/v1/oauth/tokens", data=form).status_code == 429
+
+
+def test_unknown_tokens_are_looked_up_few_at_a_time_and_leave_threads_for_the_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path) as steward, ThreadPoolExecutor(20) as pool:
         known = steward.headers()
         assert steward.http.get("/v1/identity", headers=known).status_code == 200
-        guesses = [
-            steward.http.get("/v1/identity", headers={"authorization": f"Bearer pvdm_{number}"}).status_code
-            for number in range(6)
-        ]
-        assert guesses[:3] == [401, 401, 401]
-        assert 429 in guesses[3:]
+        go, asked = threading.Event(), []
+        real = Access.authenticate
+
+        def slow(access: Access, text: str) -> Grant:
+            if text == "pvdm_guessed":
+                asked.append(text)
+                go.wait(20)
+            return real(access, text)
+
+        monkeypatch.setattr(Access, "authenticate", slow)
+        guesses = [pool.submit(steward.http.get, "/v1/identity", headers=bearer("pvdm_guessed")) for _ in range(20)]
+        time.sleep(0.5)
+        assert len(asked) == 2
         assert steward.http.get("/v1/identity", headers=known).status_code == 200
+        go.set()
+        assert {guess.result().status_code for guess in guesses} == {401}
 
 
 def test_who_brings_no_token_at_all_is_stopped_as_well(tmp_path: Path) -> None:
@@ -158,7 +226,8 @@ def test_all_bodies_in_memory_together_have_a_limit(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(limits, "BODIES_MAX_BYTES", 1_000)
     with served(tmp_path) as steward:
         body = {"reason": "x" * 1_000}
-        assert refusal(steward.http.post("/v1/epochs", json=body, headers=steward.headers())) == (503, "service_busy")
+        response = steward.http.post("/v1/epochs", json=body, headers=steward.headers())
+        assert refusal(response) == (429, "too_many_requests_at_once")
         assert steward.http.post("/v1/epochs", json=REASON, headers=steward.headers()).status_code == 200
 
 
@@ -169,7 +238,7 @@ def test_health_is_told_however_often_it_is_asked(tmp_path: Path) -> None:
 
 def test_one_callers_requests_beyond_its_share_wait_and_then_are_refused(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(concurrent=1, wait_seconds=1)) as steward, ThreadPoolExecutor(1) as pool:
-        core = steward.stand.verifying()
+        core = steward.stand.staging()
         headers = steward.headers(Role.PRODUCER, "sales")
         other = steward.headers()
         path = f"/v1/attempts/{core.attempt.attempt_id}"
@@ -187,7 +256,7 @@ def test_one_callers_requests_beyond_its_share_wait_and_then_are_refused(tmp_pat
 
 def test_a_request_that_waits_gets_its_turn(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(concurrent=1, wait_seconds=10)) as steward, ThreadPoolExecutor(2) as pool:
-        core = steward.stand.verifying()
+        core = steward.stand.staging()
         headers = steward.headers(Role.PRODUCER, "sales")
         path = f"/v1/attempts/{core.attempt.attempt_id}"
         with blocked_commits() as (reached, go):
@@ -202,7 +271,7 @@ def test_a_request_that_waits_gets_its_turn(tmp_path: Path) -> None:
 
 def test_all_callers_together_have_a_cap_and_health_is_told_above_it(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(in_flight=1)) as steward, ThreadPoolExecutor(1) as pool:
-        path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}/abort"
+        path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         other = steward.headers()
         with blocked_commits() as (reached, _):

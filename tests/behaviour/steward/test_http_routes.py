@@ -15,12 +15,17 @@ from pvdm.model.attestation import SourceAttestation
 from pvdm.model.core import Profile
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import attempts
+from pvdm.store import attempts, overrides, workloads
+from pvdm.store.attempts import AttemptOpening
+from pvdm.store.chunks import Chunk
+from pvdm.store.schema import Atomicity
 from pvdm.store.unit import Unit
+from pvdm.store.workloads import Opening, Pinned
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.verify import sign_statement
 from tests.steward_examples import (
     Stand,
+    core_of,
     failed,
     override_of,
     root_naming,
@@ -167,8 +172,72 @@ def test_a_workload_is_shown_with_its_plan_and_attempts(steward: Served) -> None
     assert told["published"] == []
 
 
+def planned(stand: Stand, chunks: int, attempts_each: int) -> None:
+    """A workload `big` of so many chunks with so many attempts at each; nothing of it is published."""
+    core = core_of("big")
+
+    def work(unit: Unit) -> None:
+        opening = Opening(
+            "big", core.attempt.contract_sha256, core.target.table.uuid, "raw", b"{}", Atomicity.CHUNK, "sales"
+        )
+        plan = [Chunk(f"chunk-{number}", b"{}") for number in range(chunks)]
+        workloads.open_once(unit, opening, Pinned("7", core.attempt.plan_sha256, 1, plan))
+        for number in range(chunks * attempts_each):
+            name, chunk_id = f"{number:032x}", f"chunk-{number // attempts_each}"
+            opened = AttemptOpening(name, "big", chunk_id, f"branch-{number}", f"prefix-{number}/", name, "planted")
+            attempts.open_next(unit, opened)
+            attempts.end(unit, name, AttemptState.ROLLED_BACK, reason="planted")
+
+    stand.notary.ledger.transact(work, at_micros=stand.notary.clock.now_micros())
+
+
+def test_a_large_plan_is_shown_page_by_page(steward: Served) -> None:
+    planned(steward.stand, 7, 1)
+    pages = [get(steward, f"/v1/workloads/big?chunks_after={after}&limit=3") for after in (0, 3, 6, 7)]
+    assert [len(page["chunk_ids"]) for page in pages] == [3, 3, 1, 0]
+    assert [name for page in pages for name in page["chunk_ids"]] == [f"chunk-{number}" for number in range(7)]
+    assert [each["chunk_id"] for page in pages for each in page["attempts"]] == [f"chunk-{n}" for n in range(7)]
+    assert {page["chunk_count"] for page in pages} == {7}
+
+
+def test_a_page_with_many_attempts_has_fewer_chunks_and_nothing_is_left_out(
+    steward: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "ATTEMPTS_PAGE_MAX_ROWS", 10)
+    planned(steward.stand, 5, 4)
+    seen: list[str] = []
+    tried: list[str] = []
+    while len(seen) < 5:
+        page = get(steward, f"/v1/workloads/big?chunks_after={len(seen)}")
+        assert 0 < len(page["attempts"]) <= 10
+        seen += page["chunk_ids"]
+        tried += [each["attempt_id"] for each in page["attempts"]]
+    assert seen == [f"chunk-{number}" for number in range(5)]
+    assert tried == [f"{number:032x}" for number in range(20)]
+
+
+def test_only_the_newest_overrides_are_listed(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for name in ("a", "b"):
+        core = failed(steward.stand.verifying(name))
+        said = override_of(steward.stand.record(core), core, steward.stand.time.wall)
+        said = replace(said, nonce=fixed(f"override {name}", 16))
+        body = {"envelope": json.loads(signed_override(said))}
+        made.append(steward.http.post("/v1/overrides", json=body, headers=steward.headers()).json()["override_id"])
+        steward.stand.time.pass_by(1_000)
+    assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == made[::-1]
+    monkeypatch.setattr(overrides, "OVERRIDES_PAGE_MAX_ROWS", 1)
+    assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == made[1:]
+
+
+def test_attestations_are_listed_for_watchers_of_every_domain_only(steward: Served) -> None:
+    one_domain = steward.headers(Role.AUDITOR, "sales")
+    assert refusal(steward.http.get("/v1/attestations", headers=one_domain)) == (403, "domain_wrong")
+    assert get(steward, "/v1/attestations", Role.ATTESTOR, "sales") == {"attestations": []}
+
+
 def test_a_producer_gives_an_attempt_up_with_a_token_made_for_it(steward: Served) -> None:
-    core = steward.stand.verifying()
+    core = steward.stand.staging()
     path = f"/v1/attempts/{core.attempt.attempt_id}"
     made = steward.http.post(f"{path}/tokens", json={}, headers=steward.headers(Role.PRODUCER, "sales")).json()
     assert made["identity"]["attempt_id"] == core.attempt.attempt_id

@@ -24,13 +24,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.role import Role
+from pvdm.steward import server as server_module
 from pvdm.steward.config import ServiceConfig, StewardConfig
+from pvdm.steward.http import listener
 from pvdm.steward.http.logs import LOGGER
 from pvdm.steward.server import start, tls_context
 from tests.steward_examples import stand_at
-from tests.steward_http import REASON, bearer, blocked_commits, error_of, limited, served
+from tests.steward_http import REASON, Rude, bearer, blocked_commits, error_of, limited, served
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,6 +52,7 @@ def certificate(folder: Path, *, passphrase: bytes | None = None) -> tuple[Path,
     (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     form = serialization.PrivateFormat.PKCS8
     (folder / "tls.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, secrecy))
+    (folder / "tls.key").chmod(0o600)
     return folder / "tls.crt", folder / "tls.key"
 
 
@@ -125,6 +128,52 @@ def test_an_old_version_of_tls_is_refused(tmp_path: Path) -> None:
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o700])
+def test_a_tls_key_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+    crt, key = certificate(tmp_path)
+    key.chmod(mode)
+    with pytest.raises(NotAllowedError) as raised:
+        tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
+    assert raised.value.code == "key_file_mode"
+
+
+def test_a_tls_key_may_be_for_reading_only_and_behind_a_link(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path)
+    key.chmod(0o400)
+    (tmp_path / "live.key").symlink_to(key)
+    assert tls_context(ServiceConfig(tls_certificate=crt, tls_key=tmp_path / "live.key")) is not None
+
+
+def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crt, key = certificate(tmp_path)
+    monkeypatch.setattr(server_module, "_ROOT", -1)
+    monkeypatch.setattr(os, "geteuid", lambda: key.stat().st_uid + 1)
+    with pytest.raises(NotAllowedError) as raised:
+        tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
+    assert raised.value.code == "key_file_owner"
+
+
+def test_whoever_does_not_begin_the_tls_handshake_is_counted_and_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKE_MAX_SECONDS", 1)
+    monkeypatch.setattr(listener, "peer_identity", lambda _: "peer 10.1.2.3")
+    crt, key = certificate(tmp_path)
+
+    def changed(config: StewardConfig) -> StewardConfig:
+        return limited(peer_connections=2)(with_tls(config, crt, key))
+
+    with stand_at(tmp_path / "steward", changed=changed) as stand, start(stand.notary) as server:
+        with Rude(server.port) as first, Rude(server.port), Rude(server.port) as third:
+            begun = time.monotonic()
+            assert third.read() == b""
+            assert time.monotonic() - begun < 0.9
+            assert first.read() == b""
+            assert 0.5 < time.monotonic() - begun < 8
+        context = ssl.create_default_context(cafile=str(crt))
+        assert httpx.get(f"{server.url}/healthz", verify=context, trust_env=False).status_code == 200
+
+
 @pytest.mark.parametrize("spoil", ["missing", "garbage", "other key", "passphrase"])
 def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, spoil: str) -> None:
     crt, key = certificate(tmp_path, passphrase=b"x" if spoil == "passphrase" else None)
@@ -146,7 +195,7 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, spoil
 
 def test_a_request_under_way_ends_while_new_ones_are_refused(tmp_path: Path) -> None:
     with served(tmp_path) as steward, ThreadPoolExecutor(2) as pool:
-        path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}/abort"
+        path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, go):
             slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
@@ -164,7 +213,7 @@ def test_stopping_is_bounded_and_a_request_cut_off_is_told_that_its_end_is_unkno
         served(tmp_path, changed=limited(shutdown_seconds=1)) as steward,
         ThreadPoolExecutor(1) as pool,
     ):
-        path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}/abort"
+        path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, _):
             slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
@@ -196,7 +245,7 @@ from pvdm.steward import server
 from tests.steward_examples import Stand, Time, config_at, created
 config, clock = config_at(Path(sys.argv[1])), Time()
 stand = Stand(Path(sys.argv[1]), config, clock, created(config, clock))
-core = stand.verifying()
+core = stand.staging()
 print(stand.token(Role.PRODUCER, "sales", "job")[0], core.attempt.attempt_id, flush=True)
 fault.arm("store.before_commit", fault.Call(lambda: (print("slow", flush=True), time.sleep(1.5))))
 server.run(stand.notary)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pvdm.model.role import Role
+from pvdm.steward.http import body
 from pvdm.steward.http.app import create_app
 from tests.steward_examples import stand_at
-from tests.steward_http import Rude, head, limited, served
+from tests.steward_http import NO_SUCH_ATTEMPT, REASON, Rude, blocked_commits, head, limited, served
 
 
 def scope_of(path: str) -> dict[str, Any]:
@@ -54,3 +60,52 @@ def test_strangers_with_slow_bodies_leave_room_for_those_with_a_token(tmp_path: 
         assert (second.status_code, second.json()["error"]) == (503, "temporarily_unavailable")
         assert steward.http.get("/v1/identity", headers=steward.headers()).status_code == 200
         assert steward.http.get("/readyz").status_code == 200
+
+
+def test_strangers_with_slow_bodies_are_let_go_sooner_than_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "STRANGER_BODY_MAX_SECONDS", 1)
+    with served(tmp_path) as steward, Rude(steward.server.port) as stranger:
+        kind = "application/x-www-form-urlencoded"
+        begun = time.monotonic()
+        stranger.send(head("POST", "/catalog/v1/oauth/tokens", content_type=kind, content_length="500") + b"g")
+        assert b" 408 " in stranger.read()
+        assert time.monotonic() - begun < 8
+
+
+def test_strangers_that_announce_a_body_where_none_is_taken_keep_nobody_out(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(in_flight=8)) as steward, contextlib.ExitStack() as stack:
+        headers = steward.headers()
+        for path in ("/readyz", "/v1/openapi.json", "/healthz") * 10:
+            rude = stack.enter_context(Rude(steward.server.port))
+            rude.send(head("GET", path, transfer_encoding="chunked"))
+        assert steward.http.get("/v1/identity", headers=headers).status_code == 200
+        assert steward.http.get("/readyz").status_code == 200
+
+
+def test_two_callers_with_slow_bodies_and_a_long_line_behind_them_keep_nobody_out(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(in_flight=8, concurrent=2)) as steward, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            token = steward.headers(Role.PRODUCER, "sales")["authorization"]
+            for _ in range(10):
+                rude = stack.enter_context(Rude(steward.server.port))
+                path = f"/v1/attempts/{NO_SUCH_ATTEMPT}/abort"
+                kind = "application/json"
+                rude.send(head("POST", path, authorization=token, content_type=kind, content_length="100"))
+        time.sleep(0.5)
+        assert steward.http.get("/v1/identity", headers=steward.headers()).status_code == 200
+
+
+def test_health_is_told_while_every_thread_is_busy(tmp_path: Path) -> None:
+    with served(tmp_path) as steward, ThreadPoolExecutor(20) as pool:
+        headers = steward.headers()
+        assert steward.http.get("/v1/identity", headers=headers).status_code == 200
+        with blocked_commits() as (reached, _):
+            for _ in range(20):
+                pool.submit(steward.http.post, "/v1/epochs", json=REASON, headers=headers)
+            assert reached.wait(5)
+            time.sleep(0.3)
+            begun = time.monotonic()
+            assert steward.http.get("/healthz").status_code == 200
+            assert time.monotonic() - begun < 5

@@ -2,126 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm import fault
+from pvdm.digest.plan import Mode
+from pvdm.errors import PvdmError, VerificationError
 from pvdm.model.epoch import EpochStage
+from pvdm.model.projection import ProjectionName
 from pvdm.model.restore import RestoreStatement
+from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
-from pvdm.steward.notary import Notary
-from pvdm.steward.proofs import Recorded
-from pvdm.steward.recorder import Document
-from pvdm.steward.restore import Order, Restored, restore
-from pvdm.store import Unit, attempts, nonces, receipts, statements, workloads
-from pvdm.store.receipts import ReceiptRecord
+from pvdm.steward.attestations import ChallengeRequest
+from pvdm.store import attempts, events, nonces, receipts, statements, workloads
 from pvdm.store.schema import StatementKind
 from pvdm.trust.expectation import require_epoch
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.verify import sign_statement, verify_statement, verify_threshold
-from tests.steward_examples import LOG_ORIGIN, NOTARY, Stand, core_of, opened, root_naming, signed_root, stand_at
-from tools.proof_kit import RECEIPT
-
-ORDER = Order("operator-tom", "the disk of the database failed")
-NEW_ORIGIN = "steward-one.example/log-2"
-
-
-class Scene:
-    """A Steward that archives, with a backup and a way to lose the database."""
-
-    def __init__(self, stand: Stand) -> None:
-        self.stand = stand
-        self.ledger = stand.folder / "ledger.db"
-        self.backup = stand.folder / "backup.db"
-        self.order = replace(ORDER, archive=stand.config.archive)
-
-    @property
-    def notary(self) -> Notary:
-        return self.stand.notary
-
-    def back_up(self) -> None:
-        self.notary.close()
-        shutil.copy(self.ledger, self.backup)
-        self.start()
-
-    def lose_the_database(self) -> None:
-        self.notary.close()
-        shutil.copy(self.backup, self.ledger)
-
-    def start(self) -> Notary:
-        self.stand.notary = opened(self.stand.config, self.stand.time)
-        return self.stand.notary
-
-    def restore(self, order: Order | None = None) -> Restored:
-        time = self.stand.time
-        return restore(self.stand.config, order or self.order, wall=lambda: time.wall, monotonic=lambda: time.monotonic)
-
-    def publish(self, name: str, recorded: Recorded) -> str:
-        """What the gate does at the end: nonce, state and receipt at once."""
-        notary, attempt = self.notary, core_of(name).attempt
-        epoch = notary.keys.epoch_for(None)
-        said = replace(
-            RECEIPT,
-            notary=NOTARY,
-            epoch=epoch,
-            workload_id=attempt.workload_id,
-            proof_ids=(recorded.statement_id,),
-            override_id=None,
-            published_at=notary.clock.now_micros(),
-        )
-        envelope = sign_statement(said, notary.keys.signer(KeyRole.SIGNING, epoch))
-        document = Document(StatementKind.RECEIPT, envelope.payload_sha256, envelope.to_bytes())
-        snapshot = str(said.new_snapshot_id)
-
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            if attempts.get(unit, attempt.attempt_id).state is AttemptState.VERIFYING:
-                attempts.begin_committing(unit, attempt.attempt_id, reason="PASS")
-            attempts.publish(unit, attempt.attempt_id, nonce=attempt.nonce, snapshot_id=snapshot)
-            record = ReceiptRecord(document.statement_id, attempt.workload_id, said.table.uuid, snapshot)
-            receipts.put(unit, record, document.envelope, log_index=places[0])
-
-        notary.recorder.record([document], work)
-        return snapshot
-
-    def wait_for_commit(self, name: str) -> None:
-        """The attempt is proved and waits for its turn."""
-        attempt_id = core_of(name).attempt.attempt_id
-
-        def work(unit: Unit) -> None:
-            attempts.begin_committing(unit, attempt_id, reason="PASS")
-
-        self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
-
-    def activate_new_epoch(self) -> None:
-        """The ceremony after a restore: a trust root that names the new keys, then activation."""
-        notary = self.notary
-        book, root = notary.epochs.book(), notary.trust.current()
-        named = root_naming(
-            *book.epochs, version=root.version + 1, previous=root.sha256, origin=self.stand.config.origin
-        )
-        notary.trust.accept(signed_root(named))
-        notary.epochs.activate(book.epochs[-1].number, "restored")
+from pvdm.trust.verify import verify_statement, verify_threshold
+from tests.restore_examples import ORDER, Scene, refused, scene_at
+from tests.steward_examples import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root
+from tools.proof_kit import ATTESTATION, DAY, SECOND, SOURCE
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    folder = tmp_path / "steward"
-    with stand_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as stand:
-        yield Scene(stand)
-
-
-def refused(call: object, code: str) -> PvdmError:
-    with pytest.raises(PvdmError) as caught:
-        call()  # type: ignore[operator]
-    assert caught.value.code == code
-    return caught.value
+    with scene_at(tmp_path / "steward") as made:
+        yield made
 
 
 def test_a_restored_backup_does_not_start_by_itself(scene: Scene) -> None:
@@ -313,32 +226,6 @@ def _checkpoint_of(scene: Scene) -> bytes:
     return bytes(row[0])
 
 
-def test_entries_that_are_lost_for_good_end_the_old_name_of_the_log(scene: Scene) -> None:
-    scene.back_up()
-    scene.stand.proved("after")
-    scene.lose_the_database()
-    scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=None)
-    done = scene.restore(replace(ORDER, lost_origin=LOG_ORIGIN))
-    assert (done.refilled, done.lost) == (0, 1)
-    notary = scene.start()
-    newest = read_unverified(notary.log.checkpoint()).checkpoint
-    assert newest.origin == NEW_ORIGIN
-    kept = scene.stand.config.outside_path.with_name("checkpoint.lost")
-    assert read_unverified(kept.read_bytes()).checkpoint.size == done.outside_size
-    scene.activate_new_epoch()
-    assert notary.readiness() == ()
-    scene.stand.proved("again")
-
-
-def test_a_log_whose_end_is_lost_does_not_go_on_under_its_own_name(scene: Scene) -> None:
-    scene.back_up()
-    scene.stand.proved("after")
-    scene.lose_the_database()
-    with pytest.raises(InputError) as caught:
-        scene.restore(replace(ORDER, lost_origin=LOG_ORIGIN))
-    assert caught.value.code == "restore_origin_same"
-
-
 def test_a_missing_outside_checkpoint_is_not_made_up(scene: Scene) -> None:
     scene.back_up()
     scene.notary.close()
@@ -357,3 +244,164 @@ def test_restoring_twice_does_no_harm(scene: Scene) -> None:
     scene.start()
     scene.activate_new_epoch()
     assert scene.notary.readiness() == ()
+
+
+def test_no_token_of_before_opens_the_door_again(scene: Scene) -> None:
+    revoked, grant = scene.stand.token(Role.OPERATOR, "*", "mallory")
+    kept, _ = scene.stand.token(Role.PRODUCER, "sales", "nightly")
+    scene.back_up()
+    scene.notary.access.revoke(grant.token_id)
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    assert scene.restore().tokens == 2
+    notary = scene.start()
+    for text in (revoked, kept):
+        refused(functools.partial(notary.access.authenticate, text), "token_revoked")
+    fresh, _ = scene.stand.token(Role.OPERATOR, "*", "ruth")
+    assert notary.access.authenticate(fresh).name == "ruth"
+
+
+def test_an_override_that_waited_is_void(scene: Scene) -> None:
+    """It may have been used in the lost time; the same bytes and another signature of its time are refused too."""
+    recorded = scene.stand.proved("failed", passed=False)
+    now = scene.notary.clock.now_micros()
+    said = override_of(recorded, core_of("failed"), now)
+    view = scene.notary.overrides.submit(signed_override(said), scene.stand.grant())
+    scene.back_up()
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    assert scene.restore().nonces == 1
+    notary, grant = scene.start(), scene.stand.grant()
+    with notary.ledger.read() as unit:
+        found = nonces.find(unit, view.nonce)
+    assert found is not None
+    assert found.state is NonceState.ABORTED
+    refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_replayed")
+    other = override_of(recorded, core_of("failed"), now, nonce="another")
+    refused(lambda: notary.overrides.submit(signed_override(other), grant), "override_before_restore")
+
+
+def test_an_override_of_the_lost_time_is_not_taken_a_second_time(scene: Scene) -> None:
+    recorded = scene.stand.proved("failed", passed=False)
+    scene.back_up()
+    said = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
+    scene.notary.overrides.submit(said, scene.stand.grant())
+    scene.lose_the_database()
+    scene.restore()
+    notary, grant = scene.start(), scene.stand.grant()
+    refused(lambda: notary.overrides.submit(said, grant), "override_before_restore")
+
+
+def test_an_override_that_was_signed_after_the_restore_is_taken(scene: Scene) -> None:
+    recorded = scene.stand.proved("failed", passed=False)
+    scene.back_up()
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    scene.restore()
+    notary = scene.start()
+    scene.stand.time.pass_by(SECOND)
+    said = override_of(recorded, core_of("failed"), notary.clock.now_micros())
+    assert notary.overrides.submit(signed_override(said), scene.stand.grant()).state == NonceState.RESERVED
+
+
+def test_a_challenge_that_waited_is_void(scene: Scene) -> None:
+    grant = scene.stand.grant(Role.ATTESTOR, "payments", "source-payments")
+    fingerprint = bytes.fromhex(ATTESTATION.schema_fingerprint)
+    request = ChallengeRequest(
+        ATTESTATION.nonce,
+        SOURCE.catalog,
+        SOURCE.uuid,
+        ATTESTATION.snapshot_id,
+        Mode.STORED,
+        ((ProjectionName.CONTENT, fingerprint),),
+    )
+    scene.notary.attestations.challenge(grant, request)
+    scene.back_up()
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    assert scene.restore().nonces == 1
+    with scene.start().ledger.read() as unit:
+        found = nonces.find(unit, ATTESTATION.nonce)
+    assert found is not None
+    assert found.state is NonceState.ABORTED
+
+
+def test_an_epoch_that_the_keystore_knows_as_created_is_revoked_if_the_log_says_so(scene: Scene) -> None:
+    scene.notary.epochs.create("rotation")
+    scene.back_up()
+    put_back = scene.keep_keys()
+    scene.name_epochs()
+    scene.notary.epochs.activate(2, "rotation")
+    scene.notary.epochs.revoke(2, "leaked")
+    scene.lose_the_database()
+    put_back()
+    scene.restore()
+    scene.start()
+    assert scene.epochs() == [(1, EpochStage.RETIRED), (2, EpochStage.REVOKED), (3, EpochStage.CREATED)]
+
+
+def test_a_log_key_that_only_the_operator_still_has_stays_known(scene: Scene) -> None:
+    scene.back_up()
+    put_back = scene.keep_keys()
+    scene.rotate()
+    scene.stand.proved("under-epoch-2")
+    der = scene.notary.keys.public_key(KeyRole.LOG, 2).der
+    scene.lose_the_database()
+    put_back()
+    refused(scene.restore, "note_key_unknown")
+    order = replace(scene.order, log_keys=(der,))
+    with (
+        fault.armed("steward.restore.after_refill", fault.Raise(KeyboardInterrupt())),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        scene.restore(order)
+    scene.restore()
+    notary = scene.start()
+    assert scene.epochs() == [(1, EpochStage.RETIRED), (3, EpochStage.CREATED)]
+    notary.recorder.require_consistent()
+
+
+def test_a_clock_that_jumped_is_not_confirmed_by_the_way(scene: Scene) -> None:
+    scene.back_up()
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    scene.stand.time.pass_by(100 * DAY)
+    error = refused(scene.restore, "clock_jumped")
+    assert error.hint is not None
+    assert "--confirm-clock" in error.hint
+    scene.restore(replace(scene.order, confirm_clock=True))
+    assert scene.start().clock.now_micros() == scene.stand.time.wall
+    with scene.notary.ledger.read() as unit:
+        assert [each.row_key for each in events.page(unit) if each.kind == "clock_confirmed"] == [ORDER.operator]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"operator": "somebody else!"}, "document_value_invalid"),
+        ({"reason": "x" * 1_025}, "epoch_reason"),
+        ({"reason": " "}, "epoch_reason"),
+    ],
+)
+def test_words_that_cannot_be_signed_stop_a_restore_before_it_begins(
+    scene: Scene, changed: dict[str, str], code: str
+) -> None:
+    scene.back_up()
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    before = scene.ledger.read_bytes()
+    refused(lambda: scene.restore(replace(scene.order, **changed)), code)  # type: ignore[arg-type]
+    assert scene.ledger.read_bytes() == before
+
+
+def test_a_log_does_not_stay_behind_the_archive_it_has_to_go_on_in(scene: Scene) -> None:
+    """A crash between archive and outside: the outside does not know what the archive has."""
+    scene.back_up()
+    core = scene.stand.verifying("after")
+    with fault.armed("steward.after_outside", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        scene.stand.record(core)
+    scene.lose_the_database()
+    scene.stand.config.outside_path.write_bytes(_checkpoint_of(scene))
+    refused(lambda: scene.restore(ORDER), "restore_entries_missing")
+    assert scene.restore().refilled == 1
+    scene.start()

@@ -332,8 +332,8 @@ MALFORMED = {
     "two values": b'{"reason": "x"}{"reason": "x"}',
     "a key twice": b'{"reason": "x", "reason": "y"}',
     "an inner key twice": b'{"envelope": {"payload": "", "payload": ""}}',
-    "deep": b"[" * 100_000 + b"]" * 100_000,
-    "deep objects": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+    "deep and cut off": b"[" * 1_000,
+    "deep objects, cut off": b'{"a":' * 1_000 + b"1" + b"}" * 999,
     "not UTF-8": b'{"reason": "\xff\xfe"}',
     "overlong UTF-8": b'{"reason": "\xc0\xaf"}',
     "UTF-16": '{"reason": "x"}'.encode("utf-16"),
@@ -341,6 +341,19 @@ MALFORMED = {
     "NaN": b'{"reason": NaN}',
     "a number without end": b'{"reason": ' + b"9" * 10_000 + b"}",
 }
+BOMBS = {
+    "deep": b"[" * 50_000 + b"]" * 50_000,
+    "deep objects": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+    "wide": b"[" + b"[]," * 40_000 + b"[]]",
+}
+
+
+@pytest.mark.parametrize(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
+def test_a_body_of_many_parts_is_refused_before_it_is_parsed(walk: Walk, method: str, path: str) -> None:
+    headers = {**allowed(walk, method, path), "content-type": "application/json"}
+    for name, body in BOMBS.items():
+        response = walk.send(method, path, headers=headers, content=body)
+        assert (name, *refusal(response)) == (name, 400, "body_parts_too_many")
 
 
 @pytest.mark.parametrize(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
@@ -408,4 +421,4 @@ def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method:
 
 
 def test_the_default_limits_are_those_of_the_contract() -> None:
-    assert (Limits().body_max_bytes, Limits().envelope_max_bytes) == (1_048_576, 33_554_432)
+    assert (Limits().body_max_bytes, Limits().envelope_max_bytes) == (65_536, 2_097_152)

@@ -152,7 +152,7 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
     "workload": (WorkloadView.read, WORKLOAD),
     "detail": (
         WorkloadDetail.read,
-        WORKLOAD | {"chunk_ids": ["a"], "attempts": [ATTEMPT], "published": [PUBLISHED]},
+        WORKLOAD | {"chunk_count": 1, "chunk_ids": ["a"], "attempts": [ATTEMPT], "published": [PUBLISHED]},
     ),
     "attempt": (AttemptView.read, ATTEMPT),
     "attempt token": (AttemptToken.read, {"token": "pvdm_x", "identity": IDENTITY}),

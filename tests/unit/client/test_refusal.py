@@ -118,3 +118,9 @@ def test_what_is_no_envelope_is_not_taken_for_one(value: Any) -> None:
 )
 def test_a_body_that_is_no_error_is_told_as_that(body: bytes) -> None:
     assert met(answer(status=500, body=body)).code == "steward_answer_invalid"
+
+
+def test_an_answer_that_says_only_what_was_got_comes_back_with_its_message_once() -> None:
+    sent = InputError("thing_invalid", "no thing", got="other")
+    found = error_of({**sent.to_json(), "kind": "input", "request_id": "r"}, request_id="r")
+    assert str(found) == "no thing: got other"

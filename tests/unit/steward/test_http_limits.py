@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from pvdm.errors import UnavailableError
+from pvdm.model.role import Role
 from pvdm.steward.config import Limits
 from pvdm.steward.http import limits as module
-from pvdm.steward.http.limits import Limiter, peer_identity
+from pvdm.steward.http.limits import Limiter, peer_identity, token_identity
+from pvdm.store.tokens import Grant
 
 
 class Seconds:
@@ -72,16 +75,6 @@ def test_one_identity_does_not_pay_for_another() -> None:
     found.charge("b")
 
 
-def test_a_refund_gives_back_what_was_taken_and_no_more() -> None:
-    found = limiter(rate_per_second=1, burst=1)
-    found.charge("a")
-    found.refund("a")
-    found.refund("a")
-    found.charge("a")
-    with pytest.raises(UnavailableError):
-        found.charge("a")
-
-
 def test_identities_are_forgotten_oldest_first_so_that_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDENTITIES_MAX", 10)
     found = limiter(rate_per_second=1, burst=1)
@@ -89,8 +82,8 @@ def test_identities_are_forgotten_oldest_first_so_that_memory_is_bounded(monkeyp
     for number in range(500):
         found.charge(f"peer {number}")
         if number % 5 == 0:
-            found.refund("kept")
-            found.charge("kept")
+            with pytest.raises(UnavailableError):
+                found.charge("kept")
     assert len(found) == 10
     with pytest.raises(UnavailableError):
         found.charge("kept")
@@ -261,12 +254,76 @@ def test_strangers_fill_only_a_part_of_the_room() -> None:
 def test_bodies_in_memory_have_a_common_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BODIES_MAX_BYTES", 100)
     found = limiter()
-    with found.body_budget() as take:
-        take(60)
-        with found.body_budget() as other, pytest.raises(UnavailableError):
-            other(41)
-    with found.body_budget() as take:
-        take(100)
+    with contextlib.ExitStack() as stack:
+        for name in "abcd":
+            stack.enter_context(found.body_budget(name))(25)
+        take = stack.enter_context(found.body_budget("e"))
+        with pytest.raises(UnavailableError) as raised:
+            take(1)
+        assert code_of(raised) == "service_busy"
+    with found.body_budget("e") as take:
+        take(25)
+
+
+def test_one_identitys_bodies_fill_a_quarter_of_the_budget_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODIES_MAX_BYTES", 100)
+    found = limiter()
+    with found.body_budget("a") as one, found.body_budget("a") as two, found.body_budget("b") as other:
+        one(20)
+        with pytest.raises(UnavailableError) as raised:
+            two(6)
+        assert code_of(raised) == "too_many_requests_at_once"
+        two(5)
+        other(25)
+    with found.body_budget("a") as one:
+        one(25)
+
+
+def test_whoever_waits_for_a_turn_takes_no_place_from_others() -> None:
+    async def scene() -> None:
+        found = limiter(concurrent=1, in_flight=2, wait_seconds=5)
+        done = asyncio.Event()
+
+        async def one(name: str) -> None:
+            async with found.slot(name):
+                with found.in_flight():
+                    await done.wait()
+
+        tasks = [asyncio.create_task(one("a")) for _ in range(20)]
+        await asyncio.sleep(0)
+        with found.in_flight():
+            pass
+        done.set()
+        await asyncio.gather(*tasks)
+
+    run(scene())
+
+
+def test_all_who_wait_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITING_TOGETHER_MAX", 3)
+
+    async def scene() -> list[str]:
+        found = limiter(concurrent=1, wait_seconds=5)
+        refused: list[str] = []
+
+        async def one(name: str) -> None:
+            try:
+                async with found.slot(name):
+                    await asyncio.sleep(0.01)
+            except UnavailableError as error:
+                refused.append(error.code)
+
+        await asyncio.gather(*(one(f"identity {number % 5}") for number in range(10)))
+        async with found.slot("a"):
+            return refused
+
+    assert run(scene()) == ["service_busy"] * 2
+
+
+def test_a_derived_token_is_on_the_account_of_the_one_it_came_from() -> None:
+    own = Grant("parent", Role.PRODUCER, "sales", "job", 1)
+    derived = Grant("child", Role.PRODUCER, "sales", "job", 1, parent_id="parent")
+    assert token_identity(derived) == token_identity(own)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +332,12 @@ def test_bodies_in_memory_have_a_common_budget(monkeypatch: pytest.MonkeyPatch) 
         ("10.1.2.3", "peer 10.1.2.3"),
         ("2001:db8:1:2:3:4:5:6", "peer 2001:db8:1:2::/64"),
         ("2001:db8:1:2:ffff::1", "peer 2001:db8:1:2::/64"),
+        ("127.0.0.1", "peer loopback"),
+        ("127.0.0.2", "peer loopback"),
+        ("127.255.1.3", "peer loopback"),
+        ("::1", "peer loopback"),
+        ("::ffff:127.0.0.9", "peer loopback"),
+        ("::ffff:10.1.2.3", "peer 10.1.2.3"),
         (None, "peer unknown"),
         ("a.sock", "peer a.sock"),
     ],

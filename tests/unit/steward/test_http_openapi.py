@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pvdm.steward.http import openapi
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.openapi import statuses
 from pvdm.steward.http.roles import RULES, Body
@@ -36,6 +37,20 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
 
 def plain(path: str) -> str:
     return re.sub(r"\{(\w+):\w+\}", r"{\1}", path)
+
+
+def test_it_is_made_when_it_is_asked_for_and_then_once(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def document(routes: object) -> dict[str, Any]:
+        made.append(routes)
+        return {}
+
+    monkeypatch.setattr(openapi, "document", document)
+    app = create_app(stand.notary)
+    assert made == []
+    assert app.openapi() is app.openapi()
+    assert len(made) == 1
 
 
 def test_every_route_is_in_it(document: dict[str, Any]) -> None:

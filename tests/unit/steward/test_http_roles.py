@@ -11,7 +11,7 @@ from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.model.role import Role
 from pvdm.steward.http import app as app_module
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.roles import RULES, AttemptToken, Rule, require_allowed, require_complete
+from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule, require_allowed, require_complete
 from pvdm.store.tokens import Grant
 from tests.steward_examples import stand_at
 
@@ -63,8 +63,12 @@ def test_only_five_routes_are_open_without_a_token() -> None:
     }
 
 
-def test_only_health_is_without_limits() -> None:
-    assert [path for (_, path), rule in RULES.items() if not rule.limited] == ["/healthz"]
+def test_only_health_and_readiness_are_without_limits() -> None:
+    assert [path for (_, path), rule in RULES.items() if not rule.limited] == ["/healthz", "/readyz"]
+
+
+def test_what_is_without_limits_takes_no_body_and_no_token() -> None:
+    assert {(rule.public, rule.body) for rule in RULES.values() if not rule.limited} == {(True, Body.NONE)}
 
 
 def test_what_changes_something_is_for_as_few_roles_as_can_be() -> None:
@@ -91,6 +95,14 @@ def test_a_token_of_one_domain_is_refused_where_all_are_meant() -> None:
     rule = Rule(frozenset({Role.PRODUCER}), everywhere=True)
     assert refused(rule, grant(domain="sales")) == "domain_wrong"
     require_allowed(rule, grant(domain="*"), {})
+
+
+def test_whoever_watches_attestations_has_a_token_of_every_domain_and_an_attestor_need_not() -> None:
+    rule = RULES["GET", "/v1/attestations"]
+    for role in (Role.OPERATOR, Role.AUDITOR):
+        assert refused(rule, grant(role, domain="sales")) == "domain_wrong"
+        require_allowed(rule, grant(role, domain="*"), {})
+    require_allowed(rule, grant(Role.ATTESTOR, domain="sales"), {})
 
 
 def test_a_token_for_one_attempt_is_refused_by_default() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final, NoReturn
 
 from anyio.to_thread import current_default_thread_limiter, run_sync
@@ -28,12 +29,15 @@ from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter
 from pvdm.steward.http.logs import log_event
+from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
+from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.table import RouteTable
 from pvdm.steward.notary import Notary
 
-# As many threads as the ledger's pool has connections: more would only wait for one, and give up in its time-out.
-THREADS_MAX: Final = 15
+# With those that look tokens up as many threads as the ledger's pool has connections: more would only wait for one,
+# and give up in its time-out.
+THREADS_MAX: Final = 13
 MARK_SECONDS: Final = 60
 
 _ROUTERS: Final = (
@@ -67,12 +71,13 @@ def serve(app: FastAPI, notary: Notary) -> None:
     routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
     metrics = Metrics(notary)
     table = RouteTable(routes)
-    document = openapi.document(routes)
+    lookup = Lookup(notary, Limiter(notary.config.service.limits))
     app.state.notary = notary
     app.state.metrics = metrics
-    app.openapi = lambda: document  # type: ignore[method-assign]
-    limiter = Limiter(notary.config.service.limits)
-    app.add_middleware(Door, notary=notary, table=table, limiter=limiter, metrics=metrics)
+    app.state.lookup = lookup
+    app.state.readiness = Readiness(notary)
+    app.openapi = cache(lambda: openapi.document(routes))  # type: ignore[method-assign] # made when first asked for
+    app.add_middleware(Door, notary=notary, table=table, lookup=lookup, metrics=metrics)
 
 
 @asynccontextmanager

@@ -15,9 +15,14 @@ from starlette.types import Receive
 from pvdm.errors import InputError, UnavailableError
 from pvdm.steward.config import Limits
 from pvdm.steward.http.asked import asked_in, header
-from pvdm.steward.http.roles import Body
+from pvdm.steward.http.inlet import Inlet
+from pvdm.steward.http.roles import Body, Rule
 
 FIELD_NAME_MAX_CHARACTERS: Final = 64
+# A body holds few values: a signed document travels as one string. What has more is refused before it is parsed,
+# since every small value of a parsed body takes many times its bytes in memory.
+BODY_MARKS_MAX: Final = 1_024
+STRANGER_BODY_MAX_SECONDS: Final = 5
 MODEL_ATTRIBUTE: Final = "pvdm_body_model"
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _TYPES: Final[Mapping[Body, str]] = {
@@ -33,28 +38,32 @@ class DisconnectedError(Exception):
 
 
 async def read_body(
-    scope: Mapping[str, Any], receive: Receive, kind: Body, limits: Limits, take: Callable[[int], None]
+    scope: Mapping[str, Any], receive: Receive, rule: Rule, limits: Limits, take: Callable[[int], None]
 ) -> bytes:
     """The whole body, refused as soon as it is too large, of the wrong type or too slow."""
+    kind = rule.body
+    if kind is Body.NONE:
+        return b""  # the door has refused any other, so nothing is awaited
     most = size_max_bytes(kind, limits)
+    seconds = min(limits.request_seconds, STRANGER_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
-        raise _too_large(kind, most)
+        raise _too_large(most)
     if kind in _TYPES:
         require_type(header(scope, b"content-type"), _TYPES[kind])
     try:
-        async with asyncio.timeout(limits.request_seconds):
-            return await _collected(receive, kind, most, take)
+        async with asyncio.timeout(seconds):
+            return await _collected(receive, most, take)
     except TimeoutError:
         raise UnavailableError(
             "body_too_slow",
             "the body did not come in time",
-            expected=f"all of it within {limits.request_seconds} seconds",
+            expected=f"all of it within {seconds} seconds",
             got="less",
         ) from None
 
 
-async def _collected(receive: Receive, kind: Body, most: int, take: Callable[[int], None]) -> bytes:
+async def _collected(receive: Receive, most: int, take: Callable[[int], None]) -> bytes:
     found = bytearray()
     while True:
         message: MutableMapping[str, Any] = await receive()
@@ -62,7 +71,7 @@ async def _collected(receive: Receive, kind: Body, most: int, take: Callable[[in
             raise DisconnectedError
         piece: bytes = message.get("body", b"")
         if len(found) + len(piece) > most:
-            raise _too_large(kind, most)
+            raise _too_large(most)
         take(len(piece))
         found += piece
         if not message.get("more_body", False):
@@ -80,9 +89,24 @@ def size_max_bytes(kind: Body, limits: Limits) -> int:
             return limits.body_max_bytes
 
 
-def _too_large(kind: Body, most: int) -> InputError:
-    if kind is Body.NONE:
-        return InputError("body_unexpected", "this request takes no body", expected="no body", got="one")
+def require_one_length(scope: Mapping[str, Any]) -> None:
+    """Two headers that give the body's length may be read in two ways, here and by whoever passed the request on."""
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        raise InputError(
+            "http_malformed",
+            "two headers give the body's length",
+            expected="content-length or transfer-encoding",
+            got="both",
+        )
+
+
+def require_no_body(inlet: Inlet, rule: Rule) -> None:
+    """Nothing follows the headers where no body is taken; known from the headers, so that nothing is awaited."""
+    if rule.body is Body.NONE and not inlet.ended:
+        raise InputError("body_unexpected", "this request takes no body", expected="no body", got="one")
+
+
+def _too_large(most: int) -> InputError:
     return InputError("body_too_large", "the body is too large", expected=f"at most {most} bytes", got="more")
 
 
@@ -118,14 +142,15 @@ def require_empty(request: Request) -> None:
 
 def parse(model: type[_M], body: bytes) -> _M:
     """The model of a JSON body; a key twice, a number that is none, or a wrong field is refused."""
-    _loaded(body)
+    value = _loaded(body)
     try:
-        return model.model_validate_json(body)
+        return model.model_validate(value)
     except ValidationError as error:
         raise invalid_request(error.errors(include_url=False, include_input=False, include_context=False)) from None
 
 
 def _loaded(body: bytes) -> object:
+    _require_few_marks(body)
     try:
         return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except RecursionError:
@@ -136,6 +161,18 @@ def _loaded(body: bytes) -> object:
         raise _malformed(f"{error.msg.lower()} at character {error.pos}") from None
     except ValueError:
         raise _malformed("an integer of thousands of digits") from None
+
+
+def _require_few_marks(body: bytes) -> None:
+    """Counted within strings too: that takes no parser, and no request needs so many there."""
+    marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
+    if marks > BODY_MARKS_MAX:
+        raise InputError(
+            "body_parts_too_many",
+            "the body has too many parts",
+            expected=f"at most {BODY_MARKS_MAX} brackets, braces and commas",
+            got=str(marks),
+        )
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -16,12 +16,13 @@ from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http import oauth
 from pvdm.steward.http.answers import kind_of, refusal
 from pvdm.steward.http.asked import Asked, begin, header
-from pvdm.steward.http.body import DisconnectedError, read_body
+from pvdm.steward.http.body import DisconnectedError, read_body, require_no_body, require_one_length
 from pvdm.steward.http.inlet import Inlet, send_refusal
-from pvdm.steward.http.limits import Limiter, peer_identity
+from pvdm.steward.http.limits import Limiter, peer_of, token_identity
 from pvdm.steward.http.logs import log_exception, log_request
+from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.http.roles import Body, require_allowed
+from pvdm.steward.http.roles import require_allowed
 from pvdm.steward.http.table import Found, RouteTable, require_query
 
 if TYPE_CHECKING:
@@ -71,11 +72,12 @@ class _Answer:
 class Door:
     """ASGI middleware; everything that may be refused without the route's own work is refused here."""
 
-    def __init__(self, app: ASGIApp, notary: Notary, table: RouteTable, limiter: Limiter, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, notary: Notary, table: RouteTable, lookup: Lookup, metrics: Metrics) -> None:
         self._app = app
         self._notary = notary
         self._table = table
-        self._limiter = limiter
+        self._lookup = lookup
+        self._limiter: Limiter = lookup.limiter
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,42 +108,41 @@ class Door:
         else:
             await send({"type": "websocket.close", "code": 1000})
 
-    async def _admitted(self, scope: Scope, receive: Receive, answer: _Answer, asked: Asked) -> None:
+    async def _admitted(self, scope: Scope, receive: Inlet, answer: _Answer, asked: Asked) -> None:
+        require_one_length(scope)
         found = self._table.find(scope["method"], scope["path"], asked)
         require_query(scope["query_string"], found.query_names)
+        require_no_body(receive, found.rule)
         if not found.rule.limited:
             await self._app(scope, receive, answer)
             return
-        with self._limiter.in_flight(stranger=found.rule.public and found.rule.body is not Body.NONE):
-            identity = await self._identified(scope, found, asked)
-            async with self._limiter.slot(identity):
-                with self._limiter.body_budget() as take:
-                    limits = self._notary.config.service.limits
-                    asked.body = await read_body(scope, receive, found.rule.body, limits, take)
-                    await self._app(scope, receive, answer)
+        identity = await self._identified(scope, found, asked)
+        async with self._limiter.slot(identity):
+            with self._limiter.in_flight(stranger=found.rule.public), self._limiter.body_budget(identity) as take:
+                limits = self._notary.config.service.limits
+                asked.body = await read_body(scope, receive, found.rule, limits, take)
+                await self._app(scope, receive, answer)
 
     async def _identified(self, scope: Scope, found: Found, asked: Asked) -> str:
         """Who is charged for the request: the token once it was checked, else the address it came from."""
-        client = scope.get("client")
-        peer = peer_identity(client[0] if client else None)
+        peer = peer_of(scope)
         if found.rule.public:
-            self._limiter.charge(peer)
+            if found.rule.charged:
+                self._limiter.charge(peer)
             return peer
         try:
             token = bearer(scope)
         except NotAllowedError:
             self._limiter.charge(peer)
             raise
-        # A token that was good before pays for itself. Any other is on the account of its address until it has proved
-        # good: whoever guesses is stopped before the ledger is asked, and whoever is known comes in all the same.
-        payer = self._limiter.known_identity(token) or peer
-        self._limiter.charge(payer)
-        asked.grant = await run_sync(self._notary.access.authenticate, token)
-        identity = f"token {asked.grant.token_id}"
-        if payer == peer:
-            self._limiter.refund(peer)
-            self._limiter.learn(token, identity)
-            self._limiter.charge(identity)
+        payer = self._limiter.known_identity(token)
+        if payer is None:
+            asked.grant = await self._lookup(token, peer)
+            self._limiter.charge(token_identity(asked.grant))
+        else:
+            self._limiter.charge(payer)
+            asked.grant = await run_sync(self._notary.access.authenticate, token)
+        identity = token_identity(asked.grant)
         require_allowed(found.rule, asked.grant, found.path_params)
         return identity
 

@@ -1,4 +1,4 @@
-"""Rate and concurrency for each identity, and a cap for all together; memory is bounded whoever knocks. One loop."""
+"""Rate and concurrency for each identity, and caps for all together; memory is bounded whoever knocks. One loop."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pvdm.errors import UnavailableError
 from pvdm.steward.config import Limits
 from pvdm.steward.http.answers import RETRY_DETAIL
+from pvdm.store.tokens import Grant
 
 IDENTITIES_MAX: Final = 10_000
 WAITING_MAX: Final = 256
+LOOPBACK: Final = "peer loopback"
+WAITING_TOGETHER_MAX: Final = 1_024
 BODIES_MAX_BYTES: Final = 268_435_456
 # Callers that have shown no token, and may send a body as slowly as they like, share a quarter of the room.
 _STRANGERS: Final = 4
+# One identity's bodies fill at most a quarter of what is kept for all bodies.
+_BODY_SHARES: Final = 4
 
 
 @dataclass(slots=True)
@@ -31,6 +36,7 @@ class _Identity:
     tokens: float
     filled_at: float
     running: int = 0
+    body_bytes: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     @property
@@ -48,6 +54,7 @@ class Limiter:
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._in_flight = 0
         self._strangers = 0
+        self._waiting = 0
         self._body_bytes = 0
 
     def __len__(self) -> int:
@@ -55,7 +62,10 @@ class Limiter:
 
     @contextmanager
     def in_flight(self, *, stranger: bool = False) -> Iterator[None]:
-        """One of all requests that the service holds at a time; bodies of strangers fill only a part of the room."""
+        """One of all requests that the service works on at a time; strangers fill only a part of the room.
+
+        Whoever waits for a turn of its own identity has no place here yet, so that waiting takes nobody else's.
+        """
         most = max(1, self._limits.in_flight // _STRANGERS) if stranger else self._limits.in_flight
         if self._in_flight >= self._limits.in_flight or (stranger and self._strangers >= most):
             raise busy("the Steward has its hands full", f"at most {most} such requests at a time")
@@ -74,16 +84,12 @@ class Limiter:
             raise self._rate_limited(found)
         found.tokens -= 1
 
-    def refund(self, identity: str) -> None:
-        """Give one back: it was somebody else's to pay."""
-        found = self._filled(identity)
-        found.tokens = min(float(self._limits.burst), found.tokens + 1)
-
     @asynccontextmanager
-    async def slot(self, identity: str) -> AsyncIterator[None]:
+    async def slot(self, identity: str, *, most: int | None = None) -> AsyncIterator[None]:
         """One of the identity's requests at a time; beyond its share it waits in line, for a while."""
         found = self._filled(identity)
-        if found.running < self._limits.concurrent:  # whoever waits is handed a turn, so nobody is passed by
+        # Whoever waits is handed a turn, so nobody is passed by.
+        if found.running < (self._limits.concurrent if most is None else most):
             found.running += 1
         else:
             await self._wait(found)
@@ -93,21 +99,27 @@ class Limiter:
             self._leave(found)
 
     @contextmanager
-    def body_budget(self) -> Iterator[Callable[[int], None]]:
-        """Bytes of bodies that are held in memory, of all requests together."""
+    def body_budget(self, identity: str) -> Iterator[Callable[[int], None]]:
+        """Bytes of bodies that are held in memory, of the identity's requests and of all together."""
+        found = self._filled(identity)
+        share = BODIES_MAX_BYTES // _BODY_SHARES
         held = 0
 
         def take(size: int) -> None:
             nonlocal held
+            if found.body_bytes + size > share:
+                raise self._too_many(f"bodies of {share} bytes together")
             if self._body_bytes + size > BODIES_MAX_BYTES:
                 raise busy("the Steward holds too many large bodies", f"at most {BODIES_MAX_BYTES} bytes together")
             self._body_bytes += size
+            found.body_bytes += size
             held += size
 
         try:
             yield take
         finally:
             self._body_bytes -= held
+            found.body_bytes -= held
 
     def known_identity(self, token: str) -> str | None:
         """Whose bucket a token is charged to before anyone looks it up; only tokens that were good are known."""
@@ -126,8 +138,11 @@ class Limiter:
     async def _wait(self, found: _Identity) -> None:
         if len(found.waiting) >= WAITING_MAX or self._limits.wait_seconds == 0:
             raise self._too_many()
+        if self._waiting >= WAITING_TOGETHER_MAX:
+            raise busy("too many requests wait", f"at most {WAITING_TOGETHER_MAX} that wait")
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         found.waiting.append(place)
+        self._waiting += 1
         try:
             await asyncio.wait_for(place, self._limits.wait_seconds)
         except TimeoutError:
@@ -137,6 +152,7 @@ class Limiter:
                 self._leave(found)  # the turn came in the same moment: pass it on
             raise
         finally:
+            self._waiting -= 1
             if place in found.waiting:
                 found.waiting.remove(place)
 
@@ -177,23 +193,38 @@ class Limiter:
             math.ceil((1 - found.tokens) / self._limits.rate_per_second),
         )
 
-    def _too_many(self) -> UnavailableError:
+    def _too_many(self, expected: str | None = None) -> UnavailableError:
         return _limited(
             "too_many_requests_at_once",
             "too many requests at the same time",
-            f"{self._limits.concurrent} at a time, and {self._limits.wait_seconds} seconds of waiting",
+            expected or f"{self._limits.concurrent} at a time, and {self._limits.wait_seconds} seconds of waiting",
             max(1, self._limits.wait_seconds),
         )
 
 
+def token_identity(grant: Grant) -> str:
+    """Whose account a token's requests are on: all that were derived from one token share its limits."""
+    return f"token {grant.parent_id or grant.token_id}"
+
+
+def peer_of(scope: Mapping[str, Any]) -> str:
+    """Where a request comes from, as an identity."""
+    client = scope.get("client")
+    return peer_identity(client[0] if client else None)
+
+
 def peer_identity(host: str | None) -> str:
-    """An address as an identity; a whole IPv6 network of 64 bits is one, since one caller owns it."""
+    """An address as an identity; this machine is one, and so is an IPv6 network of 64 bits: one caller has them all."""
     if host is None:
         return "peer unknown"
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return f"peer {host[:64]}"
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    if address.is_loopback:
+        return LOOPBACK
     if isinstance(address, ipaddress.IPv6Address):
         return f"peer {ipaddress.ip_network((address, 64), strict=False)}"
     return f"peer {address}"

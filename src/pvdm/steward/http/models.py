@@ -294,8 +294,13 @@ class PublishedPart(Told):
 
 
 class WorkloadAnswer(WorkloadPart):
-    """A workload with its plan, every attempt so far, and what is published of it."""
+    """A workload with a page of its plan, in its order, every attempt at those chunks, and what is published of them.
 
+    A page may be shorter than asked for, where many attempts were made; `chunks_after` the chunks seen so far gives the
+    next one, until `chunk_count` of them were seen.
+    """
+
+    chunk_count: int
     chunk_ids: list[str]
     attempts: list[AttemptAnswer]
     published: list[PublishedPart]

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.answers import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
 from pvdm.steward.http.asked import asked_in, header
+from pvdm.steward.http.limits import peer_of, token_identity
 from pvdm.steward.http.models import OAuthAnswer
-from pvdm.steward.http.parts import NotaryPart
+from pvdm.steward.http.parts import LookupPart, NotaryPart
 from pvdm.steward.notary import Notary
 
 PATH: Final = "/catalog/v1/oauth/tokens"
@@ -42,19 +44,21 @@ class _Client:
 
 
 @router.post(PATH, tags=["oauth"])
-def exchange(request: Request, notary: NotaryPart) -> OAuthAnswer:
+async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> OAuthAnswer:
     """Exchange a long-lived token (its id as client id, its text as secret) for a short-lived one."""
     asked = asked_in(request.scope)
     form = parsed_form(asked.body)
     if form.get("grant_type") != _GRANT_TYPE:
         raise _grant_type(form)
     client = _client(form, header(request.scope, b"authorization"))
-    return _exchanged(notary, client)
+    # The token pays, once it has proved good: an address is shared by all who come through one proxy.
+    proved = await lookup(client.client_secret, peer_of(request.scope))
+    lookup.limiter.charge(token_identity(proved))
+    return await run_sync(_exchanged, notary, client, proved.token_id)
 
 
-def _exchanged(notary: Notary, client: _Client) -> OAuthAnswer:
-    client_id = client.client_id or notary.access.authenticate(client.client_secret).token_id
-    token, grant = notary.access.exchange(client_id, client.client_secret)
+def _exchanged(notary: Notary, client: _Client, token_id: str) -> OAuthAnswer:
+    token, grant = notary.access.exchange(client.client_id or token_id, client.client_secret)
     lasts = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
     return OAuthAnswer(
         access_token=token.reveal(),

@@ -11,8 +11,10 @@ from pvdm.model import document
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey, DigestKey
 from pvdm.steward.http.asked import caller
+from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.models import Envelope, KeyPair, ProjectionWord
+from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.notary import Notary
 from pvdm.store.tokens import Grant
 
@@ -29,8 +31,22 @@ async def _metrics(request: Request) -> Metrics:
     return found
 
 
+async def _lookup(request: Request) -> Lookup:
+    found = request.app.state.lookup
+    assert isinstance(found, Lookup)  # noqa: S101 - only `create_app` sets it
+    return found
+
+
+async def _readiness(request: Request) -> Readiness:
+    found = request.app.state.readiness
+    assert isinstance(found, Readiness)  # noqa: S101 - only `create_app` sets it
+    return found
+
+
 NotaryPart: TypeAlias = Annotated[Notary, Depends(_notary)]
 MetricsPart: TypeAlias = Annotated[Metrics, Depends(_metrics)]
+LookupPart: TypeAlias = Annotated[Lookup, Depends(_lookup)]
+ReadinessPart: TypeAlias = Annotated[Readiness, Depends(_readiness)]
 Caller: TypeAlias = Annotated[Grant, Depends(caller)]
 
 

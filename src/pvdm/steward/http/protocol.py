@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the server reads it, with what uvicorn leaves open: slow headers, too many connections, one envelope."""
+"""HTTP/1.1 as the server reads it, with what uvicorn leaves open: slow headers and the one envelope."""
 
 from __future__ import annotations
 
@@ -12,24 +12,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from pvdm.errors import InputError
 from pvdm.steward.http.answers import error_body
 
-CONNECTIONS_MAX: Final = 2_048
 HEADERS_MAX_SECONDS: Final = 15
 HEADERS_MAX_BYTES: Final = 65_536
 
 
 class StewardProtocol(H11Protocol):
-    """One connection; a caller that has not sent its headers in time, or comes as one too many, is let go."""
+    """One connection; a caller that has not sent its headers in time is let go."""
 
     headers_seconds: float = HEADERS_MAX_SECONDS
-    connections_most: int = CONNECTIONS_MAX
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Accept, unless there are too many already."""
+        """From here on headers are awaited, for a while."""
         super().connection_made(transport)
-        if len(self.connections) > self.connections_most:
-            transport.abort()
-            return
         self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:

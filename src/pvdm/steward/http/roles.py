@@ -40,7 +40,9 @@ class Rule:
     attempt_token: AttemptToken = AttemptToken.REFUSED
     body: Body = Body.NONE
     everywhere: bool = False  # about the whole Steward: a token of one domain is not enough
+    everywhere_for: frozenset[Role] = frozenset()  # the same, for these of its roles only
     limited: bool = True
+    charged: bool = True  # without a token: whether the address pays for it
 
     @property
     def public(self) -> bool:
@@ -64,9 +66,10 @@ _EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, everywhere=True)
 RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
     {
         ("GET", "/healthz"): Rule(frozenset(), limited=False),
-        ("GET", "/readyz"): _PUBLIC,
+        # Cached, without a body, and asked by load balancers: nobody may be able to use its limit up.
+        ("GET", "/readyz"): Rule(frozenset(), limited=False),
         ("GET", "/v1/openapi.json"): _PUBLIC,
-        ("POST", "/catalog/v1/oauth/tokens"): Rule(frozenset(), body=Body.FORM),
+        ("POST", "/catalog/v1/oauth/tokens"): Rule(frozenset(), body=Body.FORM, charged=False),
         ("GET", "/metrics"): Rule(_WATCHING, everywhere=True),
         ("GET", "/v1/identity"): _SHARED,
         ("GET", "/v1/steward"): _SHARED,
@@ -93,7 +96,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/overrides"): _ENVELOPE,
         ("POST", "/v1/attestations/challenges"): Rule(_ATTESTOR, body=Body.JSON),
         ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
-        ("GET", "/v1/attestations"): Rule(_ATTESTOR | _WATCHING),
+        ("GET", "/v1/attestations"): Rule(_ATTESTOR | _WATCHING, everywhere_for=_WATCHING),
         ("GET", "/v1/log/checkpoint"): _SHARED,
         ("GET", "/v1/log/tile/{path:path}"): _SHARED,
         ("GET", "/v1/log/entries/{index}/proof"): _SHARED,
@@ -126,7 +129,8 @@ def require_allowed(rule: Rule, grant: Grant, path_params: Mapping[str, str]) ->
         )
     if grant.attempt_id is not None:
         _require_own_attempt(rule, grant.attempt_id, path_params)
-    if rule.everywhere and grant.domain != EVERY_DOMAIN:
+    everywhere = rule.everywhere or grant.role in rule.everywhere_for
+    if everywhere and grant.domain != EVERY_DOMAIN:
         raise NotAllowedError(
             "domain_wrong", "this is about the whole Steward", expected="a token of every domain", got=grant.domain
         )

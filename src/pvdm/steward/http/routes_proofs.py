@@ -79,7 +79,7 @@ def open_proof(notary: NotaryPart, grant: Caller, proof_id: ProofId, body: Reaso
 
 @router.get("/v1/overrides", tags=["break-glass"])
 def overrides(notary: NotaryPart, grant: Caller) -> OverridesAnswer:
-    """Every break-glass override of the token's domain, newest first."""
+    """The newest break-glass overrides of the token's domain, at most 1,000."""
     return OverridesAnswer(overrides=[_override(view) for view in notary.overrides.listed(grant)])
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import json
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 import pvdm
-from pvdm.errors import UnavailableError
+from pvdm.errors import PvdmError, UnavailableError
 from pvdm.steward.http.answers import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.asked import asked_in
+from pvdm.steward.http.door import bearer
+from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.models import HealthAnswer, IdentityAnswer, ReadyAnswer, StewardAnswer
 from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.parts import Caller, MetricsPart, NotaryPart
+from pvdm.steward.http.parts import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
+from pvdm.steward.http.roles import RULES, require_allowed
 from pvdm.steward.notary import Notary
 from pvdm.store.tokens import Grant
 
@@ -29,21 +33,24 @@ async def health() -> HealthAnswer:
 
 
 @router.get("/readyz", response_model=ReadyAnswer)
-def ready(request: Request, notary: NotaryPart) -> Response:
-    """Whether the Steward takes work; 503 names every reason why not."""
-    reasons = notary.readiness()
+async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) -> Response:
+    """Whether the Steward takes work; 503 names every reason why not, in full to an operator or auditor."""
+    reasons = await readiness.reasons()
+    shown = reasons if reasons and await _may_see_all(request, lookup) else [_brief(reason) for reason in reasons]
     request_id = asked_in(request.scope).request_id
-    told = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in reasons]}
+    told = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in shown]}
     if not reasons:
         return JSONResponse(told)
     return JSONResponse(told, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
 
 
-@router.get("/v1/openapi.json")
-async def openapi(request: Request) -> dict[str, Any]:
+@router.get("/v1/openapi.json", responses=raw("application/json"))
+def openapi(request: Request) -> Response:
     """This API, as OpenAPI."""
-    document: dict[str, Any] = request.app.openapi()
-    return document
+    state = request.app.state
+    if not hasattr(state, "document"):
+        state.document = json.dumps(request.app.openapi()).encode()
+    return Response(state.document, media_type="application/json")
 
 
 @router.get("/metrics", responses=raw("text/plain"))
@@ -71,6 +78,21 @@ def steward(notary: NotaryPart) -> StewardAnswer:
         log_size=str(notary.log.size()),
         trust_root_version=_root_version(notary),
     )
+
+
+async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
+    """Whether the caller is one who may read /metrics; without such a token it is a stranger as any other."""
+    try:
+        grant = await lookup(bearer(request.scope), peer_of(request.scope))
+        require_allowed(RULES["GET", "/metrics"], grant, {})
+    except PvdmError:
+        return False
+    return True
+
+
+def _brief(reason: PvdmError) -> PvdmError:
+    """What strangers are told: paths, addresses and numbers of the inside are for those who look after it."""
+    return type(reason)(reason.code, "the Steward is not ready", hint="an operator's or auditor's token shows more")
 
 
 def identity_of(grant: Grant) -> IdentityAnswer:

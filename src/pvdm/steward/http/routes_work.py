@@ -22,6 +22,7 @@ from pvdm.steward.http.models import (
 from pvdm.steward.http.parts import Caller, NotaryPart
 from pvdm.steward.http.routes_service import identity_of
 from pvdm.store.attempts import Attempt
+from pvdm.store.chunks import CHUNKS_MAX
 from pvdm.store.workloads import Workload
 
 router = APIRouter(tags=["work"])
@@ -44,16 +45,21 @@ def workloads(
 
 @router.get("/v1/workloads/{workload_id}")
 def workload(
-    notary: NotaryPart, grant: Caller, workload_id: Annotated[str, Path(pattern=WORKLOAD_ID)]
+    notary: NotaryPart,
+    grant: Caller,
+    workload_id: Annotated[str, Path(pattern=WORKLOAD_ID)],
+    chunks_after: Annotated[int, Query(ge=0, le=CHUNKS_MAX)] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
 ) -> WorkloadAnswer:
-    """One workload with its plan, its attempts and what is published of it."""
-    found = notary.work.workload(grant, workload_id)
+    """One workload with a page of its plan, the attempts at those chunks and what is published of them."""
+    found = notary.work.workload(grant, workload_id, chunks_after=chunks_after, count=limit)
     published = [
         PublishedPart(chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=each.snapshot_id)
         for each in found.published
     ]
     more = {
-        "chunk_ids": [chunk.chunk_id for chunk in found.chunks],
+        "chunk_count": found.chunk_count,
+        "chunk_ids": list(found.chunk_ids),
         "attempts": [_attempt(attempt) for attempt in found.attempts],
         "published": published,
     }

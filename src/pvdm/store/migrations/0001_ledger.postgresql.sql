@@ -53,6 +53,20 @@ CREATE TABLE log_hashes (
 	CONSTRAINT hash_length CHECK (length(hash) = 32)
 )
 --;
+CREATE TABLE restores (
+	restore_id BIGINT NOT NULL,
+	operator TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	backup_size BIGINT NOT NULL,
+	outside_note BYTEA NOT NULL,
+	epoch_before BIGINT NOT NULL,
+	log_keys TEXT NOT NULL,
+	outcome TEXT NOT NULL,
+	finished_micros BIGINT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (restore_id)
+)
+--;
 CREATE TABLE workloads (
 	workload_id TEXT NOT NULL,
 	contract_hash TEXT NOT NULL,
@@ -152,6 +166,20 @@ CREATE TABLE attempts (
 )
 --;
 CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
+--;
+CREATE TABLE lost_claims (
+	receipt_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	target TEXT NOT NULL,
+	source TEXT,
+	released_by TEXT,
+	reason TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (receipt_id),
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
+)
+--;
+CREATE INDEX lost_claims_target ON lost_claims (target)
 --;
 CREATE TABLE receipts (
 	receipt_id TEXT NOT NULL,
@@ -399,6 +427,39 @@ CREATE TRIGGER log_hashes_no_truncate BEFORE TRUNCATE ON log_hashes
 FOR EACH STATEMENT
 EXECUTE FUNCTION pvdm_refuse('rows of log_hashes are never deleted')
 --;
+CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of restores are never deleted')
+--;
+CREATE TRIGGER restores_fixed BEFORE UPDATE ON restores
+FOR EACH ROW
+WHEN (NEW.restore_id IS DISTINCT FROM OLD.restore_id
+    OR NEW.operator IS DISTINCT FROM OLD.operator
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.backup_size IS DISTINCT FROM OLD.backup_size
+    OR NEW.outside_note IS DISTINCT FROM OLD.outside_note
+    OR NEW.epoch_before IS DISTINCT FROM OLD.epoch_before
+    OR NEW.log_keys IS DISTINCT FROM OLD.log_keys
+    OR NEW.outcome IS DISTINCT FROM OLD.outcome)
+EXECUTE FUNCTION pvdm_refuse('only finished_micros, at_micros of restores change')
+--;
+CREATE TRIGGER restores_no_truncate BEFORE TRUNCATE ON restores
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of restores are never deleted')
+--;
+CREATE FUNCTION pvdm_restores_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'restores', CAST(NEW.restore_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('restore_id', OLD.restore_id, 'operator', OLD.operator, 'reason', OLD.reason, 'backup_size', OLD.backup_size, 'outside_note', encode(OLD.outside_note, 'hex'), 'epoch_before', OLD.epoch_before, 'log_keys', OLD.log_keys, 'outcome', OLD.outcome, 'finished_micros', OLD.finished_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('restore_id', NEW.restore_id, 'operator', NEW.operator, 'reason', NEW.reason, 'backup_size', NEW.backup_size, 'outside_note', encode(NEW.outside_note, 'hex'), 'epoch_before', NEW.epoch_before, 'log_keys', NEW.log_keys, 'outcome', NEW.outcome, 'finished_micros', NEW.finished_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER restores_event AFTER INSERT OR UPDATE ON restores
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_restores_event()
+--;
 CREATE TRIGGER workloads_no_delete BEFORE DELETE ON workloads
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of workloads are never deleted')
@@ -593,6 +654,35 @@ END $$
 CREATE TRIGGER attempts_event AFTER INSERT OR UPDATE ON attempts
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_attempts_event()
+--;
+CREATE TRIGGER lost_claims_no_delete BEFORE DELETE ON lost_claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of lost_claims are never deleted')
+--;
+CREATE TRIGGER lost_claims_fixed BEFORE UPDATE ON lost_claims
+FOR EACH ROW
+WHEN (NEW.receipt_id IS DISTINCT FROM OLD.receipt_id
+    OR NEW.workload_id IS DISTINCT FROM OLD.workload_id
+    OR NEW.target IS DISTINCT FROM OLD.target
+    OR NEW.source IS DISTINCT FROM OLD.source)
+EXECUTE FUNCTION pvdm_refuse('only released_by, reason, at_micros of lost_claims change')
+--;
+CREATE TRIGGER lost_claims_no_truncate BEFORE TRUNCATE ON lost_claims
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of lost_claims are never deleted')
+--;
+CREATE FUNCTION pvdm_lost_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'lost_claims', CAST(NEW.receipt_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'source', OLD.source, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER lost_claims_event AFTER INSERT OR UPDATE ON lost_claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_lost_claims_event()
 --;
 CREATE TRIGGER receipts_no_delete BEFORE DELETE ON receipts
 FOR EACH ROW

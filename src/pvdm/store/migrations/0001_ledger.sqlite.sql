@@ -58,6 +58,21 @@ CREATE TABLE log_hashes (
 )
  STRICT
 --;
+CREATE TABLE restores (
+	restore_id INTEGER NOT NULL,
+	operator TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	backup_size INTEGER NOT NULL,
+	outside_note BLOB NOT NULL,
+	epoch_before INTEGER NOT NULL,
+	log_keys TEXT NOT NULL,
+	outcome TEXT NOT NULL,
+	finished_micros INTEGER,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (restore_id)
+)
+ STRICT
+--;
 CREATE TABLE workloads (
 	workload_id TEXT NOT NULL,
 	contract_hash TEXT NOT NULL,
@@ -163,6 +178,21 @@ CREATE TABLE attempts (
  STRICT
 --;
 CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
+--;
+CREATE TABLE lost_claims (
+	receipt_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	target TEXT NOT NULL,
+	source TEXT,
+	released_by TEXT,
+	reason TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (receipt_id),
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
+)
+ STRICT
+--;
+CREATE INDEX lost_claims_target ON lost_claims (target)
 --;
 CREATE TABLE receipts (
 	receipt_id TEXT NOT NULL,
@@ -400,6 +430,40 @@ BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of log_hashes never change');
 END
 --;
+CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of restores are never deleted');
+END
+--;
+CREATE TRIGGER restores_fixed BEFORE UPDATE ON restores
+WHEN NEW.restore_id IS NOT OLD.restore_id
+    OR NEW.operator IS NOT OLD.operator
+    OR NEW.reason IS NOT OLD.reason
+    OR NEW.backup_size IS NOT OLD.backup_size
+    OR NEW.outside_note IS NOT OLD.outside_note
+    OR NEW.epoch_before IS NOT OLD.epoch_before
+    OR NEW.log_keys IS NOT OLD.log_keys
+    OR NEW.outcome IS NOT OLD.outcome
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only finished_micros, at_micros of restores change');
+END
+--;
+CREATE TRIGGER restores_event_insert AFTER INSERT ON restores
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'restores', CAST(NEW.restore_id AS TEXT),
+        NULL,
+        json_object('restore_id', NEW.restore_id, 'operator', NEW.operator, 'reason', NEW.reason, 'backup_size', NEW.backup_size, 'outside_note', CASE WHEN NEW.outside_note IS NOT NULL THEN lower(hex(NEW.outside_note)) END, 'epoch_before', NEW.epoch_before, 'log_keys', NEW.log_keys, 'outcome', NEW.outcome, 'finished_micros', NEW.finished_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER restores_event_update AFTER UPDATE ON restores
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'restores', CAST(NEW.restore_id AS TEXT),
+        json_object('restore_id', OLD.restore_id, 'operator', OLD.operator, 'reason', OLD.reason, 'backup_size', OLD.backup_size, 'outside_note', CASE WHEN OLD.outside_note IS NOT NULL THEN lower(hex(OLD.outside_note)) END, 'epoch_before', OLD.epoch_before, 'log_keys', OLD.log_keys, 'outcome', OLD.outcome, 'finished_micros', OLD.finished_micros, 'at_micros', OLD.at_micros),
+        json_object('restore_id', NEW.restore_id, 'operator', NEW.operator, 'reason', NEW.reason, 'backup_size', NEW.backup_size, 'outside_note', CASE WHEN NEW.outside_note IS NOT NULL THEN lower(hex(NEW.outside_note)) END, 'epoch_before', NEW.epoch_before, 'log_keys', NEW.log_keys, 'outcome', NEW.outcome, 'finished_micros', NEW.finished_micros, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER workloads_no_delete BEFORE DELETE ON workloads
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of workloads are never deleted');
@@ -571,6 +635,36 @@ BEGIN
     VALUES (NEW.at_micros, 'update', 'attempts', CAST(NEW.attempt_id AS TEXT),
         json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
         json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER lost_claims_no_delete BEFORE DELETE ON lost_claims
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of lost_claims are never deleted');
+END
+--;
+CREATE TRIGGER lost_claims_fixed BEFORE UPDATE ON lost_claims
+WHEN NEW.receipt_id IS NOT OLD.receipt_id
+    OR NEW.workload_id IS NOT OLD.workload_id
+    OR NEW.target IS NOT OLD.target
+    OR NEW.source IS NOT OLD.source
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only released_by, reason, at_micros of lost_claims change');
+END
+--;
+CREATE TRIGGER lost_claims_event_insert AFTER INSERT ON lost_claims
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'lost_claims', CAST(NEW.receipt_id AS TEXT),
+        NULL,
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER lost_claims_event_update AFTER UPDATE ON lost_claims
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'lost_claims', CAST(NEW.receipt_id AS TEXT),
+        json_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'source', OLD.source, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER receipts_no_delete BEFORE DELETE ON receipts

@@ -43,6 +43,9 @@ _NEXT: Final = {
 }
 
 
+_USABLE: Final = (EpochStage.ACTIVE, EpochStage.RETIRED)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
     """One key of an epoch: its role, the name its home knows it by, and its public half where it has one."""
@@ -182,7 +185,7 @@ class EpochBook:
         self, number: int, keys: tuple[KeyEntry, ...], reason: str
     ) -> tuple[EpochBook, tuple[EpochChange, ...]]:
         """The book with one more epoch, CREATED."""
-        _judge_reason(reason)
+        judge_reason(reason)
         if self.epochs and number <= self.epochs[-1].number:
             raise NotAllowedError(
                 "epoch_reused",
@@ -195,21 +198,32 @@ class EpochBook:
 
     def activated(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
         """The book with this epoch ACTIVE; the one that was is RETIRED in the same step."""
-        _judge_reason(reason)
+        judge_reason(reason)
         wanted = self._from(number, EpochStage.CREATED, EpochStage.ACTIVE)
         steps = [(self.active, EpochStage.RETIRED)] if self.active else []
         return self._stepped([*steps, (wanted, EpochStage.ACTIVE)], reason)
 
     def retired(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
         """The book with this epoch RETIRED and none ACTIVE: no new workload opens until one is activated."""
-        _judge_reason(reason)
+        judge_reason(reason)
         wanted = self._from(number, EpochStage.ACTIVE, EpochStage.RETIRED)
         return self._stepped([(wanted, EpochStage.RETIRED)], reason)
 
-    def revoked(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
-        """The book with this epoch REVOKED; an ACTIVE one is RETIRED on the way, and both changes are given back."""
-        _judge_reason(reason)
+    def revoked(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+        """The book with this epoch REVOKED; an ACTIVE one is RETIRED on the way, and both changes are given back.
+
+        `keep_one` refuses the end of the last epoch that can sign: nobody could sign and log that end any more.
+        """
+        judge_reason(reason)
         epoch = self.epoch(number)
+        if keep_one and not any(each.number != number and each.state in _USABLE for each in self.epochs):
+            raise NotAllowedError(
+                "epoch_last",
+                f"epoch {number} is the only one that can sign",
+                expected="another epoch that is ACTIVE or RETIRED",
+                got="none",
+                hint="create and activate its successor first, then revoke it",
+            )
         if epoch.state is EpochStage.ACTIVE:
             return self._stepped([(epoch, EpochStage.RETIRED), (epoch, EpochStage.REVOKED)], reason)
         wanted = self._from(number, EpochStage.RETIRED, EpochStage.REVOKED)
@@ -308,7 +322,8 @@ def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: 
     return EpochChange(epoch.number, before, after, reason, key_ids)
 
 
-def _judge_reason(reason: str) -> None:
+def judge_reason(reason: str) -> None:
+    """Printable text of some length; it goes into the log."""
     if not reason.strip() or not reason.isprintable() or len(reason.encode()) > REASON_MAX_BYTES:
         raise InputError(
             "epoch_reason",

@@ -81,7 +81,7 @@ class KeyService(Protocol):
     def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """ACTIVE → RETIRED."""
 
-    def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+    def revoke_epoch(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochChange, ...]:
         """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED: its keys neither derive nor sign again."""
 
     def epoch_for(self, workload_epoch: int | None) -> int:
@@ -141,9 +141,9 @@ class EpochKeyService:
         """ACTIVE → RETIRED."""
         return self._change(lambda book: book.retired(number, reason))
 
-    def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+    def revoke_epoch(self, number: int, reason: str, *, keep_one: bool = False) -> tuple[EpochChange, ...]:
         """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED: its keys neither derive nor sign again."""
-        return self._change(lambda book: book.revoked(number, reason))
+        return self._change(lambda book: book.revoked(number, reason, keep_one=keep_one))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
         """The epoch of a workload: the ACTIVE one when it opens (None), afterwards its own unless revoked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
@@ -13,9 +13,10 @@ from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import drop_leftovers, make_folders, sync_folder, write_atomically
 from pvdm.trust.log.merkle import Node, root_at
 from pvdm.trust.log.storage import LogStorage
-from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tiles_between
+from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tile_at, tiles_between
 
 CHECKPOINT_FILE: Final = "checkpoint"
+_LEVELS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,11 @@ class Exported:
     files_written: int
 
 
-def export(storage: LogStorage, folder: Path) -> Exported:
-    """Bring the folder to the newest checkpoint; a reader sees the old tree or the new one, whole."""
+def export(storage: LogStorage, folder: Path, *, verify: bool = False) -> Exported:
+    """Bring the folder to the newest checkpoint; a reader sees the old tree or the new one, whole.
+
+    Compared, and written again where missing, are the tiles at the tree's growing edge; with `verify` all of them.
+    """
     note = storage.newest_checkpoint()
     if note is None:
         raise VerificationError("log_empty", "the log has no checkpoint yet, so there is nothing to export")
@@ -35,7 +39,10 @@ def export(storage: LogStorage, folder: Path) -> Exported:
     make_folders(folder)
     drop_leftovers(folder)
     before = _exported_before(storage, folder, target)
-    written = _write_tiles(storage, folder, tiles_between(before, target.size))
+    new = dict.fromkeys(tiles_between(before, target.size))
+    relied_on = tiles_between(0, target.size) if verify else _edge(target.size)
+    written = _write_tiles(storage, folder, new, durable=False)
+    written += _write_tiles(storage, folder, (tile for tile in relied_on if tile not in new), durable=True)
     if not _holds(folder / CHECKPOINT_FILE, note):
         write_atomically(folder / CHECKPOINT_FILE, note)
         sync_folder(folder)
@@ -74,16 +81,28 @@ def _exported_before(storage: LogStorage, folder: Path, target: Checkpoint) -> i
     return seen.size
 
 
-def _write_tiles(storage: LogStorage, folder: Path, tiles: Iterable[Tile]) -> int:
+def _edge(size: int) -> Iterator[Tile]:
+    """The last tile and bundle of each level, full or not: what readers of the next checkpoint will start from."""
+    for level in range(ENTRIES_LEVEL, _LEVELS):
+        count = size >> (TILE_HEIGHT * max(level, 0))
+        if count == 0:
+            return
+        yield tile_at(size, level, (count - 1) // TILE_WIDTH)
+
+
+def _write_tiles(storage: LogStorage, folder: Path, tiles: Iterable[Tile], *, durable: bool) -> int:
+    """Write what is missing, compare what is there; `durable` files stand under a checkpoint that was synced."""
     written, touched = 0, set[Path]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)
-        if path.exists():
-            _require_same(path, tile, data)
-        else:
+        if not path.exists():
             make_folders(path.parent)
             write_atomically(path, data)
             written += 1
+        else:
+            _require_same(path, tile, data)
+            if durable:
+                continue
         touched.add(path.parent)
     # Also folders of files that an earlier, crashed export wrote: their names may not be durable yet.
     for parent in touched:
@@ -96,8 +115,9 @@ def _require_same(path: Path, tile: Tile, data: bytes) -> None:
         raise VerificationError(
             "export_conflict",
             "a tile never changes, but the folder holds another one under this name",
-            got=tile.path,
-            hint="run `pvdm log fsck` on the folder; if the file is damaged, remove it and export again",
+            expected=f"{tile.path} as the log has it",
+            got="other bytes",
+            hint="run `pvdm log fsck` on the folder; if the file is damaged, remove it and export again with --verify",
         )
 
 

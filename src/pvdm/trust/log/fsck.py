@@ -156,10 +156,27 @@ def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
                     _fail("fsck_signature", place, "the log key's signature does not verify", key.name, line[:80])
                 names.add(key.name)
     if not names:
-        _fail(
-            "fsck_key", place, "no known key has signed the checkpoint", " or ".join(key.name for key in keys), "others"
-        )
+        _fail_unknown(text, block, keys, place)
     return _parse_head(text, names, place)
+
+
+def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> NoReturn:
+    """Which keys would have done, and which log and keys the note names instead."""
+    wanted = dict.fromkeys(f"{key.name}+{key.key_id.hex()}" for key in keys)
+    found = (_SIGNATURE.fullmatch(line) for line in block.split("\n")[:-1])
+    signed = dict.fromkeys(f"{each[1]}+{(_base64(each[2]) or b'')[:4].hex()}" for each in found if each)
+    origin = text.partition("\n")[0][:200]
+    hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"
+    if origin not in {key.name for key in keys}:
+        hint = "the log has another name than the keys: a trust root must name it and its keys first"
+    raise VerificationError(
+        "fsck_key",
+        f"{place}: no known key has signed the checkpoint of {origin}",
+        expected=" or ".join(wanted)[:400],
+        got=", ".join(signed)[:400],
+        hint=hint,
+        place=place,
+    )
 
 
 def _parse_head(text: str, names: set[str], place: str) -> _Head:

@@ -135,12 +135,7 @@ def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
         seen.add((key.name, key.key_id))
         key.verify(signature.value, text.encode())
     if not seen:
-        raise VerificationError(
-            "note_key_unknown",
-            "no known key has signed the note",
-            expected=" or ".join(f"{name}+{key_id.hex()}" for name, key_id in known) or "no key at all",
-            got=", ".join(f"{one.name}+{one.key_id.hex()}" for one in signatures)[:400],
-        )
+        raise _key_unknown(known, signatures, text)
     return text
 
 
@@ -214,6 +209,26 @@ def _ed25519_der(raw: bytes) -> bytes:
     except ValueError:
         raise _key_malformed("32 bytes of Ed25519 key", str(len(raw))) from None
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signature], text: str) -> VerificationError:
+    """Which keys would have done, and which signed; a log under another name is no matter of old and new keys."""
+    expected = dict.fromkeys(f"{name}+{key_id.hex()}" for name, key_id in known)
+    signed = dict.fromkeys(f"{one.name}+{one.key_id.hex()}" for one in signatures)
+    hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"
+    message = "no known key has signed the note"
+    names = sorted({name for name, _ in known})
+    origin = text.partition("\n")[0][:200]
+    if names and origin not in names:
+        message = f"the note is of another log, {origin}"
+        hint = f"is the log meant that was {' or '.join(names)[:200]}? A trust root must name it and its keys first"
+    return VerificationError(
+        "note_key_unknown",
+        message,
+        expected=" or ".join(expected)[:400] or "no key at all",
+        got=", ".join(signed)[:400],
+        hint=hint,
+    )
 
 
 def _refused(code: str, message: str, vkey: str) -> VerificationError:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from pvdm.errors import UnavailableError, VerificationError
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from pvdm.trust.log.disk import sync_folder, write_atomically
 from pvdm.trust.log.log import Appended, Log
 from pvdm.trust.log.note import NoteKey
+
+OUTSIDE_LOCK_MAX_SECONDS: Final = 10
 
 
 class OutsideCheckpoint(Protocol):
@@ -92,9 +96,27 @@ class FileOutsideCheckpoint:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._path.with_name(self._path.name + ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # Its owner's alone: whoever can open it can hold it.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(self._path.with_name(self._path.name + ".lock"), flags, 0o600)
+        try:
+            self._wait_for(lock)
             yield
+        finally:
+            os.close(lock)
+
+    def _wait_for(self, lock: int) -> None:
+        """The system has no lock with a deadline, so it is asked again until one is reached."""
+        deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise self._unavailable(TimeoutError(f"locked for {OUTSIDE_LOCK_MAX_SECONDS} seconds")) from None
+                time.sleep(0.005)
+            else:
+                return
 
     def _require_folder(self) -> None:
         # A disk that is not mounted must not look like a first start.

@@ -16,6 +16,7 @@ TILE_HEIGHT: Final = 8
 TILE_WIDTH: Final = 1 << TILE_HEIGHT
 ENTRIES_LEVEL: Final = -1
 _LEVELS: Final = 64
+_WIDTH: Final = re.compile(r"[1-9][0-9]{0,2}", re.ASCII)
 _PATH: Final = re.compile(
     r"tile/(?P<level>entries|0|[1-9][0-9]?)/(?P<index>(?:x[0-9]{3}/)*[0-9]{3})(?:\.p/(?P<width>[1-9][0-9]{0,2}))?",
     re.ASCII,
@@ -152,13 +153,27 @@ class StaticTiles:
         return _complete([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
 
     def _load(self, tile: Tile) -> tuple[bytes, int]:
-        """The file and how wide it is; once a tile is full, its partial forms may be gone."""
-        for wanted in (tile, Tile(tile.level, tile.index)):
+        """The file and how wide it is: as the tree makes it, or wider, which begins with the same."""
+        for width in (tile.width, *self._wider(tile), TILE_WIDTH):
             try:
-                return (self._folder / wanted.path).read_bytes(), wanted.width
+                return (self._folder / Tile(tile.level, tile.index, width).path).read_bytes(), width
             except FileNotFoundError:
                 continue
-        raise VerificationError("tile_missing", "a tile of this tree is not there", expected=tile.path)
+        raise VerificationError(
+            "tile_missing",
+            "a tile of this tree is not in the folder",
+            expected=f"{tile.path}, or a wider one",
+            got="none",
+            hint="see that the folder reaches this far; `pvdm log export --verify` writes again what is missing",
+        )
+
+    def _wider(self, tile: Tile) -> list[int]:
+        """The widths beyond it that are there: an export writes those at which it ran, and no others."""
+        partials = self._folder / (Tile(tile.level, tile.index).path + ".p")
+        if not partials.is_dir():
+            return []
+        found = (int(path.name) for path in partials.iterdir() if _WIDTH.fullmatch(path.name))
+        return sorted(width for width in found if tile.width < width < TILE_WIDTH)
 
 
 def _complete(hashes: list[bytes]) -> bytes:

@@ -1,0 +1,55 @@
+"""Whether the Steward takes work, asked of its parts a few times a second at most, however many want to know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from anyio.to_thread import run_sync
+
+from pvdm.errors import PvdmError
+
+# Beyond so many checks within a second the last answer serves again: it is less than a second old.
+READINESS_CHECKS_MAX: Final = 5
+_WINDOW_SECONDS: Final = 1.0
+
+Reasons = tuple[PvdmError, ...]
+
+
+class _Ready(Protocol):
+    def readiness(self) -> Reasons: ...
+
+
+class Readiness:
+    """One check at a time; whoever asks while one runs gets its answer. Used from one event loop."""
+
+    def __init__(self, notary: _Ready, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notary = notary
+        self._clock = clock
+        self._checks: deque[float] = deque(maxlen=READINESS_CHECKS_MAX)
+        self._running: asyncio.Task[Reasons] | None = None
+        self._last: Reasons | None = None
+
+    async def reasons(self) -> Reasons:
+        """Every reason why the Steward takes no work."""
+        if self._running is None:
+            if self._last is not None and self._used_up():
+                return self._last
+            self._checks.append(self._clock())
+            self._running = asyncio.create_task(self._check())
+        # Shielded: one caller that goes away does not take the answer from the others.
+        return await asyncio.shield(self._running)
+
+    def _used_up(self) -> bool:
+        full = len(self._checks) == READINESS_CHECKS_MAX
+        return full and self._clock() - self._checks[0] < _WINDOW_SECONDS
+
+    async def _check(self) -> Reasons:
+        try:
+            self._last = await run_sync(self._notary.readiness)
+            return self._last
+        finally:
+            self._running = None

@@ -1,0 +1,154 @@
+"""A restore's one transaction: refill, settle what receipts say, end what was open, and mark that it is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pvdm.model.core import Operation, ProofCore
+from pvdm.model.proof import Proof
+from pvdm.model.receipt import Receipt
+from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.steward.notary import Notary
+from pvdm.steward.refill import Order, Plan
+from pvdm.steward.refill_check import Found
+from pvdm.store import Unit, attempts, lost_claims, nonces, receipts, restores, spent, statements, tokens, workloads
+from pvdm.store.log_storage import LedgerLog
+from pvdm.store.receipts import ReceiptRecord
+from pvdm.store.restores import Marker
+from pvdm.store.schema import StatementKind
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.log.entry import EntryKind
+from pvdm.trust.statement import read_statement
+
+_WHY = "the ledger was restored from a backup"
+
+
+def apply(notary: Notary, order: Order, plan: Plan) -> Marker:
+    """All or nothing; afterwards the ledger is held by the marker until the restore has logged itself."""
+    epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
+
+    def work(unit: Unit) -> Marker:
+        _refill(unit, plan)
+        outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
+        outcome |= _reconcile(unit, plan.found)
+        outcome["abandoned"] = _end_what_was_open(unit)
+        outcome["nonces"] = _void_nonces(unit)
+        outcome["tokens"] = _revoke_tokens(unit)
+        marker = Marker(
+            restores.next_id(unit),
+            order.operator,
+            order.reason,
+            plan.backup_size,
+            plan.outside.note,
+            epoch_before,
+            order.log_keys,
+            outcome,
+        )
+        restores.begin(unit, marker)
+        return marker
+
+    return notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+
+
+def _refill(unit: Unit, plan: Plan) -> None:
+    log = LedgerLog(unit)
+    if plan.entries:
+        log.append(at=plan.backup_size, entries=plan.entries, hashes=plan.hashes, checkpoint=plan.note)
+    for each in plan.found:
+        if each.envelope is not None:
+            kind, at = StatementKind(each.entry.kind), each.entry.time
+            restores.refill(unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at)
+
+
+def _reconcile(unit: Unit, found: Sequence[Found]) -> dict[str, Any]:
+    """What receipts of the lost time say became visible: settled where the attempt is known, else its id is spent."""
+    settled: list[str] = []
+    used_up: set[str] = set()
+    blocked: set[str] = set()
+    for each in found:
+        if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
+            continue
+        said = read_statement(parse_envelope(each.envelope).payload, Receipt)
+        receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
+        for proof_id in said.proof_ids:
+            attempt_id = _settled(unit, proof_id, snapshot)
+            if attempt_id is not None:
+                settled.append(attempt_id)
+                continue
+            _spend(unit, said, proof_id, receipt_id)
+            used_up.add(said.workload_id)
+        workload = workloads.find(unit, said.workload_id)
+        if workload is not None:
+            record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
+            receipts.put(unit, record, each.envelope, log_index=each.index)
+        if _block(unit, said, receipt_id, None if workload is None else workload.opening.source):
+            blocked.add(said.table.uuid)
+    return {"settled": settled, "spent": sorted(used_up), "blocked": sorted(blocked)}
+
+
+def _block(unit: Unit, said: Receipt, receipt_id: str, source: str | None) -> bool:
+    """Which rows an append took is in its claim, and that is gone: nobody claims any of the source until one looked.
+
+    Where the workload is gone too, its source is not known by the name that claims use, and the whole target waits.
+    """
+    cores = [_proved(unit, proof_id) for proof_id in said.proof_ids]
+    if all(core is not None and core.target.operation is not Operation.APPEND for core in cores):
+        return False
+    if lost_claims.is_claimed(unit, said.workload_id, said.table.uuid):
+        return False
+    lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid, source=source)
+    return True
+
+
+def _proved(unit: Unit, proof_id: str) -> ProofCore | None:
+    held = statements.find(unit, proof_id)
+    return None if held is None else read_statement(parse_envelope(held.envelope).payload, Proof).core
+
+
+def _settled(unit: Unit, proof_id: str, snapshot_id: str) -> str | None:
+    """The attempt that is now COMMITTED; None where the backup does not have it waiting for its commit."""
+    core = _proved(unit, proof_id)
+    if core is None:
+        return None
+    proved = core.attempt
+    attempt, nonce = attempts.find(unit, proved.attempt_id), nonces.find(unit, proved.nonce)
+    if attempt is None or nonce is None or attempt.state is not AttemptState.COMMITTING:
+        return None
+    attempts.settle(unit, proved.attempt_id, proved.nonce, nonces.CommittedAs(snapshot_id))
+    return proved.attempt_id
+
+
+def _spend(unit: Unit, said: Receipt, proof_id: str, receipt_id: str) -> None:
+    core = _proved(unit, proof_id)
+    chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
+    spent.put(unit, said.workload_id, chunk_id, snapshot_id=str(said.new_snapshot_id), receipt_id=receipt_id)
+
+
+def _end_what_was_open(unit: Unit) -> list[str]:
+    """Every live attempt is rolled back and every open workload abandoned: what they had may be known elsewhere."""
+    for attempt in attempts.live(unit):
+        attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=_WHY)
+    ended = workloads.still_open(unit)
+    for workload in ended:
+        workloads.move(unit, workload.opening.workload_id, WorkloadState.ABANDONED, reason=_WHY)
+    return [workload.opening.workload_id for workload in ended]
+
+
+def _void_nonces(unit: Unit) -> int:
+    """Overrides and challenges that wait may have been used in the lost time; none of them counts any more."""
+    waiting = nonces.unsettled(unit)
+    for nonce in waiting:
+        nonces.abort(unit, nonce.nonce, reason=_WHY)
+    return len(waiting)
+
+
+def _revoke_tokens(unit: Unit) -> int:
+    """A token may have been revoked in the lost time, so none of before is good any more."""
+    now, count = unit.at_micros, 0
+    for grant in tokens.listed(unit):
+        revoked = grant.revoked_micros is not None and grant.revoked_micros <= now
+        if not revoked and grant.expires_micros > now:
+            tokens.revoke(unit, grant.token_id)
+            count += 1
+    return count

@@ -1,0 +1,154 @@
+"""A restore that is cut off anywhere is finished by the next one, and until then nothing starts on its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import PvdmError
+from pvdm.model.epoch import EpochStage, EpochStatement
+from pvdm.model.states import AttemptState
+from pvdm.steward.notary import create_notary
+from pvdm.steward.restore import Restored
+from pvdm.store import attempts, restores, spent
+from pvdm.store.schema import StatementKind
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.statement import read_statement
+from tests.databases import memory_folder
+from tests.restore_examples import NEW_ORIGIN, ORDER, Scene, refused, scene_at
+from tests.steward_examples import LOG_ORIGIN, core_of
+
+CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
+COMMITS = [(point, passes) for point in ("store.before_commit", "store.after_commit") for passes in range(3)]
+POINTS = [
+    *COMMITS,
+    ("steward.restore.after_refill", 0),
+    ("keys.after_make", 0),
+    *((point, passes) for point in ("keys.disk.after_temp", "keys.disk.after_rename") for passes in range(2)),
+    ("steward.restore.after_epoch", 0),
+    ("steward.before_outside", 0),
+    ("steward.after_outside", 0),
+    ("steward.after_epoch_step", 0),
+]
+LOST_POINTS = [
+    *COMMITS,
+    ("steward.restore.after_refill", 0),
+    ("steward.restore.after_epoch", 0),
+    ("steward.restore.before_swap", 0),
+    ("steward.restore.after_keep", 0),
+    ("steward.after_epoch_step", 0),
+]
+
+
+class CrashError(BaseException):
+    """The power goes."""
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with memory_folder() as folder, scene_at(folder) as made:
+        made.stand.proved("outstanding")
+        made.wait_for_commit("outstanding")
+        made.back_up()
+        made.publish("gone", made.stand.proved("gone"))
+        made.lose_the_database()
+        yield made
+
+
+def cut_off(scene: Scene, point: str, passes: int = 0) -> None:
+    with fault.armed(point, fault.Raise(CrashError()), passes=passes), pytest.raises(CrashError):
+        scene.restore()
+
+
+def finished(scene: Scene) -> bool:
+    """Whether the Steward starts; if it does not, it says why."""
+    try:
+        scene.start()
+    except PvdmError as error:
+        code = error.code
+    else:
+        return True
+    # The last one is the new name over the old checkpoint: nothing was done yet.
+    assert code in {"restore_unfinished", "log_behind_checkpoint", "note_key_unknown"}
+    return False
+
+
+def sound(scene: Scene) -> None:
+    """What every restore of this scene comes to, however it came there."""
+    assert len(scene.statements(StatementKind.RESTORE)) == 1
+    with scene.notary.ledger.read() as unit:
+        state = attempts.get(unit, core_of("outstanding").attempt.attempt_id).state
+        assert state is AttemptState.ROLLED_BACK
+        refused(lambda: spent.require_unspent(unit, core_of("gone").attempt.workload_id), "workload_spent")
+        assert restores.unfinished(unit) is None
+
+
+@pytest.mark.parametrize(("point", "passes"), POINTS)
+def test_a_restore_that_dies_anywhere_is_no_silent_rollback(scene: Scene, point: str, passes: int) -> None:
+    cut_off(scene, point, passes)
+    if not finished(scene):
+        done = scene.restore()
+        assert (done.backup_size, done.outside_size, done.refilled, done.lost) == (4, 6, 2, 0)
+        assert done.spent == (core_of("gone").attempt.workload_id,)
+        assert done.abandoned == (core_of("outstanding").attempt.workload_id,)
+        scene.start()
+    sound(scene)
+    assert scene.epochs() == [(1, RETIRED), (2, CREATED)]
+    logged = [said(each.envelope) for each in scene.statements(StatementKind.EPOCH)]
+    assert logged == [(1, CREATED), (1, ACTIVE), (1, RETIRED), (2, CREATED)]
+
+
+def said(envelope: bytes) -> tuple[int, EpochStage]:
+    statement = read_statement(parse_envelope(envelope).payload, EpochStatement)
+    return statement.epoch, statement.after
+
+
+@pytest.mark.parametrize("point", ["steward.restore.after_refill", "steward.restore.after_epoch"])
+def test_nothing_else_starts_while_a_restore_is_unfinished(scene: Scene, point: str) -> None:
+    cut_off(scene, point)
+    error = refused(scene.start, "restore_unfinished")
+    assert error.hint is not None
+    assert "pvdm steward restore" in error.hint
+    time = scene.stand.time
+    refused(
+        lambda: create_notary(
+            scene.stand.config, reason="again", wall=lambda: time.wall, monotonic=lambda: time.monotonic
+        ),
+        "restore_unfinished",
+    )
+
+
+def test_a_restore_is_finished_in_the_name_of_who_began_it(scene: Scene) -> None:
+    cut_off(scene, "steward.restore.after_refill")
+    scene.restore(replace(ORDER, operator="operator-ruth", reason="again", archive=scene.stand.config.archive))
+    scene.start()
+    (statement,) = scene.statements(StatementKind.RESTORE)
+    assert b"operator-tom" in parse_envelope(statement.envelope).payload
+
+
+def test_an_unfinished_restore_does_not_go_on_under_another_name(scene: Scene) -> None:
+    cut_off(scene, "steward.restore.after_refill")
+    scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=None)
+    refused(lambda: scene.restore(ORDER), "restore_origin_changed")
+
+
+@pytest.mark.parametrize(("point", "passes"), LOST_POINTS)
+def test_a_restore_that_gives_entries_up_can_die_anywhere_too(scene: Scene, point: str, passes: int) -> None:
+    scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=None)
+    scene.order = replace(ORDER, lost_origin=LOG_ORIGIN)
+    outside = scene.stand.config.outside_path
+    old = outside.read_bytes()
+    cut_off(scene, point, passes)
+    assert outside.exists()
+    if not finished(scene):
+        again: Restored = scene.restore()
+        assert (again.lost, again.refilled, again.new_epoch) == (2, 0, 2)
+        scene.start()
+    assert scene.epochs() == [(1, REVOKED), (2, ACTIVE)]
+    assert len(scene.statements(StatementKind.RESTORE)) == 1
+    assert read_unverified(outside.read_bytes()).checkpoint.origin == NEW_ORIGIN
+    assert [path.read_bytes() for path in outside.parent.glob("checkpoint.lost*")] == [old]
