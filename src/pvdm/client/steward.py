@@ -48,6 +48,7 @@ _EXPIRES: Final = "a token that nobody holds expires by itself, so asking for an
 # The errors of this route come in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
 _HEX: Final = re.compile(r"[0-9a-f]+")
+_NO_TOKEN: Final = frozenset({"clock_jumped"})
 
 
 class StewardClient:
@@ -125,8 +126,13 @@ class StewardClient:
 
     def readiness(self) -> Readiness:
         """Whether it takes work, and if not, why; the whole of each reason is for operators and auditors."""
-        call = Call("GET", "/readyz", also_answers=frozenset({503}))
-        return self._read(call, Readiness.read)
+        try:
+            return self._read(Call("GET", "/readyz", also_answers=frozenset({503})), Readiness.read)
+        except PvdmError as error:
+            if error.code not in _NO_TOKEN:
+                raise
+        # What keeps the Steward from its work may keep it from giving or taking tokens too: a stranger is told as much.
+        return self._read(Call("GET", "/readyz", with_token=False, also_answers=frozenset({503})), Readiness.read)
 
     def metrics(self) -> str:
         """The counters in Prometheus' text form."""
