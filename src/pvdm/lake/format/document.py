@@ -1,0 +1,187 @@
+"""Lossless JSON: every number keeps its spelling, every key its place; duplicate keys, NaN and depth are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NoReturn, TypeAlias
+
+from pvdm.errors import InputError
+
+Json: TypeAlias = "bool | int | str | Number | Sequence[Json] | Mapping[str, Json] | None"
+
+METADATA_SIZE_MAX_BYTES: Final = 134_217_728
+JSON_DEPTH_MAX: Final = 256
+LONG_MIN: Final = -(2**63)
+LONG_LAST: Final = 2**63 - 1
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A JSON number that is no plain integer, kept as it was spelled."""
+
+    text: str
+
+
+def parse_json(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> Json:
+    """The one JSON value that the bytes spell."""
+    require_size(data, size_max_bytes)
+    depth = max(accumulate(_STEP[byte] for byte in _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)), default=0)
+    if depth > JSON_DEPTH_MAX:
+        raise InputError(
+            "lake_json_too_deep", "the document nests too deeply", expected=f"{JSON_DEPTH_MAX} levels", got=str(depth)
+        )
+    try:
+        value: Json = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_distinct,
+            parse_int=_integer,
+            parse_float=Number,
+            parse_constant=_no_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise _malformed("UTF-8", f"{error.reason} at byte {error.start}") from None
+    except ValueError as error:
+        raise _malformed("one JSON value", str(error)[:200]) from None
+    if _SURROGATE.search(data):
+        _judge_text(value)
+    return value
+
+
+def require_size(data: bytes, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
+    """The bytes, if they are not too many: what could not be read again must not be written."""
+    if len(data) > size_max_bytes:
+        raise _too_large(size_max_bytes, str(len(data)))
+    return data
+
+
+def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
+    """The value in one line of UTF-8; keys in their order, or sorted when two values are to be compared."""
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys, allow_nan=False, default=_spelled
+        )
+    except _SpelledNumber:
+        parts: list[str] = []
+        _write(value, parts, sort_keys)
+        text = "".join(parts)
+    return text.encode("utf-8")
+
+
+def canonical(value: Json) -> str:
+    """Text that is equal for equal values only (`1` and `true` are not equal, as Python would have it)."""
+    return dump_json(value, sort_keys=True).decode("utf-8")
+
+
+def unzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
+    """The bytes, decompressed if they are gzip (JSON never starts as gzip does); a bomb is refused unexploded."""
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            found = stream.read(size_max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(
+            "lake_gzip_malformed", "the compressed document cannot be read", expected="gzip", got=str(error)[:120]
+        ) from None
+    if len(found) > size_max_bytes:
+        raise _too_large(size_max_bytes, "more after decompression")
+    return found
+
+
+def zipped(data: bytes) -> bytes:
+    """The same bytes for the same input: no time, no name in the header."""
+    return gzip.compress(data, mtime=0)
+
+
+class _SpelledNumber(Exception):  # noqa: N818 - a signal to take the slow path, never seen outside
+    pass
+
+
+def _spelled(value: object) -> NoReturn:
+    if isinstance(value, Number):
+        raise _SpelledNumber
+    raise _malformed("null, booleans, numbers, strings, arrays and objects", type(value).__name__)
+
+
+def _write(value: Json, parts: list[str], sort_keys: bool) -> None:
+    """Numbers as they were spelled; the standard encoder cannot, so only documents that have some come here."""
+    match value:
+        case Number(text):
+            parts.append(text)
+        case str():
+            parts.append(json.dumps(value, ensure_ascii=False))
+        case Mapping():
+            parts.append("{")
+            for position, key in enumerate(sorted(value) if sort_keys else value):
+                parts.append(("," if position else "") + json.dumps(key, ensure_ascii=False) + ":")
+                _write(value[key], parts, sort_keys)
+            parts.append("}")
+        case list() | tuple():
+            parts.append("[")
+            for position, inner in enumerate(value):
+                parts.append("," if position else "")
+                _write(inner, parts, sort_keys)
+            parts.append("]")
+        case _:
+            parts.append(json.dumps(value, default=_spelled))
+
+
+def _integer(text: str) -> int | Number:
+    # Minus zero is no integer: it would come back as 0.
+    return Number(text) if text == "-0" else int(text)
+
+
+def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for position, key in enumerate(names) if key in names[:position])
+        raise InputError(
+            "lake_json_key_duplicate", "an object has a key twice", expected="each key once", got=repr(twice[:64])
+        )
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise InputError("lake_json_number_invalid", "a number cannot be accepted", expected="a JSON number", got=text)
+
+
+def _judge_text(value: Json) -> None:
+    match value:
+        case str():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise InputError(
+                    "lake_json_text_invalid", "a string cannot be accepted", expected="Unicode", got="a lone surrogate"
+                ) from None
+        case Mapping():
+            for key, inner in value.items():
+                _judge_text(key)
+                _judge_text(inner)
+        case Sequence():
+            for inner in value:
+                _judge_text(inner)
+
+
+def _too_large(size_max_bytes: int, got: str) -> InputError:
+    return InputError(
+        "lake_json_too_large", "the document is too large", expected=f"at most {size_max_bytes} bytes", got=got
+    )
+
+
+def _malformed(expected: str, got: str) -> InputError:
+    return InputError("lake_json_malformed", "the document is not JSON", expected=expected, got=got)

@@ -1,0 +1,223 @@
+"""Single values as bytes, both ways (Appendix D), with the exact sizes and ranges of their types."""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from pvdm.errors import InputError
+from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
+
+SINGLE_VALUE_MAX_BYTES: Final = 16_777_216
+
+# Numbers, dates and times are int; float is float; text is str; uuid is UUID; decimal is Decimal; the rest is bytes.
+Value: TypeAlias = Any
+
+_FLOAT: Final = struct.Struct("<f")
+_DOUBLE: Final = struct.Struct("<d")
+_DAY_MICROS: Final = 86_400_000_000
+_FOUR: Final = frozenset({Kind.INT, Kind.DATE})
+_EIGHT: Final = frozenset(
+    {Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS}
+)
+# A column that was promoted keeps the bounds of its old type; their length tells (spec, schema evolution).
+_PROMOTED_FROM_DATE: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
+
+
+def _wrong(kind: Type, expected: str, got: object) -> InputError:
+    return InputError(
+        "single_value_invalid", f"a value is not one of type {kind}", expected=expected, got=repr(got)[:120]
+    )
+
+
+def _length(kind: Type, expected: str, data: bytes) -> InputError:
+    return InputError(
+        "single_value_wrong_length",
+        f"the bytes of a value are not those of type {kind}",
+        expected=expected,
+        got=f"{len(data)} bytes",
+    )
+
+
+def _unsupported(kind: Type) -> InputError:
+    return InputError(
+        "single_value_unsupported",
+        "a type has no single-value serialization",
+        expected="a primitive type of Appendix D",
+        got=str(kind),
+    )
+
+
+def encode_value(kind: Type, value: Value) -> bytes:
+    """The bytes of one value that is not null."""
+    check_value(kind, value)
+    match kind:
+        case PrimitiveType(Kind.BOOLEAN):
+            return b"\x01" if value else b"\x00"
+        case PrimitiveType(name) if name in _FOUR:
+            return int(value).to_bytes(4, "little", signed=True)
+        case PrimitiveType(name) if name in _EIGHT:
+            return int(value).to_bytes(8, "little", signed=True)
+        case PrimitiveType(Kind.FLOAT):
+            return _FLOAT.pack(value)
+        case PrimitiveType(Kind.DOUBLE):
+            return _DOUBLE.pack(value)
+        case PrimitiveType(Kind.STRING):
+            return bytes(value.encode())
+        case PrimitiveType(Kind.UUID):
+            return bytes(value.bytes)
+        case DecimalType():
+            return minimal_bytes(unscaled(kind, value))
+        case _:
+            return bytes(value)
+
+
+def check_value(kind: Type, value: Value) -> None:
+    """Refuse a value that is not one of the type."""
+    match kind:
+        case PrimitiveType(Kind.BOOLEAN):
+            _require(kind, isinstance(value, bool), "true or false", value)
+        case PrimitiveType(name) if name in _FOUR or name in _EIGHT:
+            bits = 32 if name in _FOUR else 64
+            _require(kind, type(value) is int, "an integer", value)
+            _require(kind, -(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{bits} bits", value)
+            _require(kind, name is not Kind.TIME or 0 <= value < _DAY_MICROS, "a time of day", value)
+        case PrimitiveType(Kind.FLOAT | Kind.DOUBLE):
+            _require(kind, type(value) is float, "a floating-point number", value)
+            _require(kind, kind.kind is Kind.DOUBLE or _is_single(value), "a number of single precision", value)
+        case PrimitiveType(Kind.STRING):
+            _require(kind, type(value) is str and _is_unicode(value), "text", value)
+        case PrimitiveType(Kind.UUID):
+            _require(kind, type(value) is UUID, "a UUID", value)
+        case PrimitiveType(Kind.BINARY) | GeoType():
+            _require(kind, type(value) is bytes, "bytes", value)
+        case FixedType(length):
+            _require(kind, type(value) is bytes and len(value) == length, f"{length} bytes", value)
+        case DecimalType():
+            unscaled(kind, value)
+        case _:
+            raise _unsupported(kind)
+
+
+def _require(kind: Type, holds: bool, expected: str, got: object) -> None:
+    if not holds:
+        raise _wrong(kind, expected, got)
+
+
+def _is_single(value: float) -> bool:
+    if value != value:  # noqa: PLR0124  NaN has no equal, and is a number of every precision
+        return True
+    try:
+        return bool(_FLOAT.unpack(_FLOAT.pack(value))[0] == value)
+    except OverflowError:
+        return False
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unscaled(kind: DecimalType, value: Value) -> int:
+    """A decimal's digits as one integer; digits that the scale would lose are refused."""
+    if type(value) is not Decimal or not value.is_finite():
+        raise _wrong(kind, "a finite decimal", value)
+    sign, digits, exponent = value.as_tuple()
+    shift = int(exponent) + kind.scale
+    found = int("".join(map(str, digits)) or "0")
+    if shift > kind.precision and found:
+        raise _wrong(kind, f"{kind.precision} digits", value)
+    if shift >= 0:
+        found *= 10 ** min(shift, kind.precision + 1)
+    else:
+        found, rest = divmod(found, 10 ** min(-shift, len(digits) + 1))
+        if rest:
+            raise _wrong(kind, f"a scale of {kind.scale}", value)
+    if found >= 10**kind.precision:
+        raise _wrong(kind, f"{kind.precision} digits", value)
+    return int(-found if sign else found)
+
+
+def from_unscaled(kind: DecimalType, number: int) -> Decimal:
+    """The decimal with these digits at the type's scale."""
+    if abs(number) >= 10**kind.precision:
+        raise _wrong(kind, f"{kind.precision} digits", number)
+    digits = tuple(int(digit) for digit in str(abs(number)))
+    return Decimal((1 if number < 0 else 0, digits, -kind.scale))
+
+
+def minimal_bytes(number: int) -> bytes:
+    """Two's complement, most significant byte first, in as few bytes as hold the number."""
+    bits = (number if number >= 0 else ~number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def decode_value(kind: Type, data: bytes) -> Value:
+    """The value of these bytes, exactly as many as the type has."""
+    if len(data) > SINGLE_VALUE_MAX_BYTES:
+        raise InputError(
+            "single_value_too_large",
+            "the bytes of a value are too many",
+            expected=f"at most {SINGLE_VALUE_MAX_BYTES}",
+            got=str(len(data)),
+        )
+    match kind:
+        case PrimitiveType(Kind.BOOLEAN):
+            return _sized(kind, data, 1) != b"\x00"
+        case PrimitiveType(name) if name in _FOUR or name in _EIGHT:
+            size = 4 if name in _FOUR else 8
+            value = int.from_bytes(_sized(kind, data, size), "little", signed=True)
+        case PrimitiveType(Kind.FLOAT):
+            return float(_FLOAT.unpack(_sized(kind, data, 4))[0])
+        case PrimitiveType(Kind.DOUBLE):
+            return float(_DOUBLE.unpack(_sized(kind, data, 8))[0])
+        case PrimitiveType(Kind.STRING):
+            return _text(kind, data)
+        case PrimitiveType(Kind.UUID):
+            return UUID(bytes=_sized(kind, data, 16))
+        case FixedType(length):
+            return _sized(kind, data, length)
+        case PrimitiveType(Kind.BINARY) | GeoType():
+            return data
+        case DecimalType():
+            # 38 digits need 16 bytes; one more is a writer's padding, more are not a number of this type.
+            if not 1 <= len(data) <= 17:
+                raise _length(kind, "1 to 17 bytes", data)
+            return from_unscaled(kind, int.from_bytes(data, "big", signed=True))
+        case _:
+            raise _unsupported(kind)
+    check_value(kind, value)
+    return value
+
+
+def decode_promoted(kind: Type, data: bytes) -> Value:
+    """As `decode_value`, and also what a file says whose column had a narrower type when it was written."""
+    match kind:
+        case PrimitiveType(Kind.LONG) if len(data) == 4:
+            return int.from_bytes(data, "little", signed=True)
+        case PrimitiveType(Kind.DOUBLE) if len(data) == 4:
+            return float(_FLOAT.unpack(data)[0])
+        case PrimitiveType(name) if name in _PROMOTED_FROM_DATE and len(data) == 4:
+            value = int.from_bytes(data, "little", signed=True) * _PROMOTED_FROM_DATE[name]
+            check_value(kind, value)
+            return value
+        case _:
+            return decode_value(kind, data)
+
+
+def _sized(kind: Type, data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise _length(kind, f"{size} bytes", data)
+    return data
+
+
+def _text(kind: Type, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _wrong(kind, "UTF-8", error.reason) from None

@@ -1,0 +1,112 @@
+"""Locations: one spelling for each place, so that two names of one file, or a way out of a folder, cannot hide."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import InputError
+
+LOCATION_MAX_CHARACTERS: Final = 4_096
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+# Letters, digits and dots need no escape, and an escaped slash is a folder for some readers: second names for a file.
+_NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a]|2[def]|5f)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in normal form: scheme, authority (a bucket, or nothing), and path parts without `.` or `..`."""
+
+    scheme: str
+    authority: str
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}/{'/'.join(self.parts)}"
+
+    def is_under(self, folder: Location) -> bool:
+        """Whether this is the folder itself or lies inside it."""
+        same = (self.scheme, self.authority) == (folder.scheme, folder.authority)
+        return same and self.parts[: len(folder.parts)] == folder.parts
+
+    def overlaps(self, other: Location) -> bool:
+        """Whether one of the two lies inside the other."""
+        return self.is_under(other) or other.is_under(self)
+
+    def child(self, *parts: str) -> Location:
+        """A place inside this one."""
+        return Location(self.scheme, self.authority, (*self.parts, *parts))
+
+    def link_below(self, folder: Location) -> Path | None:
+        """The first symbolic link on the way from the folder to this place, if they are on this machine."""
+        if self.scheme != "file" or not self.is_under(folder):
+            return None
+        path = folder.local
+        for part in self.parts[len(folder.parts) :]:
+            path = path / part
+            if _is_link(path):
+                return path
+        return None
+
+    @property
+    def local(self) -> Path:
+        """The path on this machine; only for `file`."""
+        if self.scheme != "file":
+            raise _invalid("a local file", self.scheme)
+        return Path("/", *self.parts)
+
+
+def parse_location(text: str) -> Location:
+    """The normal form of a location; `..`, control characters and percent tricks are refused."""
+    if not 0 < len(text) <= LOCATION_MAX_CHARACTERS or _CONTROL.search(text):
+        raise _invalid(f"1 to {LOCATION_MAX_CHARACTERS} printable characters", ascii(text[:80]))
+    found = _SCHEME.fullmatch(text)
+    scheme, rest = ("file", text) if found is None else (found[1].lower(), found[2])
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme == "file":
+        return _file(rest, text)
+    if not rest.startswith("//"):
+        raise _invalid("scheme://bucket/key", ascii(text[:200]))
+    authority, _, path = rest[2:].partition("/")
+    if not authority or "@" in authority:
+        raise _invalid("a bucket without credentials", ascii(text[:200]))
+    return Location(scheme, authority, _parts(path, text))
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:
+        return False  # a name that the system cannot have is no link
+
+
+def _file(rest: str, text: str) -> Location:
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        if authority not in ("", "localhost") or not slash:
+            raise _invalid("an absolute path on this machine", ascii(text[:200]))
+        rest = f"/{path}"
+    if not rest.startswith("/"):
+        raise _invalid("an absolute path", ascii(text[:200]))
+    return Location("file", "", _parts(rest, text))
+
+
+def _parts(path: str, text: str) -> tuple[str, ...]:
+    if any(mark in path for mark in ("?", "#", "\\")):
+        raise _invalid("a plain path", ascii(text[:200]))
+    parts = tuple(part for part in path.split("/") if part)
+    for part in parts:
+        if part in (".", ".."):
+            raise _invalid("a path without `.` and `..`", ascii(text[:200]))
+        if _NEEDLESS.search(part):
+            raise _invalid("a path without needless percent signs", ascii(text[:200]))
+    return parts
+
+
+def _invalid(expected: str, got: str) -> InputError:
+    return InputError("location_invalid", "the location cannot be accepted", expected=expected, got=got)

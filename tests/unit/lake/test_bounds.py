@@ -1,0 +1,182 @@
+"""Bounds: cut as Iceberg cuts them, compared exactly, absent where nothing true can be said."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pvdm.lake.format.bounds import (
+    GeoPoint,
+    MetricsMode,
+    compare,
+    decode_bound,
+    encode_bound,
+    lies_within,
+    lower_bound,
+    upper_bound,
+)
+from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, StructType, Type
+from tests.manifest_examples import refused
+
+STRING, BINARY, DOUBLE, LONG = (PrimitiveType(kind) for kind in (Kind.STRING, Kind.BINARY, Kind.DOUBLE, Kind.LONG))
+UUID_TYPE, VARIANT = PrimitiveType(Kind.UUID), PrimitiveType(Kind.VARIANT)
+GEOMETRY, GEOGRAPHY = GeoType("OGC:CRS84"), GeoType("OGC:CRS84", "spherical")
+LAST = "\U0010ffff"
+
+
+def test_text_is_cut_at_sixteen_code_points_not_bytes() -> None:
+    assert lower_bound(STRING, "𝄞" * 20) == ("𝄞" * 16).encode()
+
+
+def test_an_upper_bound_of_cut_text_is_above_every_text_with_that_prefix() -> None:
+    assert upper_bound(STRING, "abcdefghijklmnopqrst") == b"abcdefghijklmnoq"
+
+
+@pytest.mark.parametrize("text", ["", "a", "a" * 16])
+def test_text_that_fits_is_its_own_bound(text: str) -> None:
+    assert (lower_bound(STRING, text), upper_bound(STRING, text)) == (text.encode(), text.encode())
+
+
+def test_a_code_point_that_cannot_be_incremented_gives_the_one_before_a_turn() -> None:
+    assert upper_bound(STRING, "a" * 14 + "b" + LAST + "rest") == b"a" * 14 + b"c"
+
+
+def test_no_upper_bound_is_said_where_every_code_point_is_the_last() -> None:
+    assert upper_bound(STRING, LAST * 17) is None
+
+
+def test_an_increment_steps_over_surrogates() -> None:
+    assert upper_bound(STRING, "a" * 15 + "\ud7ff" + "z") == ("a" * 15 + "\ue000").encode()
+
+
+def test_bytes_are_cut_and_incremented_likewise() -> None:
+    value = bytes(14) + b"\x05\xff\xff"
+    assert (lower_bound(BINARY, value), upper_bound(BINARY, value)) == (bytes(14) + b"\x05\xff", bytes(14) + b"\x06")
+
+
+def test_no_upper_bound_is_said_where_every_byte_is_the_last() -> None:
+    assert upper_bound(BINARY, b"\xff" * 17) is None
+
+
+def test_a_fixed_value_is_never_cut() -> None:
+    value = b"\xff" * 20
+    assert (lower_bound(FixedType(20), value), upper_bound(FixedType(20), value)) == (value, value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "bounds"),
+    [("none", (None, None)), ("counts", (None, None)), ("full", (b"abcd", b"abcd")), ("truncate(2)", (b"ab", b"ac"))],
+)
+def test_the_metrics_mode_decides(mode: str, bounds: tuple[bytes | None, bytes | None]) -> None:
+    found = MetricsMode.parse(mode)
+    assert (lower_bound(STRING, "abcd", found), upper_bound(STRING, "abcd", found)) == bounds
+
+
+@pytest.mark.parametrize("mode", ["", "some", "truncate(0)", "truncate(-1)", "truncate(16"])
+def test_an_unknown_metrics_mode_is_refused(mode: str) -> None:
+    with refused("metrics_mode_unknown"):
+        MetricsMode.parse(mode)
+
+
+def test_counts_are_kept_by_every_mode_but_none() -> None:
+    assert [MetricsMode.parse(mode).counts for mode in ("none", "counts", "truncate(1)", "full")] == [False] + [
+        True
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "less", "more"),
+    [
+        (LONG, -1, 0),
+        (DOUBLE, -0.0, 0.0),
+        (DOUBLE, -math.inf, math.inf),
+        (PrimitiveType(Kind.FLOAT), -1.5, -0.0),
+        (STRING, "\uffff", "\U00010000"),
+        (STRING, "a", "aa"),
+        (BINARY, b"\x7f", b"\x80"),
+        (FixedType(1), b"\x7f", b"\x80"),
+        (PrimitiveType(Kind.BOOLEAN), False, True),
+        (DecimalType(38, 2), Decimal("99999999999999999.01"), Decimal("99999999999999999.02")),
+        (UUID_TYPE, UUID("7fffffff-0000-0000-0000-000000000000"), UUID("80000000-0000-0000-0000-000000000000")),
+    ],
+)
+def test_values_are_compared_exactly(kind: Type, less: Any, more: Any) -> None:
+    assert (compare(kind, less, more), compare(kind, more, less), compare(kind, less, less)) == (-1, 1, 0)
+
+
+@pytest.mark.parametrize("kind", [VARIANT, GEOMETRY, PrimitiveType(Kind.UNKNOWN), StructType(())])
+def test_values_without_an_order_are_not_compared(kind: Type) -> None:
+    with refused("bound_type_unordered"):
+        compare(kind, b"", b"")
+
+
+@pytest.mark.parametrize("kind", [DOUBLE, PrimitiveType(Kind.FLOAT)])
+def test_nan_is_no_bound(kind: Type) -> None:
+    for make in (lower_bound, upper_bound, encode_bound):
+        with refused("bound_is_nan"):
+            make(kind, math.nan)
+
+
+def test_nan_bytes_are_no_bound() -> None:
+    with refused("bound_is_nan"):
+        decode_bound(DOUBLE, bytes.fromhex("000000000000f87f"))
+
+
+@pytest.mark.parametrize(
+    ("point", "size"),
+    [
+        (GeoPoint(1.0, -2.0), 16),
+        (GeoPoint(1.0, -2.0, 3.0), 24),
+        (GeoPoint(1.0, -2.0, 3.0, 4.0), 32),
+        (GeoPoint(1.0, -2.0, None, 4.0), 32),
+    ],
+)
+@pytest.mark.parametrize("kind", [GEOMETRY, GEOGRAPHY])
+def test_a_corner_of_a_box_is_the_same_both_ways(kind: Type, point: GeoPoint, size: int) -> None:
+    data = encode_bound(kind, point)
+    assert (len(data), decode_bound(kind, data)) == (size, point)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(8), bytes(40), bytes.fromhex("000000000000f87f") * 2])
+def test_bytes_that_are_no_point_are_refused(data: bytes) -> None:
+    with refused("bound_point_invalid"):
+        decode_bound(GEOMETRY, data)
+
+
+@pytest.mark.parametrize("value", [b"\x01", GeoPoint(math.nan, 0.0), GeoPoint(1.0, 2.0, math.nan, 4.0)])
+def test_what_is_no_point_is_not_written(value: Any) -> None:
+    with refused("bound_point_invalid"):
+        encode_bound(GEOMETRY, value)
+
+
+def test_a_variant_bound_is_kept_byte_by_byte() -> None:
+    data = bytes.fromhex("0100000200")
+    assert (encode_bound(VARIANT, data), decode_bound(VARIANT, data)) == (data, data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02\x00\x00\x00"])
+def test_bytes_that_are_no_variant_are_refused(data: bytes) -> None:
+    with refused("bound_variant_invalid"):
+        decode_bound(VARIANT, data)
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "upper", "holds"),
+    [
+        ("b", b"a", b"c", True),
+        ("b", None, None, True),
+        ("b", b"b", b"b", True),
+        ("b", b"ba", None, False),
+        ("b", None, b"a", False),
+    ],
+)
+def test_bounds_hold_or_do_not(value: str, lower: bytes | None, upper: bytes | None, holds: bool) -> None:
+    assert lies_within(STRING, value, lower, upper) is holds
+
+
+def test_a_positive_zero_below_a_negative_one_does_not_hold() -> None:
+    assert not lies_within(DOUBLE, -0.0, encode_bound(DOUBLE, 0.0), None)

@@ -1,0 +1,130 @@
+"""Lossless JSON and its refusals."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.lake.format import document
+from pvdm.lake.format.document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip, zipped
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.50",
+        "1E3",
+        "-0",
+        "-0.0",
+        "1e-400",
+        "9223372036854775807",
+        "123456789012345678901234567890",
+        "0.1000000000000000055",
+    ],
+)
+def test_a_number_keeps_its_spelling(text: str) -> None:
+    data = f'{{"x":[{text},{{"y":{text}}}]}}'.encode()
+    assert dump_json(parse_json(data)) == data
+
+
+def test_a_document_without_odd_numbers_keeps_order_and_text() -> None:
+    data = '{"z":1,"a":[true,null,"ä\\n\\"\\u0001"],"m":{"é":"😀"}}'.encode()
+    assert dump_json(parse_json(data)) == data
+
+
+def test_odd_numbers_do_not_change_how_text_is_written() -> None:
+    data = '{"z":1.0,"a":[true,false,null,"ä\\n\\"\\u0001",7],"é":{"😀":[]}}'.encode()
+    assert dump_json(parse_json(data)) == data
+
+
+def test_keys_are_sorted_only_to_compare() -> None:
+    assert (canonical({"b": 1, "a": Number("1.0")}), dump_json({"b": 1, "a": 2})) == (
+        '{"a":1.0,"b":1}',
+        b'{"b":1,"a":2}',
+    )
+
+
+def test_true_and_one_are_not_the_same() -> None:
+    assert canonical(True) != canonical(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b'{"a":1,"b":2,"a":3}', "lake_json_key_duplicate"),
+        (b'{"a":{"b":1,"b":1}}', "lake_json_key_duplicate"),
+        (b'{"a":NaN}', "lake_json_number_invalid"),
+        (b'{"a":-Infinity}', "lake_json_number_invalid"),
+        (b'{"a":1} x', "lake_json_malformed"),
+        (b"", "lake_json_malformed"),
+        (b'{"a":"\xff"}', "lake_json_malformed"),
+        (b'\xef\xbb\xbf{"a":1}', "lake_json_malformed"),
+        (b'{"a":"\\ud800"}', "lake_json_text_invalid"),
+        (b'{"\\udfff":1}', "lake_json_text_invalid"),
+        (b'[["\\ud800"]]', "lake_json_text_invalid"),
+        (b"[" * (JSON_DEPTH_MAX + 1) + b"]" * (JSON_DEPTH_MAX + 1), "lake_json_too_deep"),
+        (b'{"a":' * (JSON_DEPTH_MAX + 1) + b"1" + b"}" * (JSON_DEPTH_MAX + 1), "lake_json_too_deep"),
+        (b"[" * 100_000, "lake_json_too_deep"),
+    ],
+)
+def test_what_is_not_one_plain_value_is_refused(data: bytes, code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json(data)
+    assert caught.value.code == code
+
+
+def test_a_surrogate_pair_is_one_character() -> None:
+    assert parse_json(b'"\\ud83d\\ude00"') == "😀"
+
+
+def test_brackets_in_text_are_not_depth() -> None:
+    text = "[" * 1_000 + '\\"' + "{" * 1_000
+    assert parse_json(f'["{text}"]'.encode()) == ["[" * 1_000 + '"' + "{" * 1_000]
+
+
+def test_the_greatest_depth_is_accepted() -> None:
+    assert parse_json(b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX)
+
+
+def test_a_document_above_the_limit_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json(b'"1234"', size_max_bytes=5)
+    assert caught.value.code == "lake_json_too_large"
+
+
+@pytest.mark.parametrize("beside", [1, Number("1.0")])
+def test_a_value_that_json_has_not_is_refused(beside: Json) -> None:
+    with pytest.raises(InputError) as caught:
+        dump_json({"x": beside, "a": b"bytes"})
+    assert caught.value.code == "lake_json_malformed"
+
+
+def test_gzip_gives_the_same_bytes_every_time_and_comes_back() -> None:
+    assert (zipped(b"{}"), unzip(zipped(b"{}"))) == (zipped(b"{}"), b"{}")
+
+
+def test_plain_bytes_are_left_alone() -> None:
+    assert unzip(b'{"a":1}') == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x1f\x8bnot gzip", gzip.compress(b"{}", mtime=0)[:-3], gzip.compress(b"{}", mtime=0) + b"tail", b"\x1f\x8b"],
+    ids=["no gzip", "cut", "more", "magic only"],
+)
+def test_broken_gzip_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError) as caught:
+        unzip(data)
+    assert caught.value.code == "lake_gzip_malformed"
+
+
+def test_a_bomb_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError) as caught:
+        unzip(gzip.compress(b" " * 10_000_000), size_max_bytes=1_000)
+    assert caught.value.code == "lake_json_too_large"
+
+
+def test_metadata_files_of_this_size_are_read() -> None:
+    assert document.METADATA_SIZE_MAX_BYTES == 128 * 1024 * 1024

@@ -1,0 +1,260 @@
+"""Schemas in Iceberg's JSON: their rules, their sameness, and pvdm's own form of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.lake.format.document import Json, Number
+from pvdm.lake.format.node import Node
+from pvdm.lake.format.schema_json import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, judge_version, parse_schema
+from pvdm.lake.format.schema_model import to_iceberg, to_model
+from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, Schema, StructType
+from tests.lake_metadata_examples import Doc, column, schema
+
+TYPES = [
+    "boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "timestamp_ns",
+    "timestamptz_ns", "string", "uuid", "binary", "unknown", "variant", "decimal(38, 2)", "fixed[16]",
+    "geometry(OGC:CRS84)", "geography(EPSG:4326, karney)",
+]  # fmt: skip
+
+
+def read(*fields: Doc, **more: object) -> TableSchema:
+    return parse_schema(Node(schema(0, *fields, **more), "$"))
+
+
+def list_of(element: object, field_id: int = 90, *, required: bool = True) -> Doc:
+    return {"type": "list", "element-id": field_id, "element": element, "element-required": required}
+
+
+def map_of(key: object, value: object) -> Doc:
+    return {"type": "map", "key-id": 91, "key": key, "value-id": 92, "value": value, "value-required": False}
+
+
+def struct_of(*fields: Doc) -> Doc:
+    return {"type": "struct", "fields": list(fields)}
+
+
+def refusal(*fields: Doc, **more: object) -> str:
+    with pytest.raises(InputError) as caught:
+        read(*fields, **more)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_goes_to_the_model_and_back(name: str) -> None:
+    found = read(column(1, "c", name))
+    assert to_iceberg(to_model(found))["fields"] == [column(1, "c", name)]
+
+
+def test_nested_types_go_to_the_model_and_back() -> None:
+    fields = [
+        column(1, "l", list_of("int", required=False)),
+        column(2, "m", map_of("string", struct_of(column(3, "x", list_of("date", 93)))), required=True),
+    ]
+    found = read(*fields)
+    assert to_iceberg(to_model(found), schema_id=4, identifier_field_ids=[9, 8]) == {
+        "type": "struct",
+        "schema-id": 4,
+        "identifier-field-ids": [8, 9],
+        "fields": fields,
+    }
+
+
+def test_the_model_has_ids_names_and_requiredness() -> None:
+    found = read(column(1, "m", map_of("string", struct_of(column(3, "x", list_of("date", 93))))))
+    inner = StructType((Field("x", ListType(Inner(PrimitiveType(Kind.DATE), True, 93)), False, 3),))
+    key = Inner(PrimitiveType(Kind.STRING), True, 91)
+    assert to_model(found) == Schema((Field("m", MapType(key, Inner(inner, False, 92)), False, 1),))
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [
+        (Schema((Field("t", PrimitiveType(Kind.TIME_NS), False, 1),)), "schema_not_iceberg"),
+        (Schema((Field("t", PrimitiveType(Kind.INT)),)), "schema_ids_missing"),
+    ],
+)
+def test_a_model_that_iceberg_has_no_form_for_is_refused(model: Schema, code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        to_iceberg(model)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("spelled", "meant"),
+    [
+        ("LONG", "long"),
+        ("decimal( 9 ,2 )", "decimal(9, 2)"),
+        ("fixed[ 4 ]", "fixed[4]"),
+        ("geometry", "geometry(OGC:CRS84)"),
+        ("geography", "geography(OGC:CRS84, spherical)"),
+        ("Geography( EPSG:1 , Thomas )", "geography(EPSG:1, thomas)"),
+    ],
+)
+def test_a_type_is_read_in_any_spelling_of_iceberg(spelled: str, meant: str) -> None:
+    assert str(read(column(1, "c", spelled)).fields[1].type) == meant
+
+
+@pytest.mark.parametrize(
+    "name", ["text", "decimal(39,2)", "decimal(0,0)", "decimal(3,4)", "fixed[0]", "fixed(4)", "geometry()",
+             "geography(EPSG:1, flat)", "struct", ""]
+)  # fmt: skip
+def test_an_unknown_type_is_refused_by_name(name: str) -> None:
+    assert refusal(column(1, "c", name)) == "iceberg_type_unknown"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ([column(1, "a"), column(1, "b")], "schema_field_id_duplicate"),
+        ([column(1, "a"), column(2, "l", list_of("int", 1))], "schema_field_id_duplicate"),
+        ([column(1, "a"), column(2, "a")], "schema_field_name_duplicate"),
+        ([column(1, "a.b"), column(2, "a", struct_of(column(3, "b")))], "schema_field_name_duplicate"),
+        ([column(FIELD_ID_LAST + 1, "a")], "schema_field_id_reserved"),
+        ([column(-1, "a")], "schema_field_id_reserved"),
+        ([column(1, "a", "unknown", required=True)], "schema_unknown_required"),
+        ([column(1, "a", list_of("unknown"))], "schema_unknown_required"),
+        ([column(1, "")], "lake_value_invalid"),
+        ([column(1, "a", 7)], "lake_value_invalid"),
+        ([column(1, "a", {"type": "set"})], "lake_value_invalid"),
+        ([{"id": 1, "name": "a", "type": "int"}], "lake_field_missing"),
+        ([column(1, "a", required="yes")], "lake_value_invalid"),
+    ],
+)
+def test_a_schema_that_can_be_read_in_two_ways_is_refused(fields: list[Doc], code: str) -> None:
+    assert refusal(*fields) == code
+
+
+def test_a_schema_that_is_no_struct_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_schema(Node(list_of("int"), "$"))
+    assert caught.value.code == "lake_value_invalid"
+
+
+def test_a_schema_that_nests_too_deeply_is_refused() -> None:
+    kind: Json = "int"
+    for level in range(SCHEMA_NESTING_MAX):
+        kind = list_of(kind, 100 + level)
+    assert refusal(column(1, "a", kind)) == "schema_too_deep"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [column(2, "b")],
+        [column(1, "a")],
+        [column(1, "a", "double", required=True)],
+        [column(1, "a", struct_of(), required=True)],
+        [column(1, "a", "variant", required=True)],
+        [column(2, "s", struct_of(column(1, "a", required=True)))],
+        [column(2, "l", list_of(struct_of(column(1, "a", required=True))), required=True)],
+    ],
+)
+def test_a_field_that_cannot_identify_rows_is_refused(fields: list[Doc]) -> None:
+    assert refusal(*fields, **{"identifier-field-ids": [1]}) == "schema_identifier_invalid"
+
+
+def test_a_required_field_in_required_structs_identifies_rows() -> None:
+    inner = struct_of(column(1, "a", required=True))
+    assert read(column(2, "s", inner, required=True), **{"identifier-field-ids": [1]}).identifier_field_ids == {1}
+
+
+@pytest.mark.parametrize("name", ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"])
+def test_a_type_of_format_3_is_refused_before_it(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        judge_version(read(column(1, "c", name)), 2)
+    assert caught.value.code == "schema_type_version"
+
+
+def test_an_initial_default_is_refused_before_format_3() -> None:
+    with pytest.raises(InputError) as caught:
+        judge_version(read(column(1, "c", "int", **{"initial-default": 1})), 2)
+    assert caught.value.code == "schema_default_version"
+
+
+GOOD_DEFAULTS: list[tuple[str, Json]] = [
+    ("boolean", True), ("int", -(2**31)), ("long", 2**63 - 1), ("float", Number("1.0")), ("double", Number("1E9")),
+    ("string", "x"), ("decimal(9, 2)", "14.20"), ("decimal(2, 2)", "-0.20"), ("date", "2017-11-16"),
+    ("time", "22:31:08.123456"),
+    ("timestamp", "2017-11-16T22:31:08.123456"), ("timestamptz", "2017-11-16T22:31:08.123456+00:00"),
+    ("timestamp_ns", "2017-11-16T22:31:08.123456789"), ("timestamptz_ns", "2017-11-16T22:31:08.123456789+00:00"),
+    ("uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7"), ("fixed[2]", "0aFF"), ("binary", ""),
+]  # fmt: skip
+BAD_DEFAULTS: list[tuple[object, Json]] = [
+    ("boolean", 1), ("int", 2**31), ("int", Number("1.0")), ("long", True), ("float", 1), ("double", "1.0"),
+    ("string", 1), ("decimal(9, 2)", "14.2"), ("decimal(3, 2)", "14.20"), ("decimal(9, 2)", "NaN"),
+    ("decimal(9, 2)", "x"), ("date", "2017-13-16"), ("time", "24:00"), ("timestamp", "2017-11-16T22:31:08+00:00"),
+    ("timestamptz", "2017-11-16T22:31:08+01:00"), ("uuid", "f79c3e09"), ("fixed[2]", "0aFF00"), ("binary", "abc"),
+    ("variant", 1), ("unknown", 1), (struct_of(), {}), ("int", None), (struct_of(), None),
+    ("date", "2017-02-30"), ("date", "+12017-02-03"), ("timestamp_ns", "2300-01-01T00:00:00"),
+    ("double", Number("1e999")),
+    ("float", Number("1e39")), ("float", Number("-0")), ("decimal(9, 2)", "1_0.00"), ("decimal(9, 2)", " 1.00"),
+    ("decimal(9, 2)", "١.٠٠"), ("time", "٢٢:31"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value"), GOOD_DEFAULTS)
+def test_a_default_in_the_form_of_its_type_is_accepted(kind: str, value: Json) -> None:
+    found = read(column(1, "c", kind, **{"initial-default": value, "write-default": value}))
+    assert found.fields[1].default
+
+
+@pytest.mark.parametrize("key", ["initial-default", "write-default"])
+@pytest.mark.parametrize(("kind", "value"), BAD_DEFAULTS)
+def test_a_default_of_another_form_is_refused(kind: object, value: Json, key: str) -> None:
+    assert refusal(column(1, "c", kind, **{key: value})) == "schema_default_invalid"
+
+
+def test_full_and_short_names_find_a_field() -> None:
+    found = read(
+        column(1, "l", list_of(struct_of(column(2, "x")))), column(3, "m", map_of("int", struct_of(column(4, "y"))))
+    )
+    names = ("l.element.x", "l.x", "m.value.y", "m.y", "m.key", "l.element")
+    assert [getattr(found.find(name), "field_id", None) for name in names] == [2, 2, 4, 4, 91, 90]
+
+
+def test_a_short_name_never_hides_a_real_one() -> None:
+    found = read(column(1, "l", list_of(struct_of(column(2, "x")))), column(3, "l.x"))
+    assert getattr(found.find("l.x"), "field_id", None) == 3
+
+
+SAME: list[tuple[Doc, Doc]] = [
+    (column(1, "c", "decimal(9,2)"), column(1, "c", "decimal(9, 2)")),
+    (column(1, "c", doc=None), column(1, "c")),
+    (
+        column(1, "c", "double", **{"write-default": Number("1.50")}),
+        column(1, "c", "double", **{"write-default": Number("1.5")}),
+    ),
+    (column(1, "l", list_of("INT")), column(1, "l", list_of("int"))),
+]
+OTHER: list[tuple[Doc, Doc]] = [
+    (column(1, "c"), column(2, "c")),
+    (column(1, "c"), column(1, "d")),
+    (column(1, "c"), column(1, "c", required=True)),
+    (column(1, "c", doc="a"), column(1, "c")),
+    (column(1, "c", "int"), column(1, "c", "long")),
+    (column(1, "l", list_of("int")), column(1, "l", list_of("int", 91))),
+    (column(1, "c", "int", **{"write-default": 1}), column(1, "c", "int")),
+    (column(1, "c", **{"x-mark": 1}), column(1, "c", **{"x-mark": True})),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), SAME)
+def test_schemas_that_mean_the_same_are_the_same(left: Doc, right: Doc) -> None:
+    assert read(left).same_as(read(right))
+
+
+@pytest.mark.parametrize(("left", "right"), OTHER)
+def test_schemas_that_differ_in_anything_are_not_the_same(left: Doc, right: Doc) -> None:
+    assert not read(left).same_as(read(right))
+
+
+def test_identifier_fields_are_a_set_and_part_of_the_schema() -> None:
+    fields = [column(1, "a", required=True), column(2, "b", required=True)]
+    one, other = read(*fields, **{"identifier-field-ids": [2, 1]}), read(*fields, **{"identifier-field-ids": [1, 2]})
+    assert (one.same_as(other), one.same_as(read(*fields))) == (True, False)
+
+
+def test_an_unknown_field_that_looks_like_a_type_is_left_alone() -> None:
+    assert read(column(1, "c", key="no type")).same_as(read(column(1, "c", key="no type")))
