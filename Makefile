@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward vectors fuzz wheel clean
+	bench bench-kernel bench-steward rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -113,6 +113,12 @@ bench-kernel: setup ## rows a second of the kernel, the reference and the paper'
 bench-steward: setup ## reservations, proofs signed, checked and recorded, log appends and inclusion proofs; build/bench/steward.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.steward --out build/bench/steward.json
+
+rck: setup ## Iceberg's REST compatibility kit against the catalog (needs javac and mvn); build/rck.json
+	@$(BIN)/python -m tools.rck.run
+
+rck-postgresql: setup ## the same on a PostgreSQL server of its own
+	@$(BIN)/python -m tools.rck.run --postgresql --out build/rck-postgresql.json
 
 vectors: setup ## make the conformance vectors, proof examples and hostile proofs again
 	@$(BIN)/python -m tools.make_vectors

@@ -47,9 +47,19 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     told: dict[str, Any] = response.json()
     assert set(told) == {"error"}
     error: dict[str, Any] = told["error"]
+    if "pvdm-code" in error:
+        return _catalog_error(error, response)
     assert set(error) == {"code", "message", "expected", "got", "hint", "details", "kind", "request_id"}
     assert error["request_id"] == response.headers["x-request-id"]
     return error
+
+
+def _catalog_error(error: dict[str, Any], response: httpx.Response) -> dict[str, Any]:
+    """The same facts from the envelope of Iceberg's protocol."""
+    assert set(error) == {"message", "type", "code", "pvdm-code"}
+    assert error["code"] == response.status_code
+    kind = "not_allowed" if error["type"] in ("NotAuthorizedException", "ForbiddenException") else "input"
+    return {"code": error["pvdm-code"], "message": error["message"], "type": error["type"], "kind": kind}
 
 
 def refusal(response: httpx.Response) -> tuple[int, str]:

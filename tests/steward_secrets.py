@@ -30,7 +30,7 @@ from pvdm.steward.log_reader import LedgerLogReader
 from pvdm.steward.notary import create_notary, open_notary
 from pvdm.store import Ledger, Unit, attempts, events
 from pvdm.store.clock import wall_micros
-from pvdm.store.schema import metadata
+from pvdm.store.columns import metadata
 from pvdm.trust.keys import Passphrase
 from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.log.export import export

@@ -13,6 +13,8 @@ from typing import Final, NoReturn, TypeAlias
 # One line for each point, in order of name: what is true when a process stops there; docs/fault-points.md has the same.
 POINTS: Final = MappingProxyType(
     {
+        "catalog.after_metadata_file": "the new metadata file is synced, no pointer names it yet",
+        "catalog.after_swap": "the pointer names the new metadata file, the client was not told yet",
         "keys.after_make": "the keys of a new epoch exist in their home, the epoch book does not name them yet",
         "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
         "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",

@@ -10,7 +10,7 @@ import pytest
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
 from pvdm.store import Ledger, Unit, claims
-from pvdm.store.schema import metadata
+from pvdm.store.columns import metadata
 from tests.databases import NOW
 from tests.ledger_examples import opened
 

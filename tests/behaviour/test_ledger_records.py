@@ -16,23 +16,27 @@ from pvdm.store import (
     Unit,
     attempts,
     attestations,
+    catalog_requests,
     epoch_books,
     events,
     handles,
     lost_claims,
+    namespaces,
     overrides,
     proofs,
     receipts,
     restores,
     spent,
     statements,
+    tables,
     tokens,
 )
+from pvdm.store.columns import metadata
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.proofs import ProofRecord
 from pvdm.store.receipts import ReceiptRecord
 from pvdm.store.restores import Marker
-from pvdm.store.schema import HandleWord, StatementKind, VerdictWord, metadata
+from pvdm.store.schema import HandleWord, StatementKind, VerdictWord
 from pvdm.store.tokens import BearerToken
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.storage import LogStorage
@@ -90,6 +94,18 @@ def everything(unit: Unit) -> None:
     epoch_books.add(unit, 1, b"book")
     handles.add(unit, HANDLE)
     handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))
+    catalogued(unit)
+
+
+def catalogued(unit: Unit) -> None:
+    """A namespace, a table that was swapped and protected, and a request that happens once."""
+    namespace = namespaces.create(unit, ("sales",), domain="sales", properties={"owner": "ruth"})
+    namespaces.protect(unit, namespace, hex64("contract"))
+    pointer = tables.Pointer("file:///metadata/1.json", hex64("one"))
+    new = tables.NewTable(namespace.namespace_id, "orders", "sales", "t-1", "file:///orders", pointer, None)
+    row = tables.swap(unit, tables.create(unit, new), tables.Pointer("file:///metadata/2.json", hex64("two")))
+    tables.drop(unit, tables.protect(unit, row, hex64("contract")))
+    catalog_requests.add(unit, catalog_requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
 
 
 def stored(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,8 @@ from sqlalchemy import update
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError
 from pvdm.model.states import ATTEMPT, MACHINES, NONCE, WORKLOAD, AttemptState, Machine, NonceState, WorkloadState
 from pvdm.store import Unit, nonces
-from pvdm.store.schema import NoncePurpose, attempts, metadata, workloads
+from pvdm.store.columns import metadata
+from pvdm.store.schema import NoncePurpose, attempts, workloads
 from tests.ledger_examples import hex32, in_state, opened
 from tools.make_states import PAGE, page
 

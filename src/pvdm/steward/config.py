@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pvdm.errors import InputError
+from pvdm.lake.paths import parse_location
 from pvdm.model.proof import Isolation
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX
 from pvdm.trust.keys.public import Algorithm
@@ -92,6 +93,15 @@ class ServiceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogConfig:
+    """The catalog's name, the place under which tables lie, and the folder that only the Steward writes."""
+
+    warehouse: str
+    metadata: Path
+    name: str = "lake"
+
+
+@dataclass(frozen=True, slots=True)
 class StewardConfig:
     """Everything a Steward must be told."""
 
@@ -104,6 +114,7 @@ class StewardConfig:
     archive: Path | None = None
     trust_root_sha256: str | None = None
     service: ServiceConfig = field(default_factory=ServiceConfig)
+    catalog: CatalogConfig | None = None
 
 
 _LIMITS: Final = Limits()
@@ -157,6 +168,12 @@ class _Service(_Strict):
     limits: _Limits = _Limits()
 
 
+class _Catalog(_Strict):
+    name: Annotated[str, Field(pattern=f"^{_IDENTITY}$")] = "lake"
+    warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] = "warehouse"
+    metadata: Annotated[str, Field(min_length=1, max_length=4_096)] = "catalog"
+
+
 class _File(_Strict):
     notary: Annotated[str, Field(pattern=f"^{_IDENTITY}$")]
     origin: Annotated[str, Field(pattern=f"^{_IDENTITY}$")]
@@ -167,6 +184,7 @@ class _File(_Strict):
     trust_root_sha256: Annotated[str, Field(pattern=f"^{_SHA256}$")] | None = None
     keys: Annotated[_FileKeys | _KmsKeys | _Pkcs11Keys, Field(discriminator="home")]
     service: _Service = _Service()
+    catalog: _Catalog | None = None
 
 
 def load_config(path: Path) -> StewardConfig:
@@ -204,6 +222,7 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
             _path(service.tls_key, folder),
             Limits(**service.limits.model_dump()),
         ),
+        catalog=_catalog(parsed, folder),
     )
     require_door(config.service)
     return config
@@ -238,6 +257,25 @@ def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfi
         case _Pkcs11Keys():
             algorithm = Algorithm(parsed.algorithm)
             return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
+
+
+def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
+    """As the file says; an embedded Steward has one in its folder all the same, others serve none unasked."""
+    given = parsed.catalog
+    if given is None:
+        if Isolation(parsed.isolation) is not Isolation.EMBEDDED:
+            return None
+        given = _Catalog()
+    warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
+    metadata = folder / given.metadata
+    if warehouse.overlaps(parse_location(str(metadata))):
+        raise InputError(
+            "config_invalid",
+            "producers write in the warehouse, so the catalog's own files cannot lie there",
+            expected="metadata outside of warehouse",
+            got="one inside the other",
+        )
+    return CatalogConfig(str(warehouse), metadata, given.name)
 
 
 def _ledger(url: str, folder: Path) -> str:

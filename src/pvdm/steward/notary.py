@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pvdm.catalog.desks import Catalog, open_catalog
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived
@@ -55,6 +56,19 @@ class Notary:
     access: Access
     work: Work
     handles: Handles
+    served: Catalog | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog's desks; a Steward that was told of no warehouse has none."""
+        if self.served is None:
+            raise UnavailableError(
+                "catalog_not_configured",
+                "this Steward serves no catalog",
+                expected="[catalog] with a warehouse in steward.toml",
+                got="none",
+            )
+        return self.served
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """Everything that keeps the Steward from its work now; nothing when it is ready."""
@@ -225,7 +239,15 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         access=Access(ledger, clock),
         work=Work(ledger, clock),
         handles=Handles(keys, LedgerHandles(ledger, clock)),
+        served=_catalog(config, ledger, clock),
     )
+
+
+def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock) -> Catalog | None:
+    found = config.catalog
+    if found is None:
+        return None
+    return open_catalog(ledger, clock, name=found.name, warehouse=found.warehouse, metadata=found.metadata)
 
 
 def _require_created(book: EpochBook) -> None:

@@ -10,7 +10,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from pvdm.model.states import MACHINES, AttemptState, Machine
-from pvdm.store import schema
+from pvdm.store import schema  # noqa: F401 - its tables are what the rules are about
+from pvdm.store.columns import metadata
 
 DialectName: TypeAlias = Literal["sqlite", "postgresql"]
 DIALECTS: Final[tuple[DialectName, ...]] = ("sqlite", "postgresql")
@@ -37,7 +38,7 @@ def statements(dialect: DialectName) -> list[str]:
     """Every statement that makes an empty database a ledger, in order."""
     made = _DIALECTS[dialect]()
     found = []
-    for table in schema.metadata.sorted_tables:
+    for table in metadata.sorted_tables:
         found.append(str(CreateTable(table).compile(dialect=made)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         found += [str(CreateIndex(index).compile(dialect=made)) for index in indexes]
@@ -89,7 +90,7 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
 
 def _sqlite_rules() -> list[str]:
     found = []
-    for table in schema.metadata.sorted_tables:
+    for table in metadata.sorted_tables:
         for name, event, condition, sentence in _refusals(table, "IS NOT"):
             found.append(
                 _sqlite_trigger(f"{table.name}_{name}", f"BEFORE {event} ON {table.name}", condition, sentence)
@@ -148,7 +149,7 @@ def _postgresql_rules() -> list[str]:
             "pvdm_refuse", f"    RAISE EXCEPTION '{REFUSED_PREFIX}%', TG_ARGV[0] USING ERRCODE = '{REFUSED_SQLSTATE}';"
         )
     ]
-    for table in schema.metadata.sorted_tables:
+    for table in metadata.sorted_tables:
         for name, event, condition, sentence in _refusals(table, "IS DISTINCT FROM"):
             clause = "" if condition is None else f"\nWHEN ({condition})"
             found.append(

@@ -134,7 +134,9 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
         for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):
             path = path.replace(value, name)
         asked.add((call.method, path))
-    assert asked == set(RULES) - {("GET", "/v1/openapi.json")}
+    # The catalog's own routes are for Iceberg's clients.
+    ours = {line for line in RULES if not line[1].startswith("/catalog/") or line[1].endswith("/oauth/tokens")}
+    assert asked == ours - {("GET", "/v1/openapi.json")}
 
 
 def test_what_may_be_repeated_is_what_is_idempotent(monkeypatch: pytest.MonkeyPatch) -> None:

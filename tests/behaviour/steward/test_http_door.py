@@ -119,7 +119,8 @@ def path_of(template: str) -> str:
     return template
 
 
-GUARDED = sorted(line for line, rule in RULES.items() if not rule.public)
+# A refusal of HEAD has no body to look at.
+GUARDED = sorted(line for line, rule in RULES.items() if not rule.public and line[0] != "HEAD")
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)

@@ -15,6 +15,9 @@ from pvdm.steward.http.openapi import statuses
 from pvdm.steward.http.roles import RULES, Body
 from tests.steward_examples import Stand, stand_at
 
+# The catalog's routes stand in the document of Iceberg's protocol.
+OURS = sorted(line for line in RULES if not line[1].startswith("/catalog/") or line[1].endswith("/oauth/tokens"))
+
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
@@ -54,16 +57,16 @@ def test_it_is_made_when_it_is_asked_for_and_then_once(stand: Stand, monkeypatch
 
 
 def test_every_route_is_in_it(document: dict[str, Any]) -> None:
-    assert set(operations(document)) == {(method, plain(path)) for method, path in RULES}
+    assert set(operations(document)) == {(method, plain(path)) for method, path in OURS}
 
 
-@pytest.mark.parametrize("line", sorted(RULES))
+@pytest.mark.parametrize("line", OURS)
 def test_every_status_of_a_route_is_documented(document: dict[str, Any], line: tuple[str, str]) -> None:
     operation = operations(document)[line[0], plain(line[1])]
     assert set(operation["responses"]) == {"200", *map(str, statuses(RULES[line], line[1]))}
 
 
-@pytest.mark.parametrize("line", sorted(RULES))
+@pytest.mark.parametrize("line", OURS)
 def test_every_error_has_the_one_envelope(document: dict[str, Any], line: tuple[str, str]) -> None:
     told = "OAuthError" if RULES[line].body is Body.FORM else "ErrorAnswer"
     for status, answer in operations(document)[line[0], plain(line[1])]["responses"].items():
@@ -71,13 +74,13 @@ def test_every_error_has_the_one_envelope(document: dict[str, Any], line: tuple[
             assert answer["content"] == {"application/json": {"schema": {"$ref": f"#/components/schemas/{told}"}}}
 
 
-@pytest.mark.parametrize("line", sorted(RULES))
+@pytest.mark.parametrize("line", OURS)
 def test_a_route_that_wants_a_token_says_so(document: dict[str, Any], line: tuple[str, str]) -> None:
     operation = operations(document)[line[0], plain(line[1])]
     assert operation["security"] == ([] if RULES[line].public else [{"bearer": []}])
 
 
-@pytest.mark.parametrize("line", sorted(line for line in RULES if RULES[line].body is not Body.NONE))
+@pytest.mark.parametrize("line", [line for line in OURS if RULES[line].body is not Body.NONE])
 def test_a_route_that_takes_a_body_describes_it(document: dict[str, Any], line: tuple[str, str]) -> None:
     assert operations(document)[line[0], plain(line[1])]["requestBody"]["content"]
 

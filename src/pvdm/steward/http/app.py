@@ -16,6 +16,8 @@ from starlette.exceptions import HTTPException
 
 from pvdm.errors import InputError, PvdmError
 from pvdm.steward.http import (
+    catalog_namespaces,
+    catalog_tables,
     oauth,
     openapi,
     routes_attestations,
@@ -48,6 +50,8 @@ _ROUTERS: Final = (
     routes_proofs.router,
     routes_attestations.router,
     routes_log.router,
+    catalog_namespaces.router,
+    catalog_tables.router,
 )
 
 

@@ -31,6 +31,7 @@ class Asked:
     rule: Rule | None = None
     grant: Grant | None = None
     body: bytes = b""
+    of_catalog: bool = False  # such a caller reads errors in Iceberg's words
 
 
 def begin(scope: MutableMapping[str, Any]) -> Asked:

@@ -28,6 +28,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _TYPES: Final[Mapping[Body, str]] = {
     Body.JSON: "application/json",
     Body.ENVELOPE: "application/json",
+    Body.COMMIT: "application/json",
     Body.FORM: "application/x-www-form-urlencoded",
 }
 _M = TypeVar("_M", bound=BaseModel)
@@ -83,7 +84,7 @@ def size_max_bytes(kind: Body, limits: Limits) -> int:
     match kind:
         case Body.NONE:
             return 0
-        case Body.ENVELOPE:
+        case Body.ENVELOPE | Body.COMMIT:
             return limits.envelope_max_bytes
         case _:
             return limits.body_max_bytes

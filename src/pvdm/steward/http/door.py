@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
-from pvdm.steward.http import oauth
-from pvdm.steward.http.answers import kind_of, refusal
+from pvdm.steward.http import catalog_errors, catalog_path, oauth
+from pvdm.steward.http.answers import Refusal, kind_of, refusal
 from pvdm.steward.http.asked import Asked, begin, header
 from pvdm.steward.http.body import DisconnectedError, read_body, require_no_body, require_one_length
 from pvdm.steward.http.inlet import Inlet, send_refusal
@@ -86,6 +86,8 @@ class Door:
             await self._other(scope, receive, send)
             return
         asked = begin(scope)
+        asked.of_catalog = catalog_path.is_catalog(scope["path"])
+        scope["path"] = catalog_path.segments_kept(scope)
         answer = _Answer(asked, send, self._metrics, self._notary.config.service.limits.request_seconds)
         inlet = Inlet(scope, receive)
         self._metrics.in_flight.inc()
@@ -154,12 +156,19 @@ class Door:
             log_exception(asked, error)
         if answer.status is not None:
             return  # the answer has begun: it cannot be taken back, and the server ends the connection
-        told = oauth.refusal(error) if asked.route == oauth.PATH else refusal(error, asked.request_id)
+        told = _told(error, asked)
         named = [("content-type", "application/json"), ("content-length", str(len(told.body))), *told.headers]
         headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in named]
         start = {"type": "http.response.start", "status": told.status, "headers": headers}
         with contextlib.suppress(DisconnectedError):
             await send_refusal(start, told.body, inlet, answer)
+
+
+def _told(error: Exception, asked: Asked) -> Refusal:
+    """In the words of whoever asked: the Steward's own, OAuth2's or Iceberg's."""
+    if asked.route == oauth.PATH:
+        return oauth.refusal(error)
+    return catalog_errors.refusal(error) if asked.of_catalog else refusal(error, asked.request_id)
 
 
 def _stopped() -> StateUnknownError:

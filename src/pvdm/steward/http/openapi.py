@@ -40,7 +40,8 @@ def raw(media_type: str) -> dict[int | str, dict[str, Any]]:
 
 
 def document(routes: Sequence[APIRoute]) -> dict[str, Any]:
-    """The whole document."""
+    """The whole document; the catalog's routes stand in the document of the Iceberg REST protocol, not in this one."""
+    routes = [route for route in routes if route.include_in_schema]
     made = get_openapi(
         title="pvdm Steward",
         version=pvdm.__version__,

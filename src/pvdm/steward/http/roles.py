@@ -22,6 +22,7 @@ class Body(Enum):
     JSON = auto()
     ENVELOPE = auto()
     FORM = auto()
+    COMMIT = auto()  # the catalog's JSON: as large as an envelope may be
 
 
 class AttemptToken(Enum):
@@ -60,6 +61,11 @@ _WORKING: Final = frozenset({Role.PRODUCER, Role.PUBLISHER, Role.OPERATOR, Role.
 _READING: Final = frozenset({Role.PUBLISHER, Role.CONSUMER, Role.OPERATOR, Role.AUDITOR})
 _PUBLIC: Final = Rule(frozenset())
 _SHARED: Final = Rule(_ANY, AttemptToken.ALLOWED)
+_SEEING: Final = _READING | _PRODUCER
+_MAKING: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}), body=Body.COMMIT)
+_DROPPING: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}))
+_SEEN: Final = Rule(_SEEING, AttemptToken.ALLOWED)
+_COMMITTING: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER}), AttemptToken.ALLOWED, Body.COMMIT)
 _ENVELOPE: Final = Rule(_OPERATOR, body=Body.ENVELOPE)
 _EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, everywhere=True)
 
@@ -101,6 +107,25 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/log/tile/{path:path}"): _SHARED,
         ("GET", "/v1/log/entries/{index}/proof"): _SHARED,
         ("GET", "/v1/log/consistency"): _SHARED,
+        ("GET", "/catalog/v1/config"): _SEEN,
+        ("GET", "/catalog/v1/namespaces"): _SEEN,
+        ("POST", "/catalog/v1/namespaces"): _MAKING,
+        ("GET", "/catalog/v1/namespaces/{namespace}"): _SEEN,
+        ("HEAD", "/catalog/v1/namespaces/{namespace}"): _SEEN,
+        ("DELETE", "/catalog/v1/namespaces/{namespace}"): _DROPPING,
+        ("POST", "/catalog/v1/namespaces/{namespace}/properties"): _MAKING,
+        ("GET", "/catalog/v1/namespaces/{namespace}/tables"): _SEEN,
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables"): _MAKING,
+        ("POST", "/catalog/v1/namespaces/{namespace}/register"): _MAKING,
+        ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _SEEN,
+        ("HEAD", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _SEEN,
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _COMMITTING,
+        ("DELETE", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _DROPPING,
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): Rule(
+            _SEEING, AttemptToken.ALLOWED, Body.COMMIT
+        ),
+        ("POST", "/catalog/v1/tables/rename"): _MAKING,
+        ("POST", "/catalog/v1/transactions/commit"): _COMMITTING,
     }
 )
 

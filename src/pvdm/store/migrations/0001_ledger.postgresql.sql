@@ -1,3 +1,13 @@
+CREATE TABLE catalog_requests (
+	identity TEXT NOT NULL,
+	idempotency_key TEXT NOT NULL,
+	request_sha256 TEXT NOT NULL,
+	status BIGINT NOT NULL,
+	answer TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (identity, idempotency_key)
+)
+--;
 CREATE TABLE epoch_books (
 	revision BIGINT NOT NULL,
 	book BYTEA NOT NULL,
@@ -52,6 +62,23 @@ CREATE TABLE log_hashes (
 	PRIMARY KEY (level, position),
 	CONSTRAINT hash_length CHECK (length(hash) = 32)
 )
+--;
+CREATE TABLE namespaces (
+	namespace_id TEXT NOT NULL,
+	levels TEXT NOT NULL,
+	parent TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	properties TEXT NOT NULL,
+	protected_by TEXT,
+	dropped_micros BIGINT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (namespace_id),
+	CONSTRAINT namespace_id_hex CHECK (namespace_id ~ '^[0-9a-f]{32}$')
+)
+--;
+CREATE UNIQUE INDEX namespaces_levels_once ON namespaces (levels) WHERE dropped_micros IS NULL
+--;
+CREATE INDEX namespaces_parent ON namespaces (parent)
 --;
 CREATE TABLE restores (
 	restore_id BIGINT NOT NULL,
@@ -144,6 +171,30 @@ CREATE TABLE statements (
 )
 --;
 CREATE INDEX statements_kind ON statements (kind)
+--;
+CREATE TABLE tables (
+	table_id TEXT NOT NULL,
+	namespace_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	location TEXT NOT NULL,
+	metadata_location TEXT NOT NULL,
+	metadata_sha256 TEXT NOT NULL,
+	previous_location TEXT,
+	revision BIGINT NOT NULL,
+	contract_hash TEXT,
+	dropped_micros BIGINT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (table_id),
+	CONSTRAINT table_id_hex CHECK (table_id ~ '^[0-9a-f]{32}$'),
+	CONSTRAINT metadata_sha256_hex CHECK (metadata_sha256 ~ '^[0-9a-f]{64}$'),
+	FOREIGN KEY(namespace_id) REFERENCES namespaces (namespace_id)
+)
+--;
+CREATE UNIQUE INDEX tables_name_once ON tables (namespace_id, name) WHERE dropped_micros IS NULL
+--;
+CREATE UNIQUE INDEX tables_uuid_once ON tables (table_uuid) WHERE dropped_micros IS NULL
 --;
 CREATE TABLE attempts (
 	attempt_id TEXT NOT NULL,
@@ -326,6 +377,31 @@ BEGIN
     RAISE EXCEPTION 'pvdm rule: %', TG_ARGV[0] USING ERRCODE = 'PV001';
 END $$
 --;
+CREATE TRIGGER catalog_requests_no_delete BEFORE DELETE ON catalog_requests
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of catalog_requests are never deleted')
+--;
+CREATE TRIGGER catalog_requests_no_update BEFORE UPDATE ON catalog_requests
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of catalog_requests never change')
+--;
+CREATE TRIGGER catalog_requests_no_truncate BEFORE TRUNCATE ON catalog_requests
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of catalog_requests are never deleted')
+--;
+CREATE FUNCTION pvdm_catalog_requests_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'catalog_requests', CAST(NEW.identity AS TEXT) || '/' || CAST(NEW.idempotency_key AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('identity', OLD.identity, 'idempotency_key', OLD.idempotency_key, 'request_sha256', OLD.request_sha256, 'status', OLD.status, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('identity', NEW.identity, 'idempotency_key', NEW.idempotency_key, 'request_sha256', NEW.request_sha256, 'status', NEW.status, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER catalog_requests_event AFTER INSERT ON catalog_requests
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_catalog_requests_event()
+--;
 CREATE TRIGGER epoch_books_no_delete BEFORE DELETE ON epoch_books
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of epoch_books are never deleted')
@@ -426,6 +502,35 @@ EXECUTE FUNCTION pvdm_refuse('rows of log_hashes never change')
 CREATE TRIGGER log_hashes_no_truncate BEFORE TRUNCATE ON log_hashes
 FOR EACH STATEMENT
 EXECUTE FUNCTION pvdm_refuse('rows of log_hashes are never deleted')
+--;
+CREATE TRIGGER namespaces_no_delete BEFORE DELETE ON namespaces
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of namespaces are never deleted')
+--;
+CREATE TRIGGER namespaces_fixed BEFORE UPDATE ON namespaces
+FOR EACH ROW
+WHEN (NEW.namespace_id IS DISTINCT FROM OLD.namespace_id
+    OR NEW.levels IS DISTINCT FROM OLD.levels
+    OR NEW.parent IS DISTINCT FROM OLD.parent
+    OR NEW.domain IS DISTINCT FROM OLD.domain)
+EXECUTE FUNCTION pvdm_refuse('only properties, protected_by, dropped_micros, at_micros of namespaces change')
+--;
+CREATE TRIGGER namespaces_no_truncate BEFORE TRUNCATE ON namespaces
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of namespaces are never deleted')
+--;
+CREATE FUNCTION pvdm_namespaces_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'namespaces', CAST(NEW.namespace_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('namespace_id', OLD.namespace_id, 'levels', OLD.levels, 'parent', OLD.parent, 'domain', OLD.domain, 'properties', OLD.properties, 'protected_by', OLD.protected_by, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('namespace_id', NEW.namespace_id, 'levels', NEW.levels, 'parent', NEW.parent, 'domain', NEW.domain, 'properties', NEW.properties, 'protected_by', NEW.protected_by, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER namespaces_event AFTER INSERT OR UPDATE ON namespaces
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_namespaces_event()
 --;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
 FOR EACH ROW
@@ -605,6 +710,34 @@ END $$
 CREATE TRIGGER statements_event AFTER INSERT ON statements
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_statements_event()
+--;
+CREATE TRIGGER tables_no_delete BEFORE DELETE ON tables
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of tables are never deleted')
+--;
+CREATE TRIGGER tables_fixed BEFORE UPDATE ON tables
+FOR EACH ROW
+WHEN (NEW.table_id IS DISTINCT FROM OLD.table_id
+    OR NEW.domain IS DISTINCT FROM OLD.domain
+    OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid)
+EXECUTE FUNCTION pvdm_refuse('only namespace_id, name, location, metadata_location, metadata_sha256, previous_location, revision, contract_hash, dropped_micros, at_micros of tables change')
+--;
+CREATE TRIGGER tables_no_truncate BEFORE TRUNCATE ON tables
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of tables are never deleted')
+--;
+CREATE FUNCTION pvdm_tables_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'tables', CAST(NEW.table_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER tables_event AFTER INSERT OR UPDATE ON tables
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_tables_event()
 --;
 CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts
 FOR EACH ROW

@@ -1,3 +1,14 @@
+CREATE TABLE catalog_requests (
+	identity TEXT NOT NULL,
+	idempotency_key TEXT NOT NULL,
+	request_sha256 TEXT NOT NULL,
+	status INTEGER NOT NULL,
+	answer TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (identity, idempotency_key)
+)
+ STRICT
+--;
 CREATE TABLE epoch_books (
 	revision INTEGER NOT NULL,
 	book BLOB NOT NULL,
@@ -57,6 +68,24 @@ CREATE TABLE log_hashes (
 	CONSTRAINT hash_length CHECK (length(hash) = 32)
 )
  STRICT
+--;
+CREATE TABLE namespaces (
+	namespace_id TEXT NOT NULL,
+	levels TEXT NOT NULL,
+	parent TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	properties TEXT NOT NULL,
+	protected_by TEXT,
+	dropped_micros INTEGER,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (namespace_id),
+	CONSTRAINT namespace_id_hex CHECK (length(namespace_id) = 32 AND namespace_id NOT GLOB '*[^0-9a-f]*')
+)
+ STRICT
+--;
+CREATE UNIQUE INDEX namespaces_levels_once ON namespaces (levels) WHERE dropped_micros IS NULL
+--;
+CREATE INDEX namespaces_parent ON namespaces (parent)
 --;
 CREATE TABLE restores (
 	restore_id INTEGER NOT NULL,
@@ -155,6 +184,31 @@ CREATE TABLE statements (
  STRICT
 --;
 CREATE INDEX statements_kind ON statements (kind)
+--;
+CREATE TABLE tables (
+	table_id TEXT NOT NULL,
+	namespace_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	location TEXT NOT NULL,
+	metadata_location TEXT NOT NULL,
+	metadata_sha256 TEXT NOT NULL,
+	previous_location TEXT,
+	revision INTEGER NOT NULL,
+	contract_hash TEXT,
+	dropped_micros INTEGER,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (table_id),
+	CONSTRAINT table_id_hex CHECK (length(table_id) = 32 AND table_id NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT metadata_sha256_hex CHECK (length(metadata_sha256) = 64 AND metadata_sha256 NOT GLOB '*[^0-9a-f]*'),
+	FOREIGN KEY(namespace_id) REFERENCES namespaces (namespace_id)
+)
+ STRICT
+--;
+CREATE UNIQUE INDEX tables_name_once ON tables (namespace_id, name) WHERE dropped_micros IS NULL
+--;
+CREATE UNIQUE INDEX tables_uuid_once ON tables (table_uuid) WHERE dropped_micros IS NULL
 --;
 CREATE TABLE attempts (
 	attempt_id TEXT NOT NULL,
@@ -343,6 +397,24 @@ CREATE TABLE overrides (
 --;
 CREATE INDEX overrides_fail_proof_id ON overrides (fail_proof_id)
 --;
+CREATE TRIGGER catalog_requests_no_delete BEFORE DELETE ON catalog_requests
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of catalog_requests are never deleted');
+END
+--;
+CREATE TRIGGER catalog_requests_no_update BEFORE UPDATE ON catalog_requests
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of catalog_requests never change');
+END
+--;
+CREATE TRIGGER catalog_requests_event_insert AFTER INSERT ON catalog_requests
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'catalog_requests', CAST(NEW.identity AS TEXT) || '/' || CAST(NEW.idempotency_key AS TEXT),
+        NULL,
+        json_object('identity', NEW.identity, 'idempotency_key', NEW.idempotency_key, 'request_sha256', NEW.request_sha256, 'status', NEW.status, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER epoch_books_no_delete BEFORE DELETE ON epoch_books
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of epoch_books are never deleted');
@@ -428,6 +500,36 @@ END
 CREATE TRIGGER log_hashes_no_update BEFORE UPDATE ON log_hashes
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of log_hashes never change');
+END
+--;
+CREATE TRIGGER namespaces_no_delete BEFORE DELETE ON namespaces
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of namespaces are never deleted');
+END
+--;
+CREATE TRIGGER namespaces_fixed BEFORE UPDATE ON namespaces
+WHEN NEW.namespace_id IS NOT OLD.namespace_id
+    OR NEW.levels IS NOT OLD.levels
+    OR NEW.parent IS NOT OLD.parent
+    OR NEW.domain IS NOT OLD.domain
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only properties, protected_by, dropped_micros, at_micros of namespaces change');
+END
+--;
+CREATE TRIGGER namespaces_event_insert AFTER INSERT ON namespaces
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'namespaces', CAST(NEW.namespace_id AS TEXT),
+        NULL,
+        json_object('namespace_id', NEW.namespace_id, 'levels', NEW.levels, 'parent', NEW.parent, 'domain', NEW.domain, 'properties', NEW.properties, 'protected_by', NEW.protected_by, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER namespaces_event_update AFTER UPDATE ON namespaces
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'namespaces', CAST(NEW.namespace_id AS TEXT),
+        json_object('namespace_id', OLD.namespace_id, 'levels', OLD.levels, 'parent', OLD.parent, 'domain', OLD.domain, 'properties', OLD.properties, 'protected_by', OLD.protected_by, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
+        json_object('namespace_id', NEW.namespace_id, 'levels', NEW.levels, 'parent', NEW.parent, 'domain', NEW.domain, 'properties', NEW.properties, 'protected_by', NEW.protected_by, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
@@ -583,6 +685,35 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'statements', CAST(NEW.statement_id AS TEXT),
         NULL,
         json_object('statement_id', NEW.statement_id, 'kind', NEW.kind, 'log_index', NEW.log_index, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER tables_no_delete BEFORE DELETE ON tables
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of tables are never deleted');
+END
+--;
+CREATE TRIGGER tables_fixed BEFORE UPDATE ON tables
+WHEN NEW.table_id IS NOT OLD.table_id
+    OR NEW.domain IS NOT OLD.domain
+    OR NEW.table_uuid IS NOT OLD.table_uuid
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only namespace_id, name, location, metadata_location, metadata_sha256, previous_location, revision, contract_hash, dropped_micros, at_micros of tables change');
+END
+--;
+CREATE TRIGGER tables_event_insert AFTER INSERT ON tables
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'tables', CAST(NEW.table_id AS TEXT),
+        NULL,
+        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER tables_event_update AFTER UPDATE ON tables
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'tables', CAST(NEW.table_id AS TEXT),
+        json_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
+        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts

@@ -1,0 +1,1 @@
+"""The catalog is the gate: Iceberg tables that show nothing unproved. May call `metadata`, `trust`, `store`, `lake`."""

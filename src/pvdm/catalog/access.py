@@ -1,0 +1,166 @@
+"""Who may do what in the catalog: domains, roles, places, and the gate in front of protected tables."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from pvdm.catalog import rule
+from pvdm.catalog.sanity import require_document, require_manifests, require_sane
+from pvdm.catalog.state import TableState
+from pvdm.errors import NotAllowedError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.paths import Location, parse_location
+from pvdm.metadata.permit import Permit
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.store import Ledger, Unit, attempts, tables, workloads
+from pvdm.store.namespaces import Namespace
+from pvdm.store.tables import TableRow
+from pvdm.store.tokens import Grant
+
+EVERY_DOMAIN: Final = "*"
+_WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER})
+_MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
+
+
+class CatalogAccess:
+    """Judges each request by the grant, the domain, the places it names, and what the table is protected under."""
+
+    def __init__(self, ledger: Ledger, warehouse: Location) -> None:
+        self._ledger = ledger
+        self._warehouse = warehouse
+
+    def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
+        """Another domain's namespace is not there for this bearer."""
+        if grant.domain not in (EVERY_DOMAIN, namespace.domain):
+            raise NotAllowedError(
+                "domain_wrong",
+                "this namespace belongs to another domain",
+                expected=grant.domain,
+                got="another domain",
+                hint="use a token of the domain that owns it",
+            )
+
+    def require_making(self, grant: Grant) -> None:
+        """Tables and namespaces are made, dropped, renamed and registered by producers and operators."""
+        if grant.role not in _MAKING or grant.attempt_id is not None:
+            raise NotAllowedError(
+                "role_wrong",
+                "the token's role does not allow this",
+                expected=" or ".join(sorted(_MAKING)),
+                got=grant.role if grant.attempt_id is None else "a token for one attempt",
+            )
+
+    def require_create(
+        self,
+        grant: Grant,
+        namespace: Namespace,
+        name: str,
+        after: TableMetadata,
+        *,
+        instead_of: TableRow | None = None,
+    ) -> None:
+        """A new table lies in its own place; in a protected namespace it is born empty."""
+        self.require_making(grant)
+        with self._ledger.read() as unit:
+            taken = tables.find(unit, namespace.namespace_id, name)
+        # A name that is taken is told as that, by the swap.
+        self.require_place(grant, after.location, of=instead_of or taken)
+        if grant.role is not Role.OPERATOR:
+            require_manifests(after.snapshots, (parse_location(after.location),))
+        if namespace.protected_by is not None and (after.snapshots or after.last_sequence_number or after.next_row_id):
+            raise rule.gated(name, "The namespace protects its tables, and a new one begins without rows")
+
+    def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
+        """Name and existence of a protected table are gated as its data is."""
+        self.require_making(grant)
+        if row.protected:
+            raise rule.gated(row.name, what)
+
+    def require_place(self, grant: Grant, location: str, *, of: TableRow | None = None) -> None:
+        """Inside the warehouse, and in no other table's place."""
+        place = parse_location(location)
+        if grant.role is not Role.OPERATOR and not place.is_under(self._warehouse):
+            raise NotAllowedError(
+                "location_outside", "the location is outside the warehouse", expected=str(self._warehouse), got=location
+            )
+        with self._ledger.read() as unit:
+            require_free(unit, location, of=of)
+
+    def require_writing(self, grant: Grant, row: TableRow) -> None:
+        """Before anything is told about the table: the role writes, and writes to such tables."""
+        if grant.role not in _WRITING:
+            raise NotAllowedError(
+                "role_wrong", "this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role
+            )
+        if not row.protected and (grant.role is Role.PUBLISHER or grant.attempt_id is not None):
+            raise NotAllowedError("role_wrong", "this table is not for this token", got=grant.role)
+
+    def require_commit(
+        self,
+        grant: Grant,
+        before: TableState,
+        after: TableMetadata,
+        data: bytes,
+        *,
+        permit: Permit | None,
+        now_ms: int,
+    ) -> None:
+        """The state before is held to the state after; on a protected table main changes by permit alone."""
+        name = before.row.name
+        self.require_writing(grant, before.row)
+        if str(after.table_uuid).lower() != before.row.table_uuid:
+            raise NotAllowedError(
+                "table_uuid_changed",
+                f"{name} keeps its UUID",
+                expected=before.row.table_uuid,
+                got=str(after.table_uuid),
+            )
+        if after.location != before.metadata.location:
+            self.require_place(grant, after.location, of=before.row)
+        if not before.row.protected:
+            if grant.role is not Role.OPERATOR:
+                homes = (parse_location(before.row.location), parse_location(after.location))
+                require_manifests(rule.added_snapshots(before.metadata, after), homes)
+            return
+        if permit is not None:
+            permit.require(
+                table_uuid=before.row.table_uuid,
+                base_sha256=before.row.pointer.sha256,
+                new_sha256=hashlib.sha256(data).hexdigest(),
+            )
+            return
+        rule.require_main_unchanged(before.metadata, after, name)
+        rule.require_structure_unchanged(before.metadata, after, name)
+        own_branch, prefixes = self._staging(grant, before.row)
+        rule.require_refs_allowed(before.metadata, after, grant, own_branch)
+        rule.require_snapshots_on_branches(before.metadata, after, name)
+        rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
+        require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes)
+        require_document(data)
+
+    def _staging(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
+        """The branch and the places of a token for one attempt; anyone else stages under the table's location."""
+        if grant.attempt_id is None:
+            return None, (parse_location(row.location),)
+        with self._ledger.read() as unit:
+            attempt = attempts.get(unit, grant.attempt_id)
+            opening = workloads.get(unit, attempt.workload_id).opening
+        if opening.table_uuid.lower() != row.table_uuid:
+            raise NotAllowedError("attempt_of_other_table", "the token is good for another table's attempt")
+        if attempt.state is not AttemptState.STAGING:
+            raise NotAllowedError(
+                "attempt_not_staging", "the attempt takes no more writes", expected="STAGING", got=attempt.state
+            )
+        return attempt.branch, (parse_location(attempt.prefix),)
+
+
+def require_free(unit: Unit, location: str, *, of: TableRow | None = None) -> None:
+    """No other table lies there, above or below."""
+    place = parse_location(location)
+    for row in tables.all_live(unit):
+        if (of is None or row.table_id != of.table_id) and place.overlaps(parse_location(row.location)):
+            raise NotAllowedError(
+                "location_taken", "another table lies there", expected="a place of its own", got=location
+            )

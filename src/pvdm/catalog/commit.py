@@ -1,0 +1,242 @@
+"""Commits: judged on exactly the documents that the swap compares, written and synced first, then swapped at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm import fault
+from pvdm.catalog.access import CatalogAccess, require_free
+from pvdm.catalog.sight import published, sees_all
+from pvdm.catalog.state import States, TableState, find_row, unknown_table
+from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.requirements import check_requirements, is_create
+from pvdm.lake.format.updates import apply_updates, create_from_updates
+from pvdm.metadata.permit import Permit
+from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.store.clock import LedgerClock
+from pvdm.store.namespaces import Levels, Namespace
+from pvdm.store.tables import NewTable, Pointer, TableRow
+from pvdm.store.tokens import Grant
+
+COMMIT_TRIES_MAX: Final = 16
+COMMIT_TABLES_MAX: Final = 100
+MOVED: Final = frozenset({"table_moved", "namespace_moved", "ledger_serialization"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a client wants of one table."""
+
+    levels: Levels
+    name: str
+    requirements: Sequence[Json]
+    updates: Sequence[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """One table's step, judged, and its new file, synced; `before` is None for a table that is made."""
+
+    change: Change
+    namespace: Namespace
+    before: TableState | None
+    after: TableMetadata
+    file: StoredFile
+    instead_of: TableRow | None = None
+
+
+# Runs in the transaction of the swap, with the rows as they are after it.
+Extra = Callable[[Unit, Sequence[TableRow]], None]
+
+
+class Commits:
+    """The one way in which a table's document changes."""
+
+    def __init__(
+        self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles, states: States, access: CatalogAccess
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._files = files
+        self._states = states
+        self._access = access
+
+    def commit(
+        self, grant: Grant, changes: Sequence[Change], *, permit: Permit | None = None, extra: Extra | None = None
+    ) -> list[TableState]:
+        """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again."""
+        _require_apart(changes)
+        for tried in range(1, COMMIT_TRIES_MAX + 1):
+            planned: list[_Planned | TableState] = []
+            try:
+                for change in changes:
+                    planned.append(self._plan(grant, change, permit))
+                rows = self._swap(planned, extra)
+            except StateUnknownError:
+                raise  # the swap may have happened: its files stay
+            except PvdmError as error:
+                self._forget(planned)
+                if error.code not in MOVED or tried == COMMIT_TRIES_MAX:
+                    raise
+            else:
+                return self._settled(planned, rows)
+        raise AssertionError("unreachable")
+
+    def create(
+        self,
+        grant: Grant,
+        namespace: Namespace,
+        name: str,
+        after: TableMetadata,
+        *,
+        instead_of: TableRow | None = None,
+        extra: Extra | None = None,
+    ) -> TableState:
+        """A table with its first document; `instead_of` goes in the same transaction."""
+        self._access.require_create(grant, namespace, name, after, instead_of=instead_of)
+        file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
+        fault.point("catalog.after_metadata_file")
+        planned = [_Planned(Change(namespace.levels, name, (), ()), namespace, None, after, file, instead_of)]
+        try:
+            rows = self._swap(planned, extra)
+        except StateUnknownError:
+            raise
+        except PvdmError:
+            self._forget(planned)
+            raise
+        return self._settled(planned, rows)[0]
+
+    def _plan(self, grant: Grant, change: Change, permit: Permit | None) -> _Planned | TableState:
+        namespace, before = self._base(grant, change)
+        if before is None:
+            self._access.require_making(grant)
+            check_requirements(None, change.requirements)
+        else:
+            self._access.require_writing(grant, before.row)
+            # A refusal says what the table has: to those who see a part of it, of that part only.
+            seen = before.metadata if sees_all(grant.role) else published(before.metadata)
+            check_requirements(seen, change.requirements)
+        now_ms = self._clock.now_micros() // 1_000
+        if before is None:
+            after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
+            self._access.require_create(grant, namespace, change.name, after)
+        else:
+            location = before.row.pointer.location
+            after = apply_updates(before.metadata, change.updates, now_ms=now_ms, previous_location=location)
+            if after is before.metadata:
+                return before
+        data = after.to_bytes()
+        revision = 0 if before is None else before.row.revision + 1
+        if before is not None:
+            self._access.require_commit(grant, before, after, data, permit=permit, now_ms=now_ms)
+        file = self._files.write(str(after.table_uuid), revision, data)
+        fault.point("catalog.after_metadata_file")
+        return _Planned(change, namespace, before, after, file)
+
+    def _base(self, grant: Grant, change: Change) -> tuple[Namespace, TableState | None]:
+        creating = is_create(change.requirements)
+        with self._ledger.read() as unit:
+            namespace = namespaces.find(unit, change.levels)
+            row = find_row(unit, change.levels, change.name)
+        if namespace is None:
+            raise unknown_table(change.levels, change.name)
+        self._access.require_namespace(grant, namespace)
+        if row is None and not creating:
+            raise unknown_table(change.levels, change.name)
+        return namespace, None if row is None else self._states.of(row)
+
+    def _swap(self, planned: Sequence[_Planned | TableState], extra: Extra | None) -> list[TableRow]:
+        """All pointers at once; nothing after it can fail, so what is told about it is true."""
+        steps = [step for step in planned if isinstance(step, _Planned)]
+        if not steps and extra is None:
+            return [step.row for step in planned if isinstance(step, TableState)]
+
+        def work(unit: Unit) -> list[TableRow]:
+            tables.lock(unit, [_uuid(step) for step in planned])
+            rows = [_put(unit, step) for step in planned]
+            if extra is not None:
+                extra(unit, rows)
+            return rows
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _settled(self, planned: Sequence[_Planned | TableState], rows: Sequence[TableRow]) -> list[TableState]:
+        fault.point("catalog.after_swap")
+        found = []
+        for step, row in zip(planned, rows, strict=True):
+            if isinstance(step, _Planned):
+                self._states.keep(step.file.sha256, step.after)
+                found.append(TableState(row, step.after))
+            else:
+                found.append(step)
+        return found
+
+    def _forget(self, planned: Sequence[_Planned | TableState]) -> None:
+        """Files of a try that surely did not happen; one that cannot be removed does no harm."""
+        for step in planned:
+            if isinstance(step, _Planned):
+                try:
+                    self._files.remove(step.file)
+                except PvdmError:
+                    continue
+
+
+def _uuid(step: _Planned | TableState) -> str:
+    return step.row.table_uuid if isinstance(step, TableState) else str(step.after.table_uuid)
+
+
+def _put(unit: Unit, step: _Planned | TableState) -> TableRow:
+    if isinstance(step, TableState):
+        # Nothing changes here, but the others were judged with it as it was.
+        tables.require_still(unit, step.row)
+        return step.row
+    pointer = Pointer(step.file.location, step.file.sha256)
+    if step.before is not None:
+        row = tables.swap(unit, step.before.row, pointer, location=step.after.location)
+    else:
+        namespaces.require_still(unit, step.namespace)
+        if step.instead_of is not None:
+            tables.drop(unit, step.instead_of)
+        row = tables.create(unit, _new(step, pointer))
+    if step.before is None or step.before.row.location != row.location:
+        unit.lock_name("places")
+        require_free(unit, row.location, of=row)
+    return row
+
+
+def _require_apart(changes: Sequence[Change]) -> None:
+    """Each table once, and not too many."""
+    names = [(change.levels, change.name) for change in changes]
+    if not 0 < len(names) <= COMMIT_TABLES_MAX:
+        raise InputError(
+            "commit_tables_too_many",
+            "a transaction changes too many tables, or none",
+            expected=f"1 to {COMMIT_TABLES_MAX} tables",
+            got=str(len(names)),
+        )
+    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    if twice is not None:
+        raise InputError(
+            "commit_table_twice",
+            "a transaction changes a table twice",
+            expected="each table once",
+            got=namespaces.shown((*twice[0], twice[1])),
+        )
+
+
+def _new(step: _Planned, pointer: Pointer) -> NewTable:
+    return NewTable(
+        step.namespace.namespace_id,
+        step.change.name,
+        step.namespace.domain,
+        str(step.after.table_uuid),
+        step.after.location,
+        pointer,
+        step.namespace.protected_by,
+    )

@@ -1,0 +1,157 @@
+"""The desk of namespaces: made, described, listed and dropped, each owned by one domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.catalog.access import EVERY_DOMAIN, CatalogAccess
+from pvdm.catalog.requests import Once
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.role import Role
+from pvdm.store import Ledger, Unit, namespaces
+from pvdm.store.clock import LedgerClock
+from pvdm.store.namespaces import Levels, Namespace
+from pvdm.store.tokens import Grant
+
+DOMAIN_PROPERTY: Final = "pvdm.domain"
+PAGE_ROWS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PropertiesChanged:
+    """Which properties were set, which removed, and which were to be removed but not there."""
+
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def facts(self) -> dict[str, list[str]]:
+        """As the protocol tells them."""
+        return {"missing": list(self.missing), "removed": list(self.removed), "updated": list(self.updated)}
+
+
+class Namespaces:
+    """Everything that is done to namespaces."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock, access: CatalogAccess) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._access = access
+
+    def get(self, grant: Grant, levels: Levels) -> Namespace:
+        """The namespace, for those of its domain."""
+        with self._ledger.read() as unit:
+            return self._get(unit, grant, levels)
+
+    def page(self, grant: Grant, parent: Levels, *, after: Levels | None, count: int | None) -> list[Namespace]:
+        """The namespaces inside this one that the bearer may see; without a count all of them."""
+        found: list[Namespace] = []
+        with self._ledger.read() as unit:
+            if parent:
+                self._get(unit, grant, parent)
+            while count is None or len(found) < count:
+                rows = namespaces.children(unit, parent, after=after, count=PAGE_ROWS_MAX)
+                found.extend(row for row in rows if grant.domain in (EVERY_DOMAIN, row.domain))
+                if len(rows) < PAGE_ROWS_MAX:
+                    break
+                after = rows[-1].levels
+        return found if count is None else found[:count]
+
+    def create(
+        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, once: Once | None = None
+    ) -> Namespace:
+        """A new one, in its parent's domain and under its parent's protection, if it has a parent."""
+        self._access.require_making(grant)
+
+        def work(unit: Unit) -> Namespace:
+            parent = self._get(unit, grant, levels[:-1]) if len(levels) > 1 else None
+            made = namespaces.create(unit, levels, domain=_domain(grant, parent, properties), properties=properties)
+            if parent is not None and parent.protected_by is not None:
+                namespaces.protect(unit, made, parent.protected_by)
+            if once is not None:
+                once.note(unit, {"namespace": list(levels), "properties": dict(properties)})
+            return made
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def drop(self, grant: Grant, levels: Levels, *, once: Once | None = None) -> None:
+        """End an empty one; one that protects its tables is ended by an operator only."""
+        self._access.require_making(grant)
+
+        def work(unit: Unit) -> None:
+            found = self._get(unit, grant, levels)
+            if found.protected_by is not None and grant.role is not Role.OPERATOR:
+                raise NotAllowedError(
+                    "namespace_gated",
+                    f"the namespace {namespaces.shown(levels)} protects its tables",
+                    expected=Role.OPERATOR,
+                    got=grant.role,
+                    hint="ask an operator; nothing was changed",
+                )
+            namespaces.drop(unit, found)
+            if once is not None:
+                once.note(unit, {}, status=204)
+
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def change(
+        self,
+        grant: Grant,
+        levels: Levels,
+        updates: Mapping[str, str],
+        removals: Sequence[str],
+        *,
+        once: Once | None = None,
+    ) -> PropertiesChanged:
+        """Set some properties, remove others."""
+        self._access.require_making(grant)
+        _require_apart(updates, removals)
+
+        def work(unit: Unit) -> PropertiesChanged:
+            unit.lock_name("namespaces")
+            found = self._get(unit, grant, levels)
+            kept = {name: value for name, value in found.properties.items() if name not in removals}
+            after = {**kept, **updates}
+            if after.get(DOMAIN_PROPERTY) != found.properties.get(DOMAIN_PROPERTY):
+                raise NotAllowedError("domain_wrong", "a namespace keeps its domain", expected=found.domain)
+            namespaces.set_properties(unit, found, after)
+            gone = dict.fromkeys(removals)
+            changed = PropertiesChanged(
+                tuple(updates),
+                tuple(name for name in gone if name in found.properties),
+                tuple(name for name in gone if name not in found.properties),
+            )
+            if once is not None:
+                once.note(unit, changed.facts())
+            return changed
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _get(self, unit: Unit, grant: Grant, levels: Levels) -> Namespace:
+        found = namespaces.get(unit, levels)
+        self._access.require_namespace(grant, found)
+        return found
+
+
+def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
+    """The parent's; at the top the bearer's own, and who has every domain says which by a property."""
+    wanted = properties.get(DOMAIN_PROPERTY)
+    owner = parent.domain if parent is not None else grant.domain
+    if wanted in (None, owner):
+        return owner
+    if owner != EVERY_DOMAIN or grant.domain != EVERY_DOMAIN:
+        raise NotAllowedError("domain_wrong", "the namespace would belong to another domain", expected=owner)
+    return str(wanted)
+
+
+def _require_apart(updates: Mapping[str, str], removals: Sequence[str]) -> None:
+    both = sorted(set(updates) & set(removals))
+    if both:
+        raise InputError(
+            "namespace_properties_overlap",
+            "a property is to be set and removed at once",
+            expected="each property in updates or in removals",
+            got=", ".join(both)[:200],
+        )

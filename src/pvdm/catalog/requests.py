@@ -1,0 +1,65 @@
+"""Requests that happen once: with the same key and the same words the first answer comes again, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pvdm.errors import InputError
+from pvdm.model import document
+from pvdm.store import Ledger, Unit, catalog_requests
+from pvdm.store.catalog_requests import Request
+from pvdm.store.tokens import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A request with a key; what it does and its line in the ledger are one transaction."""
+
+    identity: str
+    key: str
+    request_sha256: str
+
+    def note(self, unit: Unit, facts: Mapping[str, document.Value], *, status: int = 200) -> None:
+        """Remember that it was done, and what its answer is made of."""
+        text = document.dump(dict(facts)).decode()
+        catalog_requests.add(unit, Request(self.identity, self.key, self.request_sha256, status, text))
+
+
+class Requests:
+    """Finds what was done before."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def once(self, grant: Grant, key: str, asked: bytes) -> Once:
+        """The request by its caller, its key and its words; tokens of one holder are one caller."""
+        try:
+            spelled = str(uuid.UUID(key))
+        except ValueError:
+            spelled = ""
+        if spelled != key.lower():
+            raise InputError(
+                "idempotency_key_invalid", "the Idempotency-Key cannot be accepted", expected="a UUID", got="another"
+            )
+        identity = document.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
+        return Once(hashlib.sha256(identity.encode()).hexdigest(), spelled, hashlib.sha256(asked).hexdigest())
+
+    def earlier(self, once: Once) -> Mapping[str, object] | None:
+        """What the first answer was made of; the key with other words is refused."""
+        with self._ledger.read() as unit:
+            found = catalog_requests.find(unit, once.identity, once.key)
+        if found is None:
+            return None
+        if found.request_sha256 != once.request_sha256:
+            raise InputError(
+                "idempotency_key_reused",
+                "the Idempotency-Key was used for another request",
+                expected="a new key for a new request",
+                got="an old one",
+            )
+        told: Mapping[str, object] = json.loads(found.answer)
+        return told

@@ -1,0 +1,201 @@
+"""The rule: on a protected table no commit changes what `main` shows, however spelled; before is held to after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import NotAllowedError
+from pvdm.lake.format.document import canonical
+from pvdm.lake.format.main_state import MainState
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.node import Raw
+from pvdm.lake.format.schema_json import normal_form
+from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot, SnapshotRef
+from pvdm.model.role import Role
+from pvdm.store.tokens import Grant
+
+_SAID: Final = 5
+_STAGING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
+_TAGGING: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
+
+
+@dataclass(frozen=True, slots=True)
+class RefChange:
+    """One ref before and after; None where it is not there."""
+
+    name: str
+    before: SnapshotRef | None
+    after: SnapshotRef | None
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether it is, or was, a tag."""
+        return any(ref is not None and ref.type is RefType.TAG for ref in (self.before, self.after))
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it is, or was, a branch."""
+        return any(ref is not None and ref.type is RefType.BRANCH for ref in (self.before, self.after))
+
+
+def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
+    """What `main` shows, and everything that decides how it is read, is the same before and after."""
+    said = MainState.of(before).differences(MainState.of(after))
+    if said:
+        raise gated(name, "; ".join(said[:_SAID]) + (" and more" if len(said) > _SAID else ""))
+
+
+def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
+    """Column and partition ids, and schemas that nothing shows yet, are main's future: a migration changes them."""
+    for what, old, new in (
+        ("the last column id", before.last_column_id, after.last_column_id),
+        ("the last partition id", before.last_partition_id, after.last_partition_id),
+        ("the schemas", _schemas(before), _schemas(after)),
+    ):
+        if old != new:
+            raise NotAllowedError(
+                "structure_gated",
+                f"{name} is protected: {what} would change from {str(old)[:200]} to {str(new)[:200]}",
+                expected="a signed migration",
+                got="a commit",
+                hint="propose the change with `pvdm migrate` and have an operator sign it",
+            )
+
+
+def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
+    """Branches belong to staging; tags point into main's ancestry and are set by those who may."""
+    shown = {snapshot.snapshot_id for snapshot in _ancestry(after)}
+    for change in ref_changes(before, after):
+        if change.name == MAIN:
+            continue
+        if change.is_tag:
+            require_tag(change, grant, shown)
+        if change.is_branch:
+            require_staging(change, grant, own_branch)
+
+
+def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
+    """A tag is what consumers see, so it points at what was published, by who may publish."""
+    if grant.role not in _TAGGING:
+        raise NotAllowedError(
+            "tag_not_allowed",
+            f"the tag {change.name!r} of a protected table is not for this role",
+            expected=" or ".join(sorted(_TAGGING)),
+            got=grant.role,
+        )
+    if change.after is not None and (change.after.type is not RefType.TAG or change.after.snapshot_id not in shown):
+        raise NotAllowedError(
+            "tag_outside_main",
+            f"the tag {change.name!r} would show what main never showed",
+            expected="a snapshot of main's ancestry",
+            got=str(change.after.snapshot_id),
+            hint="publish the data first; a tag then marks it",
+        )
+
+
+def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> None:
+    """A staging branch is moved by producers; a token for one attempt moves that attempt's branch only."""
+    if grant.role not in _STAGING:
+        raise NotAllowedError(
+            "branch_not_allowed",
+            f"the branch {change.name!r} of a protected table is not for this role",
+            expected=" or ".join(sorted(_STAGING)),
+            got=grant.role,
+        )
+    if own_branch is not None and change.name != own_branch:
+        raise NotAllowedError(
+            "branch_of_other_attempt",
+            "the token is good for one attempt's branch only",
+            expected=own_branch,
+            got=change.name,
+        )
+
+
+def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
+    """A new snapshot hangs on a branch: one that no ref holds could be picked up later, past every check."""
+    held = {snapshot.snapshot_id for ref in after.refs.values() for snapshot in after.ancestry(ref.snapshot_id)}
+    loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
+    if loose:
+        raise NotAllowedError(
+            "snapshot_without_branch",
+            f"{name} is protected: a snapshot would be added that no branch holds",
+            expected="a staging branch",
+            got=str(loose[0]),
+            hint="write to a branch (`spark.wap.branch`), not with `spark.wap.id`",
+        )
+
+
+def require_own_snapshots(
+    before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None, name: str
+) -> None:
+    """Snapshots come, go and get statistics by those who stage; with a token for one attempt on its branch alone."""
+    touched = {each.snapshot_id for each in (*added_snapshots(before, after), *added_snapshots(after, before))}
+    touched |= {snapshot_id for snapshot_id, _ in _statistics(before) ^ _statistics(after)}
+    if grant.role not in _STAGING:
+        theirs = touched
+    elif own_branch is None:
+        theirs = set()
+    else:
+        own = _held(before, after, lambda ref: ref == own_branch)
+        theirs = touched - (own - _held(before, before, lambda ref: ref != own_branch))
+    if theirs:
+        raise NotAllowedError(
+            "snapshot_not_own",
+            f"{name} is protected: the token may not change this snapshot",
+            expected="no change of any snapshot" if own_branch is None else f"a snapshot of {own_branch} alone",
+            got=str(min(theirs)),
+        )
+
+
+def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]:
+    """Those that are in `after` and were not in `before`; one that came back under its id with other words counts."""
+    known = {each.snapshot_id: each.raw for each in before.snapshots}
+    return [each for each in after.snapshots if not _same(known.get(each.snapshot_id), each.raw)]
+
+
+def _same(old: Raw | None, new: Raw) -> bool:
+    return old is new or (old is not None and canonical(old) == canonical(new))
+
+
+def _held(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
+    return {
+        snapshot.snapshot_id
+        for metadata in (before, after)
+        for name, ref in metadata.refs.items()
+        if wanted(name)
+        for snapshot in metadata.ancestry(ref.snapshot_id)
+    }
+
+
+def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
+    files = (*metadata.statistics, *metadata.partition_statistics)
+    return {(file.snapshot_id, canonical(file.raw)) for file in files}
+
+
+def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChange]:
+    """Every ref that is other afterwards."""
+    for name in sorted({*before.refs, *after.refs}):
+        old, new = before.refs.get(name), after.refs.get(name)
+        if old is None or new is None or not _same(old.raw, new.raw):
+            yield RefChange(name, old, new)
+
+
+def gated(name: str, what: str) -> NotAllowedError:
+    """The one sentence that a writer sees who tries `main` of a protected table."""
+    return NotAllowedError(
+        "main_gated",
+        f"{name} is protected: what main shows changes only by a proof. {what}",
+        hint="stage on a branch and publish it with pvdm; nothing was changed",
+    )
+
+
+def _ancestry(metadata: TableMetadata) -> list[Snapshot]:
+    current = metadata.current_snapshot_id
+    return [] if current is None else list(metadata.ancestry(current))
+
+
+def _schemas(metadata: TableMetadata) -> str:
+    """With their content: a schema that is taken out and put back under its id is another one."""
+    return "; ".join(f"{schema.schema_id}: {normal_form(schema.raw)}" for schema in metadata.schemas)

@@ -1,0 +1,85 @@
+"""A table as a commit judges it: its row, and the document that the row points to, byte for byte."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.store.namespaces import Levels, Namespace
+from pvdm.store.tables import TableRow
+
+DOCUMENTS_KEPT_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What is judged and what the swap compares are one and the same."""
+
+    row: TableRow
+    metadata: TableMetadata
+
+
+class States:
+    """Loads tables; parsed documents are kept in memory by the hash of their bytes."""
+
+    def __init__(self, ledger: Ledger, files: MetadataFiles) -> None:
+        self._ledger = ledger
+        self._files = files
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, TableMetadata] = OrderedDict()
+
+    def find(self, levels: Levels, name: str) -> TableState | None:
+        """The table, if it is there; a namespace that is not there is an error."""
+        with self._ledger.read() as unit:
+            row = tables.find(unit, namespaces.get(unit, levels).namespace_id, name)
+        return None if row is None else self.of(row)
+
+    def get(self, levels: Levels, name: str) -> TableState:
+        """The table; not being there, or its namespace not being there, is one error."""
+        with self._ledger.read() as unit:
+            row = find_row(unit, levels, name)
+        if row is None:
+            raise unknown_table(levels, name)
+        return self.of(row)
+
+    def of(self, row: TableRow) -> TableState:
+        """The document of a row; the file is read and hashed every time, and parsed once."""
+        sha256 = row.pointer.sha256
+        data = self._files.read(StoredFile(row.pointer.location, sha256))
+        with self._lock:
+            known = self._kept.get(sha256)
+            if known is not None:
+                self._kept.move_to_end(sha256)
+        if known is None:
+            known = TableMetadata.parse(data)
+            self.keep(sha256, known)
+        return TableState(row, known)
+
+    def keep(self, sha256: str, metadata: TableMetadata) -> None:
+        """Remember a document that was just written or read."""
+        with self._lock:
+            self._kept[sha256] = metadata
+            while len(self._kept) > DOCUMENTS_KEPT_MAX:
+                self._kept.popitem(last=False)
+
+    def namespace(self, levels: Levels) -> Namespace:
+        """The namespace; not being there is an error."""
+        with self._ledger.read() as unit:
+            return namespaces.get(unit, levels)
+
+
+def find_row(unit: Unit, levels: Levels, name: str) -> TableRow | None:
+    """The table's row, if namespace and table are there."""
+    namespace = namespaces.find(unit, levels)
+    return None if namespace is None else tables.find(unit, namespace.namespace_id, name)
+
+
+def unknown_table(levels: Levels, name: str) -> InputError:
+    """For whoever asks for a table that is not there."""
+    return InputError("table_unknown", f"Table does not exist: {namespaces.shown((*levels, name))}")

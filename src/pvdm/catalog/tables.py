@@ -1,0 +1,316 @@
+"""The desk of tables: made, staged, registered, loaded, listed, renamed, dropped, and committed to."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pvdm.catalog.access import CatalogAccess
+from pvdm.catalog.commit import COMMIT_TRIES_MAX, MOVED, Change, Commits, Extra
+from pvdm.catalog.names import judged_name
+from pvdm.catalog.namespaces import PAGE_ROWS_MAX, Namespaces
+from pvdm.catalog.requests import Once
+from pvdm.catalog.state import States, TableState, find_row, unknown_table
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.new_table import new_table, register_table
+from pvdm.lake.format.node import Node
+from pvdm.lake.paths import Location, parse_location
+from pvdm.model import document
+from pvdm.model.role import Role
+from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.store.clock import LedgerClock
+from pvdm.store.namespaces import Levels, Namespace
+from pvdm.store.tables import Pointer, TableRow
+from pvdm.store.tokens import Grant
+
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_FOLDER_CHARACTERS: Final = 64
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Desks:
+    """What the desk of tables stands on."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    states: States
+    access: CatalogAccess
+    namespaces: Namespaces
+    commits: Commits
+    warehouse: Location
+
+
+class Tables:
+    """Everything that is done to tables; their documents change by commits alone."""
+
+    def __init__(self, desks: Desks) -> None:
+        self._desks = desks
+
+    def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
+        """The table, for those of its domain."""
+        return self._desks.states.of(self._row(grant, levels, name))
+
+    def require(self, grant: Grant, levels: Levels, name: str) -> None:
+        """The table is there for the bearer."""
+        self._row(grant, levels, name)
+
+    def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
+        """The names in a namespace; without a count all of them."""
+        found: list[str] = []
+        namespace = self._desks.namespaces.get(grant, levels)
+        with self._desks.ledger.read() as unit:
+            while count is None or len(found) < count:
+                wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
+                rows = tables.page(unit, namespace.namespace_id, after=after, count=wanted)
+                found.extend(row.name for row in rows)
+                if len(rows) < wanted:
+                    break
+                after = rows[-1].name
+        return found
+
+    def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
+        """The document that a table would begin with; nothing is kept of it."""
+        namespace, name, after = self._made(grant, levels, request)
+        self._desks.access.require_create(grant, namespace, name, after)
+        return after
+
+    def create(self, grant: Grant, levels: Levels, request: Json, *, once: Once | None = None) -> TableState:
+        """A new table without rows."""
+
+        def make() -> TableState:
+            namespace, name, after = self._made(grant, levels, request)
+            with _named(levels, name):
+                return self._desks.commits.create(grant, namespace, name, after, extra=_noting(once))
+
+        return _repeated(make)
+
+    def register(
+        self,
+        grant: Grant,
+        levels: Levels,
+        name: str,
+        metadata_location: str,
+        *,
+        overwrite: bool = False,
+        once: Once | None = None,
+    ) -> TableState:
+        """A table from the metadata file that it had elsewhere; the Steward keeps its own copy of that."""
+        access = self._desks.access
+        access.require_making(grant)
+        namespace, old = self._place(grant, levels, judged_name(name, "the table's name"))
+        if old is not None and not overwrite:
+            raise _exists(levels, name)
+        if old is not None:
+            access.require_change(grant, old, "It would be replaced by a registered one")
+        place = parse_location(metadata_location)
+        self._require_readable(grant, namespace, place)
+        after = register_table(_read(place.local))
+        if grant.role is not Role.OPERATOR:
+            _require_own_files(after, place, self._desks.warehouse)
+        with _named(levels, name):
+            return self._desks.commits.create(grant, namespace, name, after, instead_of=old, extra=_noting(once))
+
+    def commit(self, grant: Grant, changes: Sequence[Change], *, once: Once | None = None) -> list[TableState]:
+        """Change tables, all or none."""
+        if len(changes) == 1:
+            with _named(changes[0].levels, changes[0].name):
+                return self._desks.commits.commit(grant, changes, extra=_noting(once))
+        return self._desks.commits.commit(grant, changes, extra=_noting(once))
+
+    def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> TableState:
+        """The state that an earlier request with the same key led to."""
+        row = self._row(grant, levels, name)
+        location, sha256 = (str(fact) for fact in facts)
+        return self._desks.states.of(replace(row, pointer=Pointer(location, sha256)))
+
+    def rename(
+        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: Once | None = None
+    ) -> None:
+        """Another name, perhaps in another namespace of the same domain."""
+        judged_name(target[1], "the table's new name")
+        with _named(*target):
+            _repeated(lambda: self._rename(grant, source, target, once))
+
+    def _rename(self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: Once | None) -> None:
+        row = self._row(grant, *source)
+        self._desks.access.require_change(grant, row, "Its name would change")
+        namespace = self._desks.namespaces.get(grant, target[0])
+        if namespace.domain != row.domain:
+            raise NotAllowedError(
+                "domain_wrong", "a table stays in its domain", expected=row.domain, got=namespace.domain
+            )
+        if namespace.protected_by is not None:
+            raise NotAllowedError(
+                "namespace_gated",
+                f"the namespace {namespaces.shown(target[0])} protects its tables",
+                expected="a table that is created in it",
+                got="one from elsewhere",
+                hint="create it there without rows, and publish them",
+            )
+
+        def work(unit: Unit) -> None:
+            namespaces.require_still(unit, namespace)
+            tables.rename(unit, row, namespace_id=namespace.namespace_id, name=target[1])
+            if once is not None:
+                once.note(unit, {}, status=204)
+
+        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+
+    def drop(self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: Once | None = None) -> None:
+        """End the table; with `purge` the files in its place go too, as far as they can be removed."""
+        row = _repeated(lambda: self._drop(grant, levels, name, once))
+        if purge:
+            with contextlib.suppress(PvdmError):
+                self._purge(parse_location(row.location))
+
+    def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> TableRow:
+        row = self._row(grant, levels, name)
+        self._desks.access.require_change(grant, row, "It would be dropped")
+
+        def work(unit: Unit) -> None:
+            tables.drop(unit, row)
+            if once is not None:
+                once.note(unit, {}, status=204)
+
+        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+        return row
+
+    def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
+        with self._desks.ledger.read() as unit:
+            namespace = namespaces.find(unit, levels)
+            row = find_row(unit, levels, name)
+        if namespace is None:
+            raise unknown_table(levels, name)
+        self._desks.access.require_namespace(grant, namespace)
+        if row is None:
+            raise unknown_table(levels, name)
+        return row
+
+    def _place(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
+        namespace = self._desks.namespaces.get(grant, levels)
+        with self._desks.ledger.read() as unit:
+            return namespace, tables.find(unit, namespace.namespace_id, name)
+
+    def _made(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
+        node = Node(request, "$")
+        name = judged_name(node.text("name"), "the table's name")
+        self._desks.access.require_making(grant)
+        namespace, old = self._place(grant, levels, name)
+        if old is not None:
+            raise _exists(levels, name)
+        table_uuid = str(uuid.uuid4())
+        location = node.optional_text("location") or str(self._own_place(levels, name, table_uuid))
+        now_ms = self._desks.clock.now_micros() // 1_000
+        return namespace, name, new_table(request, location=location, table_uuid=table_uuid, now_ms=now_ms)
+
+    def _own_place(self, levels: Levels, name: str, table_uuid: str) -> Location:
+        """A folder that no table had before: names come again, and files of a dropped table may still lie there."""
+        folders = [_PLAIN.sub("_", part)[:_FOLDER_CHARACTERS] for part in (*levels, name)]
+        folders[-1] = f"{folders[-1]}-{table_uuid.replace('-', '')}"
+        return self._desks.warehouse.child(*folders)
+
+    def _require_readable(self, grant: Grant, namespace: Namespace, place: Location) -> None:
+        """An operator may bring any file; others one of the warehouse, or of a table that their domain dropped."""
+        if grant.role is Role.OPERATOR or self._is_inside(place):
+            return
+        with self._desks.ledger.read() as unit:
+            dropped = tables.find_dropped(unit, str(place))
+        if dropped is None or dropped.domain != namespace.domain:
+            raise NotAllowedError(
+                "location_outside",
+                "the metadata file is outside the warehouse",
+                expected=str(self._desks.warehouse),
+                got=str(place)[:200],
+            )
+
+    def _is_inside(self, place: Location) -> bool:
+        """In the warehouse by its name and, for a local file, where its links lead to."""
+        warehouse = self._desks.warehouse
+        if not place.is_under(warehouse):
+            return False
+        return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
+
+    def _purge(self, place: Location) -> None:
+        """Only a folder of its own inside the warehouse; files elsewhere are for whoever put them there."""
+        if place.scheme != "file" or not self._is_inside(place) or place == self._desks.warehouse:
+            return
+        with self._desks.ledger.read() as unit:
+            if any(place.overlaps(parse_location(row.location)) for row in tables.all_live(unit)):
+                return
+        shutil.rmtree(place.local, ignore_errors=True)
+
+
+def _repeated(work: Callable[[], _T]) -> _T:
+    """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
+    for _ in range(COMMIT_TRIES_MAX - 1):
+        try:
+            return work()
+        except ConflictError as error:
+            if error.code not in MOVED:
+                raise
+    return work()
+
+
+@contextlib.contextmanager
+def _named(levels: Levels, name: str) -> Iterator[None]:
+    """A name that is taken is told with its namespace, as clients expect it."""
+    try:
+        yield
+    except ConflictError as error:
+        if error.code == "table_exists":
+            raise _exists(levels, name) from None
+        raise
+
+
+def _exists(levels: Levels, name: str) -> ConflictError:
+    return ConflictError("table_exists", f"Table already exists: {namespaces.shown((*levels, name))}")
+
+
+def _noting(once: Once | None) -> Extra | None:
+    if once is None:
+        return None
+
+    def note(unit: Unit, rows: Sequence[TableRow]) -> None:
+        pointers: list[document.Value] = [[row.pointer.location, row.pointer.sha256] for row in rows]
+        once.note(unit, {"pointers": pointers})
+
+    return note
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise FileNotFoundError
+        with path.open("rb") as file:
+            return file.read(METADATA_SIZE_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError("metadata_location_missing", "there is no metadata file", got=str(path)[:200]) from None
+    except OSError as error:
+        raise UnavailableError(
+            "metadata_files_unavailable", f"the metadata file cannot be read: {error.strerror}"
+        ) from None
+
+
+def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:
+    """A document brings in only what lies in its own place: neither itself nor a manifest list is another table's."""
+    own = parse_location(after.location)
+    files = [parse_location(each.manifest_list) for each in after.snapshots if each.manifest_list is not None]
+    if place.is_under(warehouse):
+        files.append(place)
+    foreign = next((file for file in files if not file.is_under(own)), None)
+    if foreign is not None or any(each.manifest_list is None for each in after.snapshots):
+        raise NotAllowedError(
+            "location_outside",
+            "the metadata names files outside the table's location",
+            expected=f"files under {own}",
+            got="manifests listed in a snapshot" if foreign is None else str(foreign)[:200],
+        )

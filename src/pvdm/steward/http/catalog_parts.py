@@ -1,0 +1,150 @@
+"""What the catalog's routes share: names in paths, bodies, pages, keys of requests that happen once, answers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.names import judged_levels, judged_name, levels_of
+from pvdm.catalog.namespaces import PAGE_ROWS_MAX
+from pvdm.catalog.requests import Once
+from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.lake.format.document import Json, dump_json, parse_json
+from pvdm.lake.format.node import Node
+from pvdm.steward.http.asked import asked_in, header
+from pvdm.steward.http.catalog_path import name_in
+from pvdm.steward.http.parts import NotaryPart
+from pvdm.store.namespaces import Levels
+from pvdm.store.tokens import Grant
+
+PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
+JSON_TYPE: Final = "application/json"
+
+PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
+PageSize: TypeAlias = Annotated[int | None, Query(alias="pageSize", ge=1)]
+
+
+async def _catalog(notary: NotaryPart) -> Catalog:
+    return notary.catalog
+
+
+async def _levels(namespace: Annotated[str, Path()]) -> Levels:
+    return levels_of(name_in(namespace))
+
+
+async def _table(table: Annotated[str, Path()]) -> str:
+    return judged_name(name_in(table), "the table's name")
+
+
+def _body(request: Request) -> Node:
+    return Node(parse_json(asked_in(request.scope).body), "$")
+
+
+CatalogPart: TypeAlias = Annotated[Catalog, Depends(_catalog)]
+LevelsPart: TypeAlias = Annotated[Levels, Depends(_levels)]
+TablePart: TypeAlias = Annotated[str, Depends(_table)]
+BodyPart: TypeAlias = Annotated[Node, Depends(_body)]
+
+
+def answer(value: Json, *, etag: str | None = None) -> Response:
+    """A JSON answer."""
+    return answer_bytes(dump_json(value), etag=etag)
+
+
+def answer_bytes(body: bytes, *, etag: str | None = None) -> Response:
+    """A JSON answer that is spelled already."""
+    return Response(body, media_type=JSON_TYPE, headers=None if etag is None else {"etag": etag})
+
+
+def done() -> Response:
+    """It was done, and there is nothing to tell."""
+    return Response(status_code=204)
+
+
+def once_of(request: Request, catalog: Catalog, grant: Grant) -> Once | None:
+    """The request's key, if it has one; a key binds method, path, query and body."""
+    key = header(request.scope, b"idempotency-key")
+    if key is None:
+        return None
+    scope = request.scope
+    line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
+    return catalog.requests.once(grant, key, line + asked_in(scope).body)
+
+
+def once(
+    catalog: Catalog,
+    key: Once | None,
+    work: Callable[[], Response],
+    again: Callable[[Mapping[str, object]], Response],
+) -> Response:
+    """Do it, or tell what came of it when it was done before; two at once are done by one of them."""
+    if key is None:
+        return work()
+    earlier = catalog.requests.earlier(key)
+    if earlier is None:
+        try:
+            return work()
+        except StateUnknownError:
+            raise  # unknown it is, whatever a second look at the ledger would say
+        except PvdmError:
+            # The twin of this request may have done it meanwhile: then this one failed only because it was done.
+            earlier = catalog.requests.earlier(key)
+            if earlier is None:
+                raise
+    return again(earlier)
+
+
+def page_size(token: str | None, size: int | None) -> int | None:
+    """How many rows an answer holds; a caller that speaks of no pages gets everything."""
+    if token is None and size is None:
+        return None
+    return min(size or PAGE_ROWS_MAX, PAGE_ROWS_MAX)
+
+
+def page_token(last: Json) -> str:
+    """Where the next page begins, in letters that callers need not read."""
+    return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
+
+
+def after_of(token: str | None) -> Json:
+    """What a page token says; nothing for the first page."""
+    if not token:
+        return None
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        return parse_json(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, InputError):
+        raise _token_invalid() from None
+
+
+def after_name(token: str | None) -> str | None:
+    """A page token of names."""
+    found = after_of(token)
+    if found is not None and not isinstance(found, str):
+        raise _token_invalid()
+    return found
+
+
+def after_levels(token: str | None) -> Levels | None:
+    """A page token of namespaces."""
+    found = after_of(token)
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise _token_invalid()
+    return judged_levels([str(level) for level in found])
+
+
+def identifier(node: Node) -> tuple[Levels, str]:
+    """A table's identifier in a body."""
+    return judged_levels(list(node.texts("namespace"))), judged_name(node.text("name"), "the table's name")
+
+
+def _token_invalid() -> InputError:
+    return InputError("page_token_invalid", "the page token cannot be accepted", expected="one that was given out")

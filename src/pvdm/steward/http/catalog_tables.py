@@ -1,0 +1,223 @@
+"""The catalog's tables, as the Iceberg REST protocol has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.shown import SnapshotMode, Told
+from pvdm.catalog.state import TableState
+from pvdm.errors import InputError, StateUnknownError
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.node import Node
+from pvdm.steward.http.asked import header
+from pvdm.steward.http.catalog_parts import (
+    BodyPart,
+    CatalogPart,
+    LevelsPart,
+    PageSize,
+    PageToken,
+    TablePart,
+    after_name,
+    answer,
+    answer_bytes,
+    done,
+    identifier,
+    once,
+    once_of,
+    page_size,
+    page_token,
+)
+from pvdm.steward.http.parts import Caller
+from pvdm.store.namespaces import Levels
+from pvdm.store.tokens import Grant
+
+_V1: Final = "/catalog/v1"
+_TABLES: Final = "/catalog/v1/namespaces/{namespace}/tables"
+_TABLE: Final = "/catalog/v1/namespaces/{namespace}/tables/{table}"
+
+router = APIRouter(tags=["catalog"], include_in_schema=False)
+
+
+@router.get(_TABLES)
+def tables(
+    catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
+) -> Response:
+    """The tables of a namespace."""
+    count = page_size(token, size)
+    wanted = None if count is None else count + 1
+    names = catalog.tables.page(grant, levels, after=after_name(token), count=wanted)
+    told: dict[str, Json] = {
+        "identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]],
+    }
+    if count is not None and len(names) > count:
+        told["next-page-token"] = page_token(names[count - 1])
+    return answer(told)
+
+
+@router.post(_TABLES)
+def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """A new table, or the document that it would begin with."""
+    if body.has("stage-create") and body.flag("stage-create"):
+        return _told(catalog.shown.staged(grant, catalog.tables.staged(grant, levels, body.raw)))
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        return _changed(catalog, grant, catalog.tables.create(grant, levels, body.raw, once=key))
+
+    return once(catalog, key, work, _again(catalog, grant, levels, body.text("name")))
+
+
+@router.post("/catalog/v1/namespaces/{namespace}/register")
+def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """A table from its metadata file."""
+    name, location = body.text("name"), body.text("metadata-location")
+    overwrite = body.has("overwrite") and body.flag("overwrite")
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, once=key)
+        return _changed(catalog, grant, made)
+
+    return once(catalog, key, work, _again(catalog, grant, levels, name))
+
+
+@router.get(_TABLE)
+def load(
+    request: Request,
+    catalog: CatalogPart,
+    grant: Caller,
+    levels: LevelsPart,
+    table: TablePart,
+    snapshots: SnapshotMode = SnapshotMode.ALL,
+    referenced_by: Annotated[str | None, Query(alias="referenced-by", max_length=16_384)] = None,
+) -> Response:
+    """The table as the caller may see it; nothing if the caller has just that already."""
+    del referenced_by  # the views through which a client came to it; they give no rights here
+    told = catalog.shown.table(grant, catalog.tables.load(grant, levels, table), snapshots)
+    if told.etag in _tags(header(request.scope, b"if-none-match")):
+        return Response(status_code=304, headers={"etag": told.etag})
+    return _told(told)
+
+
+@router.head(_TABLE)
+def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
+    """Whether it is there."""
+    catalog.tables.require(grant, levels, table)
+    return done()
+
+
+@router.post(_TABLE)
+def commit(
+    request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart, body: BodyPart
+) -> Response:
+    """Change the table's document."""
+    if body.has("identifier") and identifier(body.node("identifier")) != (levels, table):
+        raise InputError("identifier_differs", "path and body name different tables", expected="one table")
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        (state,) = catalog.tables.commit(grant, [_change(levels, table, body)], once=key)
+        return _changed(catalog, grant, state)
+
+    return once(catalog, key, work, _again(catalog, grant, levels, table))
+
+
+@router.post(f"{_V1}/transactions/commit")
+def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+    """Change several tables, all or none."""
+    body.items("table-changes")
+    changes = [_change(*identifier(node.node("identifier")), node) for node in body.nodes("table-changes")]
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.tables.commit(grant, changes, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.delete(_TABLE)
+def drop(
+    request: Request,
+    catalog: CatalogPart,
+    grant: Caller,
+    levels: LevelsPart,
+    table: TablePart,
+    purge: Annotated[bool, Query(alias="purgeRequested")] = False,
+) -> Response:
+    """End the table, with its files if the caller wants that."""
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.tables.drop(grant, levels, table, purge=purge, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.post(f"{_V1}/tables/rename")
+def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+    """Give a table another name."""
+    source, target = identifier(body.node("source")), identifier(body.node("destination"))
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.tables.rename(grant, source, target, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.post(f"{_TABLE}/metrics")
+def metrics(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart, body: BodyPart) -> Response:
+    """A client's report of a scan or a commit: read, and not kept."""
+    body.text("report-type")
+    catalog.tables.require(grant, levels, table)
+    return done()
+
+
+def _change(levels: Levels, name: str, body: Node) -> Change:
+    requirements = body.items("requirements") if body.has("requirements") else []
+    return Change(levels, name, requirements, body.items("updates"))
+
+
+def _table(catalog: Catalog, grant: Grant, state: TableState) -> Response:
+    return _told(catalog.shown.table(grant, state))
+
+
+def _changed(catalog: Catalog, grant: Grant, state: TableState) -> Response:
+    """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
+    try:
+        return _table(catalog, grant, state)
+    except Exception as error:
+        raise StateUnknownError(
+            "answer_not_made",
+            "the change was made, but its answer could not be",
+            hint="load the table and see",
+        ) from error
+
+
+def _told(told: Told) -> Response:
+    return answer_bytes(told.body, etag=told.etag)
+
+
+def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
+    """The answer that the first request had, from the file that it led to."""
+
+    def again(facts: Mapping[str, object]) -> Response:
+        pointers = facts.get("pointers")
+        if not isinstance(pointers, list) or len(pointers) != 1:
+            raise AssertionError("a table's request keeps one pointer")
+        return _table(catalog, grant, catalog.tables.again(grant, pointers[0], levels, name))
+
+    return again
+
+
+def _tags(given: str | None) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in (given or "").split(",")}

@@ -1,0 +1,58 @@
+"""The words in which the ledger's tables are told: columns, checks and what may change, for both databases."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, Table, Text
+from sqlalchemy.schema import SchemaItem
+
+from pvdm.model.states import Machine
+
+metadata: Final = MetaData()
+
+
+def big() -> BigInteger:
+    """64 bits on both; SQLite's STRICT tables call that INTEGER."""
+    return BigInteger().with_variant(Integer(), "sqlite")
+
+
+def word(name: str, *more: Any, **options: Any) -> Column[str]:
+    """A text that is there, unless it is said that it may not be."""
+    options.setdefault("nullable", False)
+    return Column(name, Text(), *more, **options)
+
+
+def number(name: str, *more: Any, **options: Any) -> Column[int]:
+    """A whole number of 64 bits."""
+    options.setdefault("nullable", False)
+    return Column(name, big(), *more, **options)
+
+
+def time(name: str = "at_micros") -> Column[int]:
+    """A time in microseconds; every table has one, that of the unit that wrote the row."""
+    return number(name, CheckConstraint(f"{name} >= 0", name=f"{name}_not_negative"))
+
+
+def table(name: str, *items: SchemaItem, changes: tuple[str, ...] = (), unlogged: tuple[str, ...] | None = ()) -> Table:
+    """`changes` are the columns that may change at all; `unlogged` those an event leaves out, None for no events."""
+    return Table(name, metadata, *items, sqlite_strict=True, info={"changes": changes, "unlogged": unlogged})
+
+
+def one_of(column: str, words: type[StrEnum]) -> CheckConstraint:
+    """One of these words and no other."""
+    listed = ", ".join(f"'{word}'" for word in words)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+
+
+def states(machine: Machine) -> tuple[SchemaItem, ...]:
+    """The state column of a machine."""
+    return (word("state"), one_of("state", machine.states))
+
+
+def hex_text(column: str, length: int) -> tuple[SchemaItem, SchemaItem]:
+    """Lower-case hexadecimal of one length, said in each database's own words."""
+    glob = CheckConstraint(f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'", name=f"{column}_hex")
+    regular = CheckConstraint(f"{column} ~ '^[0-9a-f]{{{length}}}$'", name=f"{column}_hex")
+    return glob.ddl_if(dialect="sqlite"), regular.ddl_if(dialect="postgresql")

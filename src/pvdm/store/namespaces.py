@@ -1,0 +1,149 @@
+"""Namespaces of the catalog: found by their levels, owned by a domain, dropped but never deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import RowMapping, select, update
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.model import document
+from pvdm.store import ids
+from pvdm.store.schema_catalog import namespaces, tables
+from pvdm.store.unit import Unit
+
+NAMESPACE_LEVELS_MAX: Final = 32
+NAMESPACE_PROPERTIES_MAX_BYTES: Final = 262_144
+
+Levels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace as the ledger has it; `protected_by` is the contract that tables in it are born under."""
+
+    namespace_id: str
+    levels: Levels
+    domain: str
+    properties: Mapping[str, str]
+    protected_by: str | None
+
+
+def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, str]) -> Namespace:
+    """A new namespace; one that is there is `namespace_exists`."""
+    unit.lock_name("namespaces")
+    if find(unit, levels) is not None:
+        raise ConflictError("namespace_exists", f"Namespace already exists: {shown(levels)}")
+    made = Namespace(secrets.token_hex(16), levels, ids.name(domain, "domain"), properties, None)
+    unit.insert(
+        namespaces,
+        namespace_id=made.namespace_id,
+        levels=key(levels),
+        parent=key(levels[:-1]),
+        domain=domain,
+        properties=_properties(properties),
+        protected_by=None,
+        dropped_micros=None,
+    )
+    return made
+
+
+def find(unit: Unit, levels: Levels) -> Namespace | None:
+    """The namespace, if it is there."""
+    row = unit.row(select(namespaces).where(namespaces.c.levels == key(levels), namespaces.c.dropped_micros.is_(None)))
+    return None if row is None else _namespace(row)
+
+
+def get(unit: Unit, levels: Levels) -> Namespace:
+    """The namespace; not being there is an error."""
+    found = find(unit, levels)
+    if found is None:
+        raise InputError("namespace_unknown", f"Namespace does not exist: {shown(levels)}")
+    return found
+
+
+def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
+    """The namespaces directly inside this one, by their keys; `()` is the top."""
+    wanted = select(namespaces).where(namespaces.c.parent == key(parent), namespaces.c.dropped_micros.is_(None))
+    if after is not None:
+        wanted = wanted.where(namespaces.c.levels > key(after))
+    return [_namespace(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
+
+
+def set_properties(unit: Unit, found: Namespace, properties: Mapping[str, str]) -> None:
+    """Replace the properties."""
+    _change(unit, found, properties=_properties(properties))
+
+
+def protect(unit: Unit, found: Namespace, contract_hash: str | None) -> None:
+    """Tables that are created in it from now on are born protected by this contract, or free again."""
+    if contract_hash is not None:
+        ids.sha256(contract_hash, "contract hash")
+    _change(unit, found, protected_by=contract_hash)
+
+
+def drop(unit: Unit, found: Namespace) -> None:
+    """End the namespace; one that holds namespaces or tables is refused."""
+    unit.lock_name("namespaces")
+    require_still(unit, found)
+    unit.lock_name(f"names {found.namespace_id}")
+    wanted = select(tables.c.table_id).where(
+        tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None)
+    )
+    if children(unit, found.levels, count=1) or unit.row(wanted.limit(1)) is not None:
+        raise ConflictError("namespace_not_empty", f"Namespace is not empty: {shown(found.levels)}")
+    _change(unit, found, dropped_micros=unit.at_micros)
+
+
+def require_still(unit: Unit, judged: Namespace) -> None:
+    """The namespace as it was judged, kept so until the end of the unit; else `namespace_moved`."""
+    row = unit.locked(namespaces, namespace_id=judged.namespace_id)
+    if row is None or row["dropped_micros"] is not None or _namespace(row) != judged:
+        raise ConflictError(
+            "namespace_moved", "the namespace has changed since it was judged", got=shown(judged.levels)
+        )
+
+
+def key(levels: Sequence[str]) -> str:
+    """The levels as one text in which no two lists look alike."""
+    return document.dump(list(levels)).decode()
+
+
+def shown(levels: Sequence[str]) -> str:
+    """The levels for people."""
+    return ".".join(levels)
+
+
+def _change(unit: Unit, found: Namespace, **changed: object) -> None:
+    require_still(unit, found)
+    values = {**changed, "at_micros": unit.at_micros}
+    unit.execute(update(namespaces).where(namespaces.c.namespace_id == found.namespace_id).values(**values))
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    text = document.dump(dict(properties))
+    if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
+        raise InputError(
+            "namespace_properties_too_large",
+            "the namespace's properties are too large",
+            expected=f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes",
+            got=str(len(text)),
+        )
+    return text.decode()
+
+
+def _namespace(row: RowMapping) -> Namespace:
+    levels = document.parse(row["levels"].encode(), size_max_bytes=len(row["levels"].encode()))
+    properties = document.parse(row["properties"].encode(), size_max_bytes=NAMESPACE_PROPERTIES_MAX_BYTES)
+    if not isinstance(levels, list) or not isinstance(properties, dict):
+        raise AssertionError("a namespace's row holds what was put into it")
+    return Namespace(
+        row["namespace_id"],
+        tuple(str(level) for level in levels),
+        row["domain"],
+        {str(name): str(value) for name, value in properties.items()},
+        row["protected_by"],
+    )

@@ -1,0 +1,225 @@
+"""The catalog's pointers: which metadata file each table shows, swapped only from the one that was judged."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import RowMapping, select, update
+
+from pvdm.errors import ConflictError
+from pvdm.store import ids
+from pvdm.store.schema_catalog import namespaces, tables
+from pvdm.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A metadata file: where it is and what its bytes are."""
+
+    location: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A table as the ledger has it; with a contract it is protected, and `revision` counts every change of the row."""
+
+    table_id: str
+    namespace_id: str
+    name: str
+    domain: str
+    table_uuid: str
+    location: str
+    pointer: Pointer
+    previous_location: str | None
+    revision: int
+    contract_hash: str | None
+
+    @property
+    def protected(self) -> bool:
+        """Whether the gate stands in front of its `main`."""
+        return self.contract_hash is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """What a table is created with."""
+
+    namespace_id: str
+    name: str
+    domain: str
+    table_uuid: str
+    location: str
+    pointer: Pointer
+    contract_hash: str | None
+
+
+def create(unit: Unit, new: NewTable) -> TableRow:
+    """Add the table; a name that is taken is `table_exists`, a UUID that is in use `table_uuid_taken`."""
+    unit.lock_name(f"names {new.namespace_id}")
+    _require_home(unit, new.namespace_id)
+    lock(unit, [new.table_uuid])
+    if find(unit, new.namespace_id, new.name) is not None:
+        raise _exists(new.name)
+    if find_uuid(unit, new.table_uuid) is not None:
+        raise ConflictError("table_uuid_taken", "a table with this UUID is in the catalog", got=new.table_uuid)
+    table_id = secrets.token_hex(16)
+    unit.insert(
+        tables,
+        table_id=table_id,
+        namespace_id=new.namespace_id,
+        name=ids.name(new.name, "table name"),
+        domain=ids.name(new.domain, "domain"),
+        table_uuid=ids.name(new.table_uuid.lower(), "table UUID"),
+        location=new.location,
+        metadata_location=new.pointer.location,
+        metadata_sha256=ids.sha256(new.pointer.sha256, "metadata hash"),
+        previous_location=None,
+        revision=0,
+        contract_hash=new.contract_hash,
+        dropped_micros=None,
+    )
+    return get_id(unit, table_id)
+
+
+def find(unit: Unit, namespace_id: str, name: str) -> TableRow | None:
+    """The table of that name, if it is there."""
+    wanted = select(tables).where(
+        tables.c.namespace_id == namespace_id, tables.c.name == name, tables.c.dropped_micros.is_(None)
+    )
+    row = unit.row(wanted)
+    return None if row is None else _table(row)
+
+
+def find_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
+    """The table of that UUID, however it is spelled, if it is there."""
+    row = unit.row(select(tables).where(tables.c.table_uuid == table_uuid.lower(), tables.c.dropped_micros.is_(None)))
+    return None if row is None else _table(row)
+
+
+def get_id(unit: Unit, table_id: str) -> TableRow:
+    """The table by its own id; one that is gone is an error."""
+    row = unit.row(select(tables).where(tables.c.table_id == table_id, tables.c.dropped_micros.is_(None)))
+    if row is None:
+        raise ConflictError("table_moved", "the table was dropped meanwhile")
+    return _table(row)
+
+
+def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int = 1_000) -> list[TableRow]:
+    """The tables of a namespace by name."""
+    wanted = select(tables).where(tables.c.namespace_id == namespace_id, tables.c.dropped_micros.is_(None))
+    if after is not None:
+        wanted = wanted.where(tables.c.name > after)
+    return [_table(row) for row in unit.rows(wanted.order_by(tables.c.name).limit(count))]
+
+
+def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
+    """The newest table that was dropped while it showed this metadata file, if one was."""
+    wanted = select(tables).where(tables.c.metadata_location == metadata_location, tables.c.dropped_micros.is_not(None))
+    row = unit.row(wanted.order_by(tables.c.dropped_micros.desc()).limit(1))
+    return None if row is None else _table(row)
+
+
+def all_live(unit: Unit) -> list[TableRow]:
+    """Every table of the catalog, by id."""
+    wanted = select(tables).where(tables.c.dropped_micros.is_(None)).order_by(tables.c.table_id)
+    return [_table(row) for row in unit.rows(wanted)]
+
+
+def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
+    """Show another metadata file, if the row is still the one that was judged; else `table_moved`."""
+    require_still(unit, judged)
+    _change(
+        unit,
+        judged,
+        metadata_location=to.location,
+        metadata_sha256=ids.sha256(to.sha256, "metadata hash"),
+        previous_location=judged.pointer.location,
+        location=location or judged.location,
+    )
+    return get_id(unit, judged.table_id)
+
+
+def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> TableRow:
+    """Give the table another name, if that is free and the row is still the one that was judged."""
+    unit.lock_name(f"names {namespace_id}")
+    _require_home(unit, namespace_id)
+    require_still(unit, judged)
+    if find(unit, namespace_id, name) is not None:
+        raise _exists(name)
+    _change(unit, judged, namespace_id=namespace_id, name=ids.name(name, "table name"))
+    return get_id(unit, judged.table_id)
+
+
+def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow:
+    """Put the table under a contract, or take it out."""
+    require_still(unit, judged)
+    if contract_hash is not None:
+        ids.sha256(contract_hash, "contract hash")
+    _change(unit, judged, contract_hash=contract_hash)
+    return get_id(unit, judged.table_id)
+
+
+def drop(unit: Unit, judged: TableRow) -> None:
+    """End the table; its row and its history stay."""
+    require_still(unit, judged)
+    _change(unit, judged, dropped_micros=unit.at_micros)
+
+
+def lock(unit: Unit, table_uuids: Sequence[str]) -> None:
+    """Wait for whoever else changes these tables, always in one order, so that two that wait never wait in a circle."""
+    for table_uuid in sorted({found.lower() for found in table_uuids}):
+        unit.lock_name(f"table {table_uuid}")
+
+
+def _require_home(unit: Unit, namespace_id: str) -> None:
+    """The namespace is there, and stays until the end of the unit."""
+    row = unit.locked(namespaces, namespace_id=namespace_id)
+    if row is None or row["dropped_micros"] is not None:
+        raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
+
+
+def _lock_names(unit: Unit, namespace_id: str) -> None:
+    """Nobody else adds a name to the namespace meanwhile, and nobody drops it."""
+    unit.lock_name(f"names {namespace_id}")
+    row = unit.row(select(namespaces.c.dropped_micros).where(namespaces.c.namespace_id == namespace_id))
+    if row is None or row["dropped_micros"] is not None:
+        raise ConflictError("table_moved", "the namespace was dropped meanwhile")
+
+
+def require_still(unit: Unit, judged: TableRow) -> None:
+    """The row as it was judged, kept so until the end of the unit; else `table_moved`."""
+    row = unit.locked(tables, table_id=judged.table_id)
+    if row is None or row["dropped_micros"] is not None or _table(row) != judged:
+        raise ConflictError(
+            "table_moved",
+            "the table has changed since it was judged",
+            expected=f"revision {judged.revision}",
+            got="none" if row is None else f"revision {row['revision']}",
+        )
+
+
+def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
+    values = {**changed, "revision": judged.revision + 1, "at_micros": unit.at_micros}
+    unit.execute(update(tables).where(tables.c.table_id == judged.table_id).values(**values))
+
+
+def _exists(name: str) -> ConflictError:
+    return ConflictError("table_exists", f"Table already exists: {name}")
+
+
+def _table(row: RowMapping) -> TableRow:
+    return TableRow(
+        row["table_id"],
+        row["namespace_id"],
+        row["name"],
+        row["domain"],
+        row["table_uuid"],
+        row["location"],
+        Pointer(row["metadata_location"], row["metadata_sha256"]),
+        row["previous_location"],
+        row["revision"],
+        row["contract_hash"],
+    )

@@ -1,0 +1,454 @@
+"""Commits below HTTP: all or nothing, judged on what the swap compares, and no file left of a try that was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.catalog.commit import COMMIT_TABLES_MAX, COMMIT_TRIES_MAX, Change
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.model.role import Role
+from pvdm.store import Unit, namespaces, tables
+from tests.catalog_examples import (
+    CONTRACT,
+    FIRST,
+    OPERATOR,
+    PRODUCER,
+    RISK,
+    SALES,
+    Core,
+    Doc,
+    core_in,
+    grant,
+    ref_is,
+    set_ref,
+    to_ref,
+)
+
+WORD: list[Doc] = [{"action": "set-properties", "updates": {"word": "mine"}}]
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
+    with core_in(tmp_path, migrated_file) as made:
+        yield made
+
+
+def code(caught: pytest.ExceptionInfo[PvdmError]) -> str:
+    return caught.value.code
+
+
+def meanwhile(act: Callable[[], object], *, times: int = 1) -> fault.Call:
+    """What somebody else does between the file and the swap of a commit; not again for what it causes itself."""
+    left = [times]
+
+    def once() -> None:
+        if left[0] > 0:
+            left[0] -= 1
+            act()
+
+    return fault.Call(once)
+
+
+def test_a_write_to_a_branch_is_committed(core: Core) -> None:
+    core.table()
+    state = core.staged()
+    assert core.fresh().get().metadata.refs["stage"].snapshot_id == state.metadata.refs["stage"].snapshot_id
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_first_write_of_a_table_goes_to_a_branch(core: Core, version: int) -> None:
+    core.table(version=version, shown=False)
+    state = core.staged()
+    assert (state.metadata.current_snapshot_id, list(state.metadata.refs)) == (None, ["stage"])
+
+
+def test_the_answer_is_the_state_that_was_written(core: Core) -> None:
+    core.table()
+    state = core.staged()
+    stored = core.fresh().get()
+    assert (state.row, state.metadata) == (stored.row, stored.metadata)
+
+
+def test_the_new_document_names_the_file_before_it(core: Core) -> None:
+    before = core.table()
+    state = core.staged()
+    assert state.metadata.metadata_log[-1].metadata_file == before.row.pointer.location
+    assert state.row.previous_location == before.row.pointer.location
+
+
+def test_updates_that_change_nothing_write_nothing(core: Core) -> None:
+    before, files = core.table(), core.on_disk()
+    assert core.commit("orders", [set_ref("main", FIRST)]).row == before.row
+    assert core.on_disk() == files
+
+
+@pytest.mark.parametrize("what", ["table", "namespace"])
+def test_what_is_not_there_is_not_committed_to(core: Core, what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", WORD, levels=SALES if what == "table" else ("nowhere",))
+    assert code(caught) == "table_unknown"
+
+
+def test_a_requirement_that_does_not_hold_is_a_conflict_and_leaves_nothing(core: Core) -> None:
+    base = core.table().metadata
+    core.staged()
+    files = core.on_disk()
+    with pytest.raises(ConflictError) as caught:
+        core.commit("orders", to_ref("stage", core.snapshot(base)), requirements=[ref_is(base, "stage")])
+    assert (code(caught), core.on_disk()) == ("requirement_ref_exists", files)
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_moved_base_is_judged_again(core: Core, protected: bool) -> None:
+    core.table(protected=protected)
+    core.table("other")
+    updates = [set_ref("mine", FIRST)]
+    with fault.armed("catalog.after_metadata_file", meanwhile(lambda: core.commit("orders", [set_ref("its", FIRST)]))):
+        state = core.commit("orders", updates)
+    assert {"its", "mine"} <= set(state.metadata.refs)
+
+
+def test_a_moved_base_that_breaks_a_requirement_is_a_conflict(core: Core) -> None:
+    base = core.table().metadata
+    write = to_ref("stage", core.snapshot(base))
+    with (
+        fault.armed("catalog.after_metadata_file", meanwhile(core.staged)),
+        pytest.raises(ConflictError) as caught,
+    ):
+        core.commit("orders", write, requirements=[ref_is(base, "stage")])
+    assert code(caught) == "requirement_ref_exists"
+
+
+def test_a_moved_base_that_took_the_sequence_number_is_a_conflict(core: Core) -> None:
+    base = core.table().metadata
+    with (
+        fault.armed("catalog.after_metadata_file", meanwhile(lambda: core.staged(branch="its"))),
+        pytest.raises(ConflictError) as caught,
+    ):
+        core.commit("orders", to_ref("mine", core.snapshot(base)))
+    assert code(caught) == "snapshot_sequence_stale"
+
+
+def test_a_table_that_is_protected_meanwhile_is_judged_as_protected(core: Core) -> None:
+    core.table(protected=False)
+    with (
+        fault.armed("catalog.after_metadata_file", meanwhile(core.protect)),
+        pytest.raises(NotAllowedError) as caught,
+    ):
+        core.commit("orders", WORD)
+    assert (code(caught), "word" in core.get().metadata.properties) == ("main_gated", False)
+
+
+def test_a_base_that_never_rests_ends_as_moved(core: Core) -> None:
+    core.table()
+    names = iter(range(1_000))
+    inside = [False]
+
+    def another() -> None:
+        if not inside[0]:
+            inside[0] = True
+            core.commit("orders", [set_ref(f"its-{next(names)}", FIRST)])
+            inside[0] = False
+
+    files = core.on_disk()
+    with fault.armed("catalog.after_metadata_file", fault.Call(another)), pytest.raises(ConflictError) as caught:
+        core.commit("orders", [set_ref("mine", FIRST)])
+    assert code(caught) == "table_moved"
+    assert len(core.on_disk() - files) == COMMIT_TRIES_MAX == next(names)
+
+
+def test_files_of_lost_tries_are_gone(core: Core) -> None:
+    core.table()
+    files = core.on_disk()
+    with fault.armed("catalog.after_metadata_file", meanwhile(lambda: core.commit("orders", [set_ref("its", FIRST)]))):
+        core.commit("orders", [set_ref("mine", FIRST)])
+    assert len(core.on_disk() - files) == 2
+
+
+def test_a_ledger_that_refuses_leaves_no_file(core: Core) -> None:
+    core.table()
+    files = core.on_disk()
+
+    def refuse(_unit: Unit, _rows: object) -> None:
+        raise UnavailableError("ledger_busy", "busy")
+
+    with pytest.raises(UnavailableError):
+        core.commits.commit(PRODUCER, [Change(SALES, "orders", (), [set_ref("mine", FIRST)])], extra=refuse)
+    assert (core.on_disk(), "mine" in core.get().metadata.refs) == (files, False)
+
+
+def test_what_runs_beside_a_swap_happens_with_it(core: Core) -> None:
+    core.table()
+
+    def note(unit: Unit, _rows: object) -> None:
+        namespaces.create(unit, ("noted",), domain="sales", properties={})
+
+    core.commits.commit(PRODUCER, [Change(SALES, "orders", (), [set_ref("mine", FIRST)])], extra=note)
+    with core.ledger.read() as unit:
+        assert namespaces.find(unit, ("noted",)) is not None
+
+
+def pair(one: list[Doc], two: list[Doc]) -> list[Change]:
+    return [Change(SALES, "one", (), one), Change(SALES, "two", (), two)]
+
+
+def test_several_tables_are_committed_at_once(core: Core) -> None:
+    core.table("one"), core.table("two", protected=False)
+    states = core.commits.commit(PRODUCER, pair([set_ref("b", FIRST)], WORD))
+    assert [state.row.name for state in states] == ["one", "two"]
+    assert ("b" in core.get("one").metadata.refs, core.get("two").metadata.properties["word"]) == (True, "mine")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_refusal_refuses_all_tables(core: Core, order: int) -> None:
+    core.table("one", protected=False), core.table("two")
+    files = core.on_disk()
+    with pytest.raises(NotAllowedError) as caught:
+        core.commits.commit(PRODUCER, pair(WORD, WORD)[::order])
+    assert (code(caught), core.on_disk()) == ("main_gated", files)
+    assert "word" not in core.get("one").metadata.properties
+
+
+def test_one_moved_table_moves_none(core: Core) -> None:
+    core.table("one"), core.table("two")
+    base = core.get("two").metadata
+    changes = [
+        Change(SALES, "one", (), [set_ref("b", FIRST)]),
+        Change(SALES, "two", [ref_is(base, "b")], [set_ref("b", FIRST)]),
+    ]
+    act = meanwhile(lambda: core.commit("two", [set_ref("b", FIRST)]))
+    with fault.armed("catalog.after_metadata_file", act, passes=1), pytest.raises(ConflictError) as caught:
+        core.commits.commit(PRODUCER, changes)
+    assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
+
+
+def test_a_table_that_is_only_required_of_stays_as_it_was_judged(core: Core) -> None:
+    core.table("one"), core.table("two")
+    guard = Change(SALES, "two", [ref_is(core.get("two").metadata, "b")], [])
+    act = meanwhile(lambda: core.commit("two", [set_ref("b", FIRST)]))
+    with fault.armed("catalog.after_metadata_file", act), pytest.raises(ConflictError) as caught:
+        core.commits.commit(PRODUCER, [guard, Change(SALES, "one", (), [set_ref("b", FIRST)])])
+    assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
+
+
+def test_a_transaction_with_another_domains_table_is_refused_whole(core: Core) -> None:
+    core.table("one"), core.table("two", levels=RISK, protected=False)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commits.commit(PRODUCER, [Change(SALES, "one", (), [set_ref("b", FIRST)]), Change(RISK, "two", (), WORD)])
+    assert (code(caught), "b" in core.get("one").metadata.refs) == ("domain_wrong", False)
+
+
+@pytest.mark.parametrize("names", [["one", "one"], [], [f"t{number}" for number in range(COMMIT_TABLES_MAX + 1)]])
+def test_a_transaction_names_each_table_once_and_not_too_many(core: Core, names: list[str]) -> None:
+    core.table("one", protected=False)
+    with pytest.raises(InputError):
+        core.commits.commit(PRODUCER, [Change(SALES, name, (), WORD) for name in names])
+    assert core.get("one").row.revision == 1
+
+
+def created(core: Core, name: str = "made", **more: object) -> list[Doc]:
+    """What CREATE TABLE AS SELECT sends at its end, without rows."""
+    base = core.get("orders").metadata.to_json()
+    return [
+        {"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": base["schemas"][0]},  # type: ignore[index]
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": core.place(name), **more},
+    ]
+
+
+CREATE = [{"type": "assert-create"}]
+
+
+def rows(core: Core, location: str, **more: object) -> list[Doc]:
+    base = core.get("orders").metadata
+    snapshot = core.snapshot(base, **{"sequence-number": 1, "manifest-list": f"{location}/metadata/x.avro", **more})
+    return to_ref("main", snapshot)
+
+
+def test_a_staged_table_is_made_with_its_rows(core: Core) -> None:
+    core.table(protected=False)
+    state = core.commit("made", created(core) + rows(core, core.place("made")), requirements=CREATE)
+    assert (state.row.revision, state.row.protected, state.metadata.current_snapshot_id) == (0, False, core.counter)
+
+
+def test_a_table_is_made_once(core: Core) -> None:
+    core.table(protected=False)
+    core.commit("made", created(core), requirements=CREATE)
+    with pytest.raises(ConflictError) as caught:
+        core.commit("made", created(core), requirements=CREATE)
+    assert code(caught) == "requirement_table_exists"
+
+
+def test_of_two_who_make_one_table_at_once_one_is_told_that_it_exists(core: Core) -> None:
+    core.table(protected=False)
+    files = core.on_disk()
+    other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
+    act = meanwhile(lambda: core.commit("made", other, requirements=CREATE))
+    with fault.armed("catalog.after_metadata_file", act), pytest.raises(ConflictError) as caught:
+        core.commit("made", created(core), requirements=CREATE)
+    assert (code(caught), len(core.on_disk() - files)) == ("table_exists", 1)
+
+
+def test_two_tables_are_not_made_in_one_place_at_once(core: Core) -> None:
+    core.table(protected=False)
+    other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
+    act = meanwhile(lambda: core.commit("first", other, requirements=CREATE))
+    with fault.armed("catalog.after_metadata_file", act), pytest.raises(NotAllowedError) as caught:
+        core.commit("second", created(core), requirements=CREATE)
+    assert code(caught) == "location_taken"
+
+
+def test_a_table_of_a_protected_namespace_is_born_protected(core: Core) -> None:
+    core.table(protected=False)
+    core.namespace(("vault",), protected=True)
+    state = core.commit("made", created(core), requirements=CREATE, levels=("vault",))
+    assert state.row.contract_hash == CONTRACT
+
+
+@pytest.mark.parametrize("extra", ["rows", "a number used up"])
+def test_a_table_of_a_protected_namespace_is_born_empty(core: Core, extra: str) -> None:
+    core.table(protected=False)
+    core.namespace(("vault",), protected=True)
+    more = rows(core, core.place("made"), **{"sequence-number": 2**63 - 1})
+    if extra != "rows":
+        more = [more[0], {"action": "remove-snapshots", "snapshot-ids": [core.counter]}]
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("made", created(core) + more, requirements=CREATE, levels=("vault",))
+    assert code(caught) == "main_gated"
+
+
+def test_a_namespace_that_is_protected_meanwhile_has_no_unprotected_table(core: Core) -> None:
+    core.table(protected=False)
+
+    def protect() -> None:
+        def work(unit: Unit) -> None:
+            namespaces.protect(unit, namespaces.get(unit, SALES), CONTRACT)
+
+        core.ledger.transact(work, at_micros=core.micros)
+
+    with (
+        fault.armed("catalog.after_metadata_file", meanwhile(protect)),
+        pytest.raises(NotAllowedError) as caught,
+    ):
+        core.commit("made", created(core) + rows(core, core.place("made")), requirements=CREATE)
+    assert code(caught) == "main_gated"
+
+
+@pytest.mark.parametrize("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
+def test_a_table_is_made_by_producers_and_operators_only(core: Core, role: Role) -> None:
+    core.table(protected=False)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("made", created(core), requirements=CREATE, by=grant(role))
+    assert code(caught) == "role_wrong"
+
+
+def test_a_reader_makes_no_table_by_the_short_way_either(core: Core) -> None:
+    base = core.table(protected=False).metadata
+    with pytest.raises(NotAllowedError) as caught:
+        core.commits.create(grant(Role.CONSUMER), core.states.namespace(SALES), "made", base)
+    assert code(caught) == "role_wrong"
+
+
+@pytest.mark.parametrize(
+    ("location", "refusal"),
+    [
+        ("/elsewhere/made", "location_outside"),
+        ("s3://bucket/made", "location_outside"),
+        ("{orders}", "location_taken"),
+        ("{orders}/inside", "location_taken"),
+        ("{orders}/..", "location_invalid"),
+        ("{sales}", "location_taken"),
+    ],
+)
+def test_a_table_lies_in_a_place_of_its_own(core: Core, location: str, refusal: str) -> None:
+    core.table(protected=False)
+    place = location.format(orders=core.place("orders"), sales=core.warehouse.child(*SALES))
+    with pytest.raises(PvdmError) as caught:
+        core.commit("made", created(core, location=place), requirements=CREATE)
+    assert code(caught) == refusal
+
+
+@pytest.mark.parametrize("by", [PRODUCER, OPERATOR])
+def test_a_table_does_not_move_into_anothers_place(core: Core, by: object) -> None:
+    core.table(protected=False)
+    core.table("two", levels=RISK, protected=False)
+    move = [{"action": "set-location", "location": core.place("two", RISK)}]
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", move, by=by)  # type: ignore[arg-type]
+    assert code(caught) == "location_taken"
+
+
+def test_a_table_does_not_move_out_of_the_warehouse(core: Core) -> None:
+    core.table(protected=False)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", [{"action": "set-location", "location": "/elsewhere"}])
+    assert code(caught) == "location_outside"
+
+
+def test_rows_of_a_new_table_come_from_its_own_place(core: Core) -> None:
+    core.table(protected=False)
+    with pytest.raises(InputError) as caught:
+        core.commit("made", created(core) + rows(core, core.place("orders")), requirements=CREATE)
+    assert code(caught) == "staging_not_sane"
+
+
+def test_rows_of_an_unprotected_table_come_from_its_own_place(core: Core) -> None:
+    base = core.table(protected=False).metadata
+    snapshot = core.snapshot(base, **{"manifest-list": f"{core.place('other')}/x.avro"})
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", to_ref("main", snapshot))
+    assert code(caught) == "staging_not_sane"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_an_unprotected_table_works_freely(core: Core, version: int) -> None:
+    base = core.table(version=version, protected=False).metadata
+    core.commit("orders", to_ref("main", core.snapshot(base, **{"parent-snapshot-id": FIRST})))
+    core.commit("orders", WORD)
+    core.commit("orders", [set_ref("main", FIRST)])
+    core.commit("orders", [set_ref("v1", FIRST, "tag"), {"action": "remove-snapshots", "snapshot-ids": [core.counter]}])
+    state = core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "main"}])
+    assert (state.metadata.current_snapshot_id, state.metadata.properties["word"]) == (None, "mine")
+
+
+def test_an_unprotected_table_keeps_its_uuid(core: Core) -> None:
+    core.table(protected=False)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", created(core)[:1])
+    assert code(caught) == "table_uuid_changed"
+
+
+def test_an_edited_metadata_file_is_refused_on_load_and_on_commit(core: Core) -> None:
+    state = core.table()
+    path = Path(state.row.pointer.location.removeprefix("file://"))
+    path.write_bytes(path.read_bytes().replace(b'"sales"', b'"thief"'))
+    for use in (core.get, core.staged, core.fresh().get):
+        with pytest.raises(VerificationError) as caught:
+            use()
+        assert code(caught) == "metadata_file_changed"
+
+
+def test_a_removed_metadata_file_is_refused_on_load_and_on_commit(core: Core) -> None:
+    Path(core.table().row.pointer.location.removeprefix("file://")).unlink()
+    for use in (core.get, core.staged, core.fresh().get):
+        with pytest.raises(VerificationError) as caught:
+            use()
+        assert code(caught) == "metadata_file_missing"
+
+
+def test_a_dropped_table_is_not_committed_to(core: Core) -> None:
+    row = core.table(protected=False).row
+    act = meanwhile(lambda: core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
+    with fault.armed("catalog.after_metadata_file", act), pytest.raises(InputError) as caught:
+        core.commit("orders", WORD)
+    assert code(caught) == "table_unknown"

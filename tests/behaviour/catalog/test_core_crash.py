@@ -1,0 +1,113 @@
+"""A crash at each step of a commit: no pointer to a missing file, no half commit, and the next one works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.lake.files import StoredFile
+from pvdm.store import tables
+from tests.catalog_examples import FIRST, PRODUCER, SALES, Core, core_at, set_ref
+
+# What is true of a commit after a crash at each point.
+POINTS = {
+    "catalog.after_metadata_file": False,
+    "store.before_commit": False,
+    "store.after_commit": True,
+    "catalog.after_swap": True,
+}
+BOTH = [Change(SALES, name, (), [set_ref("mine", FIRST)]) for name in ("one", "two")]
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
+    with core_at(tmp_path, migrated_url) as made:
+        made.table("one")
+        made.table("two")
+        yield made
+
+
+def crashed(core: Core, point: str, passes: int = 0) -> None:
+    """A process that ends at the point, as if its power were cut."""
+    child = os.fork()
+    if child == 0:
+        fault.arm(point, fault.Exit(), passes=passes)
+        try:
+            core.commits.commit(PRODUCER, BOTH)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == fault.EXIT_CODE
+
+
+def has_branch(core: Core) -> set[bool]:
+    again = core.fresh()
+    return {"mine" in again.get(name).metadata.refs for name in ("one", "two")}
+
+
+def require_whole(core: Core) -> None:
+    """Every pointer names a file that is there, with the bytes that it says."""
+    with core.ledger.read() as unit:
+        rows = tables.all_live(unit)
+    for row in rows:
+        core.files.read(StoredFile(row.pointer.location, row.pointer.sha256))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_leaves_all_tables_changed_or_none(core: Core, point: str) -> None:
+    crashed(core, point)
+    assert has_branch(core) == {POINTS[point]}
+    require_whole(core)
+
+
+def test_a_crash_between_two_files_changes_nothing(core: Core) -> None:
+    crashed(core, "catalog.after_metadata_file", passes=1)
+    assert has_branch(core) == {False}
+    require_whole(core)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_after_a_crash_the_same_commit_is_made_or_is_there(core: Core, point: str) -> None:
+    crashed(core, point)
+    core.fresh().commits.commit(PRODUCER, BOTH)
+    assert has_branch(core) == {True}
+    assert core.get("one").row.revision == 3
+
+
+@pytest.mark.parametrize("error", [StateUnknownError("commit_unknown", "no answer"), KeyboardInterrupt()])
+@pytest.mark.parametrize("point", ["store.before_commit", "store.after_commit", "catalog.after_swap"])
+def test_an_end_that_nobody_knows_leaves_every_file(core: Core, point: str, error: BaseException) -> None:
+    files = core.on_disk()
+    with fault.armed(point, fault.Raise(error)), pytest.raises(type(error)):
+        core.commits.commit(PRODUCER, BOTH)
+    assert len(core.on_disk() - files) == 2
+    assert has_branch(core) == {POINTS[point]}
+    require_whole(core)
+
+
+def test_an_error_after_the_swap_takes_no_file_away(core: Core) -> None:
+    error = PvdmError("whatever", "something after the swap")
+    with fault.armed("catalog.after_swap", fault.Raise(error)), pytest.raises(PvdmError):
+        core.commits.commit(PRODUCER, BOTH)
+    assert has_branch(core) == {True}
+    require_whole(core)
+
+
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.before_commit", "store.after_commit"])
+def test_a_crash_while_a_table_is_made_leaves_it_whole_or_not_there(core: Core, point: str) -> None:
+    child = os.fork()
+    if child == 0:
+        fault.arm(point, fault.Exit())
+        try:
+            core.table("made", shown=False)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == fault.EXIT_CODE
+    found = core.fresh().states.find(SALES, "made")
+    assert (found is not None) == POINTS[point]
+    require_whole(core)

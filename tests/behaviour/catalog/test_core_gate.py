@@ -1,0 +1,418 @@
+"""The gate below HTTP: on a protected table nobody changes what main shows, and everybody keeps to their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.catalog import sanity
+from pvdm.catalog.commit import Change
+from pvdm.catalog.sight import published
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.lake.format.main_state import MainState
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.updates import UPDATES
+from pvdm.metadata.permit import Permit
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.store import attempts
+from pvdm.store.attempts import Attempt
+from pvdm.store.tokens import Grant
+from tests.catalog_examples import (
+    FIRST,
+    NOW_MS,
+    OPERATOR,
+    PRODUCER,
+    RISK,
+    SALES,
+    Core,
+    Doc,
+    core_in,
+    grant,
+    ref_is,
+    set_ref,
+    to_ref,
+)
+from tests.lake_metadata_examples import column, partition_statistics, schema, statistics
+from tests.ledger_examples import hex32, hex64, nonce_of
+
+LONGEST = 2**63 - 1
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
+    with core_in(tmp_path, migrated_file) as made:
+        yield made
+
+
+def attacks(core: Core, base: TableMetadata) -> dict[str, list[Doc]]:
+    """Every kind of update against main of a protected table, alone or with its helper."""
+    wide = schema(1, *[column(each, name) for each, name in ((1, "id"), (2, "day"), (3, "town"), (4, "extra"))])
+    wide["fields"][1]["type"], wide["fields"][2]["type"] = "date", "string"
+    order = {"order-id": 1, "fields": [_order(1)]}
+    spec = {"spec-id": 2, "fields": [{"name": "town", "transform": "identity", "source-id": 3}]}
+    key = {"key-id": "k", "encrypted-key-metadata": "AAEC"}
+    staged = base.refs["stage"].snapshot_id
+    return {
+        "add-snapshot": to_ref("main", core.snapshot(base, **{"parent-snapshot-id": FIRST})),
+        "set-snapshot-ref": [set_ref("main", staged)],
+        "set-snapshot-ref with retention": [set_ref("main", FIRST, **{"max-snapshot-age-ms": 1})],
+        "remove-snapshot-ref": [{"action": "remove-snapshot-ref", "ref-name": "main"}],
+        "remove-snapshots": [{"action": "remove-snapshots", "snapshot-ids": [FIRST]}],
+        "add-schema": [{"action": "add-schema", "schema": wide}],
+        "set-current-schema": [
+            {"action": "add-schema", "schema": wide},
+            {"action": "set-current-schema", "schema-id": -1},
+        ],
+        "add-spec": [{"action": "add-spec", "spec": spec}],
+        "set-default-spec": [
+            {"action": "add-spec", "spec": spec},
+            {"action": "set-default-spec", "spec-id": -1},
+        ],
+        "remove-partition-specs": [{"action": "remove-partition-specs", "spec-ids": [1]}],
+        "add-sort-order": [{"action": "add-sort-order", "sort-order": order}],
+        "set-default-sort-order": [
+            {"action": "add-sort-order", "sort-order": order},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+        ],
+        "set-location": [{"action": "set-location", "location": core.place("elsewhere")}],
+        "set-properties": [{"action": "set-properties", "updates": {"write.data.path": "/tmp/x"}}],
+        "remove-properties": [{"action": "remove-properties", "removals": ["owner"]}],
+        "set-statistics": [{"action": "set-statistics", "statistics": statistics(FIRST)}],
+        "remove-statistics": [{"action": "remove-statistics", "snapshot-id": FIRST}],
+        "set-partition-statistics": [
+            {"action": "set-partition-statistics", "partition-statistics": partition_statistics(FIRST)}
+        ],
+        "remove-partition-statistics": [{"action": "remove-partition-statistics", "snapshot-id": FIRST}],
+        "add-encryption-key": [{"action": "add-encryption-key", "encryption-key": key}],
+        "remove-encryption-key": [{"action": "remove-encryption-key", "key-id": "k0"}],
+        "upgrade-format-version": [{"action": "upgrade-format-version", "format-version": 3}],
+        "assign-uuid": [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"}],
+        "remove-schemas": [{"action": "remove-schemas", "schema-ids": [7]}],
+    }
+
+
+def _order(source: int) -> Doc:
+    return {"transform": "identity", "source-id": source, "direction": "asc", "null-order": "nulls-first"}
+
+
+def protected(core: Core) -> TableMetadata:
+    """A protected table with something of every kind to attack, and a staged snapshot."""
+    core.table(protected=False)
+    doc = core.get().metadata.to_json()
+    doc["schemas"] = [*doc["schemas"], schema(7, column(2, "day", "date"))]  # type: ignore[misc]
+    doc["partition-specs"] = [*doc["partition-specs"], {"spec-id": 1, "fields": []}]  # type: ignore[misc]
+    doc["statistics"] = [statistics(FIRST) | {"file-size-in-bytes": 7}]
+    doc["partition-statistics"] = [partition_statistics(FIRST) | {"file-size-in-bytes": 7}]
+    doc["encryption-keys"] = [{"key-id": "k0", "encrypted-key-metadata": "AAEC"}]
+    doc["x-unknown"] = {"kept": True}
+    core.plant("orders", TableMetadata.from_json(doc))
+    core.protect()
+    return core.staged().metadata
+
+
+def main_of(core: Core) -> tuple[bytes, MainState]:
+    metadata = core.fresh().get().metadata
+    return published(metadata).to_bytes(), MainState.of(metadata)
+
+
+@pytest.mark.parametrize("by", [PRODUCER, OPERATOR, grant(Role.PUBLISHER)], ids=lambda by: by.role)
+def test_no_update_of_any_kind_changes_main(core: Core, by: Grant) -> None:
+    base = protected(core)
+    before, files, row = main_of(core), core.on_disk(), core.get().row
+    found = attacks(core, base)
+    assert {name.split()[0] for name in found} == set(UPDATES)
+    for name, updates in found.items():
+        with pytest.raises(NotAllowedError) as caught:
+            core.commit("orders", updates, by=by)
+        assert caught.value.code in ("main_gated", "structure_gated", "table_uuid_changed", "role_wrong"), name
+    assert (main_of(core), core.on_disk(), core.get().row) == (before, files, row)
+
+
+@pytest.mark.parametrize("role", [Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
+@pytest.mark.parametrize("protected_", [True, False])
+def test_who_only_reads_writes_nothing(core: Core, role: Role, protected_: bool) -> None:
+    core.table(protected=protected_)
+    for updates in ([], [set_ref("b", FIRST)], [set_ref("v1", FIRST, "tag")]):
+        with pytest.raises(NotAllowedError) as caught:
+            core.commit("orders", updates, by=grant(role))
+        assert caught.value.code == "role_wrong"
+
+
+@pytest.mark.parametrize(
+    ("role", "refusal"), [(Role.CONSUMER, "role_wrong"), (Role.PUBLISHER, "requirement_ref_missing")]
+)
+def test_a_requirement_tells_nothing_of_what_is_hidden(core: Core, role: Role, refusal: str) -> None:
+    core.table()
+    hidden = core.staged().metadata.refs["stage"].snapshot_id
+    guess = {"type": "assert-ref-snapshot-id", "ref": "stage", "snapshot-id": 1}
+    with pytest.raises(PvdmError) as caught:
+        core.commit("orders", [set_ref("v1", FIRST, "tag")], requirements=[guess], by=grant(role))
+    assert (caught.value.code, str(hidden) in f"{caught.value} {caught.value.got}") == (refusal, False)
+
+
+def test_a_publisher_requires_what_its_sight_shows(core: Core) -> None:
+    core.table()
+    seen = published(core.staged().metadata)
+    column_id = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": seen.last_column_id}
+    requirements = [ref_is(seen, "main"), ref_is(seen, "stage"), column_id]
+    core.commit("orders", [set_ref("v1", FIRST, "tag")], requirements=requirements, by=grant(Role.PUBLISHER))
+    assert "v1" in core.get().metadata.refs
+
+
+@pytest.mark.parametrize("by", [grant(domain="risk"), grant(Role.OPERATOR, "risk"), grant(Role.PUBLISHER, "risk")])
+@pytest.mark.parametrize("name", ["orders", "not there"])
+def test_another_domains_token_opens_nothing(core: Core, by: Grant, name: str) -> None:
+    core.table()
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit(name, [set_ref("b", FIRST)], by=by)
+    assert caught.value.code == "domain_wrong"
+
+
+def test_a_publisher_tags_what_main_shows(core: Core) -> None:
+    core.table()
+    core.staged()
+    state = core.commit("orders", [set_ref("v1", FIRST, "tag")], by=grant(Role.PUBLISHER))
+    assert "v1" in published(state.metadata).refs
+
+
+@pytest.mark.parametrize("by", [grant(Role.PUBLISHER), OPERATOR], ids=lambda by: by.role)
+def test_a_staged_snapshot_is_not_tagged(core: Core, by: Grant) -> None:
+    core.table()
+    staged = core.staged().metadata.refs["stage"].snapshot_id
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", [set_ref("v1", staged, "tag")], by=by)
+    assert caught.value.code == "tag_outside_main"
+
+
+def test_a_write_without_a_branch_is_refused(core: Core) -> None:
+    base = core.table().metadata
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", to_ref("b", core.snapshot(base))[:1])
+    assert caught.value.code == "snapshot_without_branch"
+
+
+INSANE: dict[str, Doc] = {
+    "the last sequence number": {"sequence-number": LONGEST},
+    "a skipped sequence number": {"sequence-number": 3},
+    "a time far ahead": {"timestamp-ms": NOW_MS + 10**9},
+    "a time long ago": {"timestamp-ms": 0},
+    "another schema": {"schema-id": 5},
+    "row ids": {"first-row-id": 0, "added-rows": 1},
+    "a huge summary": {"summary": {"operation": "append", "x": "y" * 70_000}},
+    "another table's files": {"manifest-list": "file:///other/x.avro"},
+    "a parent from nowhere": {"parent-snapshot-id": 4242},
+}
+
+
+@pytest.mark.parametrize("what", INSANE)
+def test_a_branch_commit_that_is_not_sane_is_refused(core: Core, what: str) -> None:
+    base, files = core.table().metadata, core.on_disk()
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", to_ref("stage", core.snapshot(base, **INSANE[what])))
+    assert (caught.value.code, core.on_disk()) == ("staging_not_sane", files)
+
+
+def test_main_can_be_written_after_every_try_to_use_up_its_numbers(core: Core) -> None:
+    base = core.table().metadata
+    bricks = to_ref("stage", core.snapshot(base, **{"sequence-number": LONGEST}))
+    for updates in (bricks, [bricks[0], {"action": "remove-snapshots", "snapshot-ids": [core.counter]}]):
+        with pytest.raises(InputError):
+            core.commit("orders", updates)
+    core.staged()
+    publish = to_ref("main", core.snapshot(core.get().metadata))
+    state = core.commit("orders", publish, permit=core.permit_for("orders", publish))
+    assert state.metadata.current_snapshot_id == core.counter
+
+
+def test_a_manifest_list_behind_a_link_is_refused(core: Core) -> None:
+    base = core.table().metadata
+    home, other = Path(core.place("orders").removeprefix("file://")), core.folder / "other"
+    home.mkdir(parents=True)
+    other.mkdir()
+    (home / "metadata").symlink_to(other)
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", to_ref("stage", core.snapshot(base)))
+    assert "symbolic link" in (caught.value.expected or "")
+
+
+def publication(core: Core) -> list[Doc]:
+    return to_ref("main", core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST}))
+
+
+def test_with_its_permit_main_moves(core: Core) -> None:
+    core.table()
+    updates = publication(core)
+    state = core.commit("orders", updates, permit=core.permit_for("orders", updates))
+    assert state.metadata.current_snapshot_id == core.counter
+
+
+@pytest.mark.parametrize("what", ["table_uuid", "base_sha256", "new_sha256"])
+def test_a_permit_for_another_table_base_or_document_opens_nothing(core: Core, what: str) -> None:
+    core.table()
+    updates = publication(core)
+    permit = replace(core.permit_for("orders", updates), **{what: hex64("other")})
+    files = core.on_disk()
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", updates, permit=permit)
+    assert (caught.value.code, core.on_disk()) == ("permit_for_other_commit", files)
+
+
+def test_a_permit_opens_nothing_once_the_base_has_moved(core: Core) -> None:
+    core.table()
+    updates = publication(core)
+    permit = core.permit_for("orders", updates)
+    core.commit("orders", [set_ref("its", FIRST)])
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", updates, permit=permit)
+    assert caught.value.code == "permit_for_other_commit"
+
+
+def test_a_permit_opens_nothing_twice(core: Core) -> None:
+    core.table()
+    updates = publication(core)
+    permit = core.permit_for("orders", updates)
+    core.commit("orders", updates, permit=permit)
+    with pytest.raises((NotAllowedError, ConflictError, InputError)):
+        core.commit("orders", updates, permit=permit)
+    assert core.get().metadata.current_snapshot_id == core.counter
+
+
+def test_a_permit_for_one_table_opens_no_other_in_the_same_transaction(core: Core) -> None:
+    core.table(), core.table("other")
+    updates = publication(core)
+    permit = core.permit_for("orders", updates)
+    changes = [Change(SALES, "orders", (), updates), Change(SALES, "other", (), updates)]
+    with pytest.raises(NotAllowedError) as caught:
+        core.commits.commit(PRODUCER, changes, permit=permit)
+    assert (caught.value.code, core.get().metadata.current_snapshot_id) == ("permit_for_other_commit", FIRST)
+
+
+def test_a_permit_does_not_let_a_reader_write(core: Core) -> None:
+    core.table()
+    updates = publication(core)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", updates, by=grant(Role.CONSUMER), permit=core.permit_for("orders", updates))
+    assert caught.value.code == "role_wrong"
+
+
+def mine(core: Core, attempt: Attempt, **more: object) -> list[Doc]:
+    """A write of the attempt, to its branch, under its prefix."""
+    place = f"{attempt.prefix}/metadata/snap.avro"
+    return to_ref(attempt.branch, core.snapshot(core.get().metadata, **{"manifest-list": place, **more}))
+
+
+def bound(attempt: Attempt) -> Grant:
+    return grant(attempt_id=attempt.attempt_id)
+
+
+def test_a_token_for_one_attempt_stages_on_its_branch_under_its_prefix(core: Core) -> None:
+    attempt = core.attempt(core.table().row)
+    state = core.commit("orders", mine(core, attempt), by=bound(attempt))
+    assert attempt.branch in state.metadata.refs
+
+
+def test_a_token_for_one_attempt_writes_under_its_prefix_only(core: Core) -> None:
+    attempt, other = core.attempt(core.table().row), core.attempt(core.get().row, 2)
+    for place in (f"{core.place('orders')}/metadata/x.avro", f"{other.prefix}/x.avro"):
+        with pytest.raises(InputError) as caught:
+            core.commit("orders", mine(core, attempt, **{"manifest-list": place}), by=bound(attempt))
+        assert caught.value.code == "staging_not_sane"
+
+
+def test_a_token_for_one_attempt_leaves_other_branches_alone(core: Core) -> None:
+    attempt, other = core.attempt(core.table().row), core.attempt(core.get().row, 2)
+    core.commit("orders", mine(core, other), by=bound(other))
+    staged = core.counter
+    core.commit("orders", mine(core, other, **{"parent-snapshot-id": staged}), by=bound(other))
+    for updates, refusal in (
+        ([set_ref(other.branch, FIRST)], "branch_of_other_attempt"),
+        ([{"action": "remove-snapshot-ref", "ref-name": other.branch}], "branch_of_other_attempt"),
+        ([{"action": "remove-snapshots", "snapshot-ids": [core.counter]}], "branch_of_other_attempt"),
+        ([{"action": "remove-snapshots", "snapshot-ids": [staged]}], "snapshot_not_own"),
+        ([set_ref("main", core.counter)], "main_gated"),
+        ([set_ref("v1", FIRST, "tag")], "tag_not_allowed"),
+    ):
+        with pytest.raises(NotAllowedError) as caught:
+            core.commit("orders", updates, by=bound(attempt))
+        assert caught.value.code == refusal
+
+
+def test_a_token_for_one_attempt_is_good_for_its_table_only(core: Core) -> None:
+    attempt = core.attempt(core.table().row)
+    core.table("other")
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("other", [set_ref(attempt.branch, FIRST)], by=bound(attempt))
+    assert caught.value.code == "attempt_of_other_table"
+
+
+def test_a_token_for_one_attempt_is_not_good_for_an_unprotected_table(core: Core) -> None:
+    attempt = core.attempt(core.table(protected=False).row)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", mine(core, attempt), by=bound(attempt))
+    assert caught.value.code == "role_wrong"
+
+
+@pytest.mark.parametrize("state", [AttemptState.VERIFYING, AttemptState.ROLLED_BACK])
+def test_an_attempt_that_no_longer_stages_takes_no_more_writes(core: Core, state: AttemptState) -> None:
+    attempt = core.attempt(core.table().row)
+    if state is AttemptState.VERIFYING:
+        core.ledger.transact(
+            lambda unit: attempts.begin_verifying(
+                unit, attempt.attempt_id, nonce=nonce_of(1, 1), staged_snapshot_id="5", reason="staged"
+            ),
+            at_micros=core.micros,
+        )
+    else:
+        core.ledger.transact(
+            lambda unit: attempts.end(unit, attempt.attempt_id, state, reason="stopped"), at_micros=core.micros
+        )
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", mine(core, attempt), by=bound(attempt))
+    assert caught.value.code == "attempt_not_staging"
+
+
+def test_a_token_of_an_attempt_that_is_not_there_opens_nothing(core: Core) -> None:
+    core.table()
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", [set_ref("b", FIRST)], by=grant(attempt_id=hex32("nobody")))
+    assert caught.value.code == "attempt_unknown"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_staging_of_every_kind_works_as_in_any_catalog(core: Core, version: int) -> None:
+    core.table(version=version)
+    before = main_of(core)
+    core.staged()
+    core.staged()
+    staged = core.get().metadata
+    core.commit("orders", [set_ref("copy", staged.refs["stage"].snapshot_id)], requirements=[ref_is(staged, "copy")])
+    core.commit("orders", [set_ref("stage", FIRST, **{"max-ref-age-ms": 5})])
+    core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "copy"}])
+    core.commit("orders", [{"action": "remove-snapshots", "snapshot-ids": [core.counter, core.counter - 1]}])
+    core.commit("orders", [set_ref("v1", FIRST, "tag")], by=OPERATOR)
+    core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "v1"}], by=OPERATOR)
+    assert main_of(core) == before
+
+
+def test_staging_does_not_fill_the_metadata_file(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    core.table()
+    monkeypatch.setattr(sanity, "STAGED_DOCUMENT_MAX_BYTES", 100)
+    with pytest.raises(InputError, match="metadata file"):
+        core.staged()
+
+
+def test_another_domains_files_are_not_committed(core: Core) -> None:
+    base = core.table().metadata
+    core.table("theirs", levels=RISK)
+    theirs = f"{core.place('theirs', RISK)}/metadata/snap.avro"
+    with pytest.raises(InputError) as caught:
+        core.commit("orders", to_ref("stage", core.snapshot(base, **{"manifest-list": theirs})))
+    assert caught.value.code == "staging_not_sane"
+
+
+def test_a_permit_is_a_value_of_three_words() -> None:
+    assert Permit.__slots__ == ("table_uuid", "base_sha256", "new_sha256")

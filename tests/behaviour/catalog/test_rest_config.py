@@ -1,0 +1,71 @@
+"""The `[catalog]` part of `steward.toml`: where tables lie, where the Steward's own files lie, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.steward import embedded
+from pvdm.steward.config import StewardConfig, load_config
+
+BASE = """
+notary = "steward-one"
+origin = "steward-one/log"
+isolation = "{isolation}"
+ledger = "sqlite:///ledger.sqlite"
+outside = "outside/checkpoint"
+
+[keys]
+home = "file"
+path = "keys"
+"""
+
+
+def config(folder: Path, catalog: str = "", isolation: str = "process") -> StewardConfig:
+    path = folder / "steward.toml"
+    path.write_text(BASE.format(isolation=isolation) + catalog)
+    return load_config(path)
+
+
+def test_a_steward_that_is_told_of_no_catalog_has_none(tmp_path: Path) -> None:
+    assert config(tmp_path).catalog is None
+
+
+def test_an_embedded_steward_has_its_catalog_in_its_folder(tmp_path: Path) -> None:
+    found = config(tmp_path, isolation="embedded").catalog
+    assert found is not None
+    assert (found.name, found.warehouse) == ("lake", f"file://{tmp_path}/warehouse")
+    assert found.metadata == tmp_path / "catalog"
+
+
+def test_places_of_the_catalog_are_relative_to_the_file_unless_they_are_addresses(tmp_path: Path) -> None:
+    text = '[catalog]\nname = "shop"\nwarehouse = "s3a://bucket/shop"\nmetadata = "own"\n'
+    found = config(tmp_path, text).catalog
+    assert found is not None
+    assert (found.name, found.warehouse, found.metadata) == ("shop", "s3://bucket/shop", tmp_path / "own")
+
+
+@pytest.mark.parametrize("places", [("w", "w"), ("w", "w/own"), ("own/w", "own")])
+def test_the_stewards_own_files_do_not_lie_where_producers_write(tmp_path: Path, places: tuple[str, str]) -> None:
+    with pytest.raises(InputError) as caught:
+        config(tmp_path, f'[catalog]\nwarehouse = "{places[0]}"\nmetadata = "{places[1]}"\n')
+    assert caught.value.code == "config_invalid"
+
+
+@pytest.mark.parametrize("line", ['surprise = "x"', 'name = "A B"', 'warehouse = ""', 'warehouse = "../x/.."'])
+def test_a_catalog_that_cannot_be_accepted_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError):
+        config(tmp_path, f"[catalog]\n{line}\n")
+
+
+def test_an_embedded_steward_serves_its_catalog(tmp_path: Path) -> None:
+    from pvdm.model.role import Role
+
+    with embedded.start(tmp_path / "steward") as steward:
+        token = steward.token_for(Role.CONSUMER, "sales").reveal().decode()
+        headers = {"authorization": f"Bearer {token}"}
+        response = httpx.get(f"{steward.url}/catalog/v1/namespaces", headers=headers, trust_env=False)
+    assert (response.status_code, response.json()) == (200, {"namespaces": []})

@@ -1,0 +1,187 @@
+"""Namespaces over the Iceberg REST protocol: what is answered, and with which status, type and sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.model.role import Role
+from tests.catalog_rest import Lake, lake_at, spelled, told
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with lake_at(tmp_path) as made:
+        yield made
+
+
+def test_the_configuration_lists_every_route_that_is_served_and_no_other(lake: Lake) -> None:
+    from pvdm.steward.http.roles import RULES
+
+    answer = lake.caller().done("GET", "/config")
+    served = {
+        f"{method} {path.removeprefix('/catalog').replace('/v1/', '/v1/{prefix}/')}"
+        for method, path in RULES
+        if path.startswith("/catalog/v1/") and "oauth" not in path and not path.endswith("/config")
+    }
+    assert set(answer["endpoints"]) == served
+
+
+def test_the_configuration_keeps_java_from_exchanging_tokens(lake: Lake) -> None:
+    assert lake.caller().done("GET", "/config")["overrides"] == {"token-exchange-enabled": "false"}
+
+
+def test_the_configuration_of_another_warehouse_is_refused(lake: Lake) -> None:
+    assert told(lake.caller().ask("GET", "/config", params={"warehouse": "other"})) == (404, "NotFoundException")
+    lake.caller().done("GET", "/config", params={"warehouse": "lake"})
+
+
+def test_a_namespace_that_was_made_is_found_with_its_properties(lake: Lake) -> None:
+    caller = lake.caller()
+    caller.done("POST", "/namespaces", json={"namespace": ["hr"], "properties": {"owner": "ruth"}})
+    assert caller.done("GET", "/namespaces/hr") == {"namespace": ["hr"], "properties": {"owner": "ruth"}}
+
+
+def test_a_namespace_is_made_once(lake: Lake) -> None:
+    response = lake.caller().ask("POST", "/namespaces", json={"namespace": ["sales"]})
+    assert told(response) == (409, "AlreadyExistsException")
+    assert response.json()["error"]["message"].startswith("Namespace already exists: sales")
+
+
+def test_a_namespace_that_is_not_there_is_told_so(lake: Lake) -> None:
+    response = lake.caller().ask("GET", "/namespaces/none")
+    assert told(response) == (404, "NoSuchNamespaceException")
+    assert response.json()["error"]["message"] == "Namespace does not exist: none"
+
+
+def test_exists_answers_without_a_body(lake: Lake) -> None:
+    found, missing = lake.caller().ask("HEAD", "/namespaces/sales"), lake.caller().ask("HEAD", "/namespaces/none")
+    assert (found.status_code, missing.status_code, found.content, missing.content) == (204, 404, b"", b"")
+
+
+def test_names_with_dots_slashes_and_percent_signs_do_not_collide(lake: Lake) -> None:
+    caller = lake.caller()
+    caller.done("POST", "/namespaces", json={"namespace": ["a"]})
+    for levels in (["a.b"], ["a/b"], ["a%2Fb"], ["a b"], ["a+b"], ["a", "b"]):
+        caller.done("POST", "/namespaces", json={"namespace": levels})
+    for levels in (["a.b"], ["a/b"], ["a%2Fb"], ["a b"], ["a+b"], ["a", "b"]):
+        assert caller.done("GET", f"/namespaces/{spelled(*levels)}")["namespace"] == levels
+
+
+def test_java_spells_a_space_in_a_path_as_a_plus_sign(lake: Lake) -> None:
+    lake.caller().done("POST", "/namespaces", json={"namespace": ["a b"]})
+    assert lake.caller().done("GET", "/namespaces/a+b")["namespace"] == ["a b"]
+
+
+def test_a_nested_namespace_is_listed_under_its_parent_only(lake: Lake) -> None:
+    caller = lake.caller()
+    caller.done("POST", "/namespaces", json={"namespace": ["sales", "eu"]})
+    assert caller.done("GET", "/namespaces")["namespaces"] == [["sales"]]
+    inside = caller.done("GET", "/namespaces", params={"parent": "sales"})
+    assert inside["namespaces"] == [["sales", "eu"]]
+
+
+def test_a_nested_namespace_needs_its_parent(lake: Lake) -> None:
+    response = lake.caller().ask("POST", "/namespaces", json={"namespace": ["none", "eu"]})
+    assert told(response) == (404, "NoSuchNamespaceException")
+
+
+def test_pages_of_namespaces_show_each_once(lake: Lake) -> None:
+    caller = lake.caller()
+    for number in range(7):
+        caller.done("POST", "/namespaces", json={"namespace": [f"n{number}"]})
+    seen, token, pages = [], "", 0
+    while token is not None:
+        page = caller.done("GET", "/namespaces", params={"pageToken": token, "pageSize": "3"})
+        assert len(page["namespaces"]) <= 3
+        seen += page["namespaces"]
+        token, pages = page.get("next-page-token"), pages + 1
+    assert (sorted(seen), pages) == ([*([f"n{number}"] for number in range(7)), ["sales"]], 3)
+
+
+def test_a_page_token_that_nobody_gave_out_is_refused(lake: Lake) -> None:
+    for token in ("%%%", "e30", "MTI", "WzFd" * 5000):
+        response = lake.caller().ask("GET", "/namespaces", params={"pageToken": token, "pageSize": "3"})
+        assert told(response) == (400, "BadRequestException"), token[:8]
+
+
+def test_properties_are_set_and_removed_and_what_was_missing_is_told(lake: Lake) -> None:
+    caller = lake.caller()
+    caller.done("POST", "/namespaces", json={"namespace": ["hr"], "properties": {"a": "1", "b": "2"}})
+    body = {"updates": {"c": "3"}, "removals": ["a", "z"]}
+    assert caller.done("POST", "/namespaces/hr/properties", json=body) == {
+        "updated": ["c"],
+        "removed": ["a"],
+        "missing": ["z"],
+    }
+    assert caller.done("GET", "/namespaces/hr")["properties"] == {"b": "2", "c": "3"}
+
+
+def test_a_property_in_updates_and_removals_is_unprocessable(lake: Lake) -> None:
+    body = {"updates": {"c": "3"}, "removals": ["c"]}
+    response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
+    assert told(response) == (422, "UnprocessableEntityException")
+
+
+def test_a_namespace_that_holds_something_is_not_dropped(lake: Lake) -> None:
+    caller = lake.caller()
+    caller.make("t")
+    assert told(caller.ask("DELETE", "/namespaces/sales")) == (409, "NamespaceNotEmptyException")
+    caller.done("DELETE", "/namespaces/sales/tables/t")
+    assert caller.ask("DELETE", "/namespaces/sales").status_code == 204
+
+
+def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> None:
+    other = lake.caller(Role.PRODUCER, "risk")
+    assert other.done("GET", "/namespaces")["namespaces"] == []
+    assert told(other.ask("GET", "/namespaces/sales")) == (403, "ForbiddenException")
+    assert told(other.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
+    response = other.ask("POST", "/namespaces/sales/properties", json={"updates": {"a": "b"}})
+    assert told(response) == (403, "ForbiddenException")
+
+
+def test_a_namespace_keeps_its_domain(lake: Lake) -> None:
+    for body in ({"updates": {"pvdm.domain": "risk"}}, {"removals": ["pvdm.domain"]}):
+        response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
+        assert told(response) == (403, "ForbiddenException")
+
+
+def test_a_producer_makes_namespaces_in_its_own_domain_only(lake: Lake) -> None:
+    producer = lake.caller(Role.PRODUCER, "risk")
+    body = {"namespace": ["mine"], "properties": {"pvdm.domain": "sales"}}
+    assert told(producer.ask("POST", "/namespaces", json=body)) == (403, "ForbiddenException")
+    assert told(producer.ask("POST", "/namespaces", json={"namespace": ["sales", "x"]})) == (403, "ForbiddenException")
+    producer.done("POST", "/namespaces", json={"namespace": ["mine"]})
+    assert told(lake.caller(Role.AUDITOR, "sales").ask("GET", "/namespaces/mine")) == (403, "ForbiddenException")
+
+
+def test_a_protecting_namespace_is_dropped_by_an_operator_only(lake: Lake) -> None:
+    lake.protect_namespace("sales")
+    producer = lake.caller(Role.PRODUCER, "sales")
+    assert told(producer.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
+    assert lake.caller().ask("DELETE", "/namespaces/sales").status_code == 204
+
+
+def test_a_namespace_inside_a_protecting_one_protects_too(lake: Lake) -> None:
+    lake.protect_namespace("sales")
+    producer = lake.caller(Role.PRODUCER, "sales")
+    producer.done("POST", "/namespaces", json={"namespace": ["sales", "eu"]})
+    place = f"/namespaces/{spelled('sales', 'eu')}/tables"
+    producer.done("POST", place, json={"name": "t", "schema": {"type": "struct", "fields": []}})
+    assert told(producer.ask("DELETE", f"{place}/t")) == (403, "ForbiddenException")
+
+
+def test_a_steward_without_a_warehouse_serves_no_catalog(tmp_path: Path) -> None:
+    from tests.steward_http import served
+
+    with served(tmp_path) as steward:
+        response = steward.http.get("/catalog/v1/config", headers=steward.headers())
+        assert told(response) == (503, "ServiceUnavailableException")
+
+
+def test_an_unknown_path_of_the_catalog_is_refused_in_icebergs_words(lake: Lake) -> None:
+    assert told(lake.caller().ask("GET", "/nothing")) == (404, "NotFoundException")
+    assert told(lake.caller().ask("PATCH", "/namespaces/sales")) == (405, "UnsupportedOperationException")
+    assert told(lake.steward.http.get("/catalog/v1/config")) == (401, "NotAuthorizedException")

@@ -1,0 +1,378 @@
+"""Namespaces and tables in the ledger: found by name, swapped only from what was judged, ended but never deleted."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.store.namespaces import NAMESPACE_PROPERTIES_MAX_BYTES, Levels, Namespace
+from pvdm.store.tables import NewTable, Pointer, TableRow
+from tests.databases import NOW
+from tests.ledger_examples import hex32, hex64
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+
+
+@pytest.fixture
+def unit(scratch: Unit) -> Unit:
+    return scratch
+
+
+def made(unit: Unit, *levels: str) -> Namespace:
+    return namespaces.create(unit, levels or ("sales",), domain="sales", properties={"owner": "ruth"})
+
+
+def new(namespace: Namespace, name: str = "orders", **changes: Any) -> NewTable:
+    start = NewTable(namespace.namespace_id, name, "sales", UUID, f"/lake/{name}", pointer("one"), None)
+    return replace(start, **changes)
+
+
+def pointer(name: str) -> Pointer:
+    return Pointer(f"file:///metadata/{name}.json", hex64(name))
+
+
+def other_uuid(number: int) -> str:
+    return f"{number:08d}-03fe-4693-9a96-a0705ddf69c1"
+
+
+def code(caught: pytest.ExceptionInfo[PvdmError]) -> str:
+    return caught.value.code
+
+
+def test_a_namespace_is_found_by_its_levels(unit: Unit) -> None:
+    found = made(unit, "sales", "raw")
+    assert namespaces.get(unit, ("sales", "raw")) == found
+    assert (found.domain, found.properties, found.protected_by) == ("sales", {"owner": "ruth"}, None)
+
+
+@pytest.mark.parametrize("other", [("a.b",), ("a", "b", ""), ('a","b',), ("A", "b"), ("a",)])
+def test_namespaces_that_look_alike_do_not_collide(unit: Unit, other: Levels) -> None:
+    first, second = made(unit, "a", "b"), made(unit, *other)
+    assert (namespaces.get(unit, ("a", "b")), namespaces.get(unit, other)) == (first, second)
+
+
+def test_a_namespace_is_made_once(unit: Unit) -> None:
+    made(unit)
+    with pytest.raises(ConflictError) as caught:
+        made(unit)
+    assert code(caught) == "namespace_exists"
+
+
+def test_the_database_itself_keeps_levels_apart(unit: Unit) -> None:
+    made(unit)
+    with pytest.raises(ConflictError) as caught:
+        unit.execute(
+            text("INSERT INTO namespaces VALUES (:id, '[\"sales\"]', '[]', 'x', '{}', NULL, NULL, 1)"), {"id": hex32(1)}
+        )
+    assert code(caught) == "ledger_constraint"
+
+
+def test_a_namespace_that_is_not_there_is_an_error(unit: Unit) -> None:
+    with pytest.raises(InputError) as caught:
+        namespaces.get(unit, ("nowhere",))
+    assert (code(caught), namespaces.find(unit, ("nowhere",))) == ("namespace_unknown", None)
+
+
+def test_children_are_one_level_below_and_come_in_pages(unit: Unit) -> None:
+    for levels in (("a",), ("b",), ("a", "x"), ("a", "y"), ("a", "x", "deep"), ("a.x",)):
+        made(unit, *levels)
+    assert [each.levels for each in namespaces.children(unit, ("a",))] == [("a", "x"), ("a", "y")]
+    assert [each.levels for each in namespaces.children(unit, ("a",), count=1)] == [("a", "x")]
+    assert [each.levels for each in namespaces.children(unit, ("a",), after=("a", "x"))] == [("a", "y")]
+    assert {each.levels for each in namespaces.children(unit, ())} == {("a",), ("b",), ("a.x",)}
+
+
+def test_properties_are_replaced(unit: Unit) -> None:
+    namespaces.set_properties(unit, made(unit), {"é": '\n\x00"'})
+    assert namespaces.get(unit, ("sales",)).properties == {"é": '\n\x00"'}
+
+
+def test_properties_have_a_limit(unit: Unit) -> None:
+    found = made(unit)
+    with pytest.raises(InputError) as caught:
+        namespaces.set_properties(unit, found, {"x": "y" * NAMESPACE_PROPERTIES_MAX_BYTES})
+    assert code(caught) == "namespace_properties_too_large"
+
+
+def test_a_namespace_is_protected_and_set_free(unit: Unit) -> None:
+    namespaces.protect(unit, made(unit), hex64("contract"))
+    found = namespaces.get(unit, ("sales",))
+    assert found.protected_by == hex64("contract")
+    namespaces.protect(unit, found, None)
+    assert namespaces.get(unit, ("sales",)).protected_by is None
+
+
+def test_a_contract_is_a_hash(unit: Unit) -> None:
+    found = made(unit)
+    for change in (lambda: namespaces.protect(unit, found, "x"), lambda: tables.protect(unit, put(unit, found), "x")):
+        with pytest.raises(InputError) as caught:
+            change()
+        assert code(caught) == "identifier_invalid"
+
+
+def test_a_dropped_namespace_is_gone_and_its_name_is_free(unit: Unit) -> None:
+    first = made(unit)
+    namespaces.drop(unit, first)
+    assert namespaces.find(unit, ("sales",)) is None
+    assert namespaces.children(unit, ()) == []
+    assert made(unit).namespace_id != first.namespace_id
+
+
+@pytest.mark.parametrize("what", ["table", "namespace"])
+def test_a_namespace_that_holds_something_is_not_dropped(unit: Unit, what: str) -> None:
+    found = made(unit)
+    if what == "table":
+        put(unit, found)
+    else:
+        made(unit, "sales", "raw")
+    with pytest.raises(ConflictError) as caught:
+        namespaces.drop(unit, found)
+    assert code(caught) == "namespace_not_empty"
+
+
+def test_a_namespace_whose_table_is_gone_can_be_dropped(unit: Unit) -> None:
+    found = made(unit)
+    tables.drop(unit, put(unit, found))
+    namespaces.drop(unit, found)
+    assert namespaces.find(unit, ("sales",)) is None
+
+
+@pytest.mark.parametrize("use", ["drop", "protect", "properties"])
+@pytest.mark.parametrize("moved", ["changed", "dropped"])
+def test_a_namespace_that_changed_since_it_was_judged_is_not_changed(unit: Unit, use: str, moved: str) -> None:
+    found = made(unit)
+    if moved == "changed":
+        namespaces.set_properties(unit, found, {"other": "first"})
+    else:
+        namespaces.drop(unit, found)
+    again = {
+        "drop": lambda: namespaces.drop(unit, found),
+        "protect": lambda: namespaces.protect(unit, found, None),
+        "properties": lambda: namespaces.set_properties(unit, found, {}),
+    }
+    with pytest.raises(ConflictError) as caught:
+        again[use]()
+    assert code(caught) == "namespace_moved"
+
+
+def put(unit: Unit, namespace: Namespace, name: str = "orders", **changes: Any) -> TableRow:
+    return tables.create(unit, new(namespace, name, **changes))
+
+
+def test_a_table_is_found_by_name_uuid_and_id(unit: Unit) -> None:
+    namespace = made(unit)
+    row = put(unit, namespace)
+    assert tables.find(unit, namespace.namespace_id, "orders") == row
+    assert tables.find_uuid(unit, UUID) == row
+    assert tables.get_id(unit, row.table_id) == row
+    assert (row.revision, row.protected, row.previous_location, row.pointer) == (0, False, None, pointer("one"))
+
+
+def test_a_table_is_born_protected_under_its_contract(unit: Unit) -> None:
+    assert put(unit, made(unit), contract_hash=hex64("contract")).protected
+
+
+def test_a_name_is_taken_once(unit: Unit) -> None:
+    namespace = made(unit)
+    put(unit, namespace)
+    with pytest.raises(ConflictError) as caught:
+        put(unit, namespace, table_uuid=other_uuid(1))
+    assert code(caught) == "table_exists"
+
+
+@pytest.mark.parametrize("uuid", [UUID, UUID.upper()])
+def test_a_uuid_is_taken_once_however_it_is_spelled(unit: Unit, uuid: str) -> None:
+    namespace = made(unit)
+    put(unit, namespace)
+    with pytest.raises(ConflictError) as caught:
+        put(unit, namespace, "other", table_uuid=uuid)
+    assert code(caught) == "table_uuid_taken"
+
+
+def test_one_name_in_two_namespaces_is_two_tables(unit: Unit) -> None:
+    one, two = put(unit, made(unit, "a")), put(unit, made(unit, "b"), table_uuid=other_uuid(1))
+    assert one.table_id != two.table_id
+
+
+@pytest.mark.parametrize("use", ["create", "rename"])
+def test_no_table_comes_into_a_dropped_namespace(unit: Unit, use: str) -> None:
+    gone, row = made(unit, "gone"), put(unit, made(unit))
+    namespaces.drop(unit, gone)
+    into = {
+        "create": lambda: put(unit, gone, "lost", table_uuid=other_uuid(1)),
+        "rename": lambda: tables.rename(unit, row, namespace_id=gone.namespace_id, name="lost"),
+    }
+    with pytest.raises(ConflictError) as caught:
+        into[use]()
+    assert code(caught) == "namespace_moved"
+
+
+def test_tables_come_in_pages_by_name(unit: Unit) -> None:
+    namespace = made(unit)
+    for number, name in enumerate(("c", "a", "b")):
+        put(unit, namespace, name, table_uuid=other_uuid(number))
+    tables.drop(unit, put(unit, namespace, "aa", table_uuid=other_uuid(9)))
+    assert [row.name for row in tables.page(unit, namespace.namespace_id)] == ["a", "b", "c"]
+    assert [row.name for row in tables.page(unit, namespace.namespace_id, after="a", count=1)] == ["b"]
+    assert len(tables.all_live(unit)) == 3
+
+
+def test_a_swap_shows_the_new_file_and_remembers_the_old_one(unit: Unit) -> None:
+    row = put(unit, made(unit))
+    swapped = tables.swap(unit, row, pointer("two"), location="/lake/moved")
+    assert (swapped.pointer, swapped.previous_location) == (pointer("two"), pointer("one").location)
+    assert (swapped.revision, swapped.location, swapped.table_id) == (1, "/lake/moved", row.table_id)
+
+
+CHANGES = ["swap", "rename", "protect", "drop"]
+
+
+def change(unit: Unit, row: TableRow, how: str) -> None:
+    match how:
+        case "swap":
+            tables.swap(unit, row, pointer("new"))
+        case "rename":
+            tables.rename(unit, row, namespace_id=row.namespace_id, name="renamed")
+        case "protect":
+            tables.protect(unit, row, hex64("contract"))
+        case _:
+            tables.drop(unit, row)
+
+
+@pytest.mark.parametrize("first", CHANGES)
+@pytest.mark.parametrize("second", CHANGES)
+def test_after_any_change_what_was_judged_before_it_is_refused(unit: Unit, first: str, second: str) -> None:
+    row = put(unit, made(unit))
+    change(unit, row, first)
+    with pytest.raises(ConflictError) as caught:
+        change(unit, row, second)
+    assert code(caught) == "table_moved"
+
+
+@pytest.mark.parametrize(
+    "forged", [{"pointer": pointer("forged")}, {"revision": 7}, {"contract_hash": hex64("c")}, {"location": "/x"}]
+)
+def test_a_swap_compares_everything_that_was_judged(unit: Unit, forged: dict[str, Any]) -> None:
+    row = put(unit, made(unit))
+    with pytest.raises(ConflictError) as caught:
+        tables.swap(unit, replace(row, **forged), pointer("two"))
+    assert code(caught) == "table_moved"
+
+
+def test_a_renamed_table_keeps_everything_else(unit: Unit) -> None:
+    row = put(unit, made(unit))
+    other = made(unit, "other")
+    renamed = tables.rename(unit, row, namespace_id=other.namespace_id, name="bills")
+    assert renamed == replace(row, namespace_id=other.namespace_id, name="bills", revision=1)
+    assert tables.find(unit, row.namespace_id, "orders") is None
+
+
+def test_a_name_that_is_taken_is_not_given_again(unit: Unit) -> None:
+    namespace = made(unit)
+    row = put(unit, namespace)
+    put(unit, namespace, "bills", table_uuid=other_uuid(1))
+    with pytest.raises(ConflictError) as caught:
+        tables.rename(unit, row, namespace_id=namespace.namespace_id, name="bills")
+    assert code(caught) == "table_exists"
+
+
+def test_a_protected_table_is_set_free(unit: Unit) -> None:
+    row = tables.protect(unit, put(unit, made(unit)), hex64("contract"))
+    assert row.protected
+    assert not tables.protect(unit, row, None).protected
+
+
+def test_a_dropped_table_is_gone_and_its_name_and_uuid_are_free(unit: Unit) -> None:
+    namespace = made(unit)
+    row = put(unit, namespace)
+    tables.drop(unit, row)
+    assert tables.find(unit, namespace.namespace_id, "orders") is None
+    assert tables.find_uuid(unit, UUID) is None
+    with pytest.raises(ConflictError):
+        tables.get_id(unit, row.table_id)
+    assert put(unit, namespace).table_id != row.table_id
+
+
+@pytest.mark.parametrize("column", ["domain", "table_uuid"])
+def test_a_tables_domain_and_uuid_are_fixed(unit: Unit, column: str) -> None:
+    put(unit, made(unit))
+    with pytest.raises(NotAllowedError, match="ledger refuses it"):
+        unit.execute(text(f"UPDATE tables SET {column} = 'x'"))
+
+
+def at_once(*works: Any) -> list[str]:
+    """Run each in a thread of its own; gives what each ended with."""
+    ended: list[str] = [""] * len(works)
+    barrier = threading.Barrier(len(works))
+
+    def run(place: int) -> None:
+        barrier.wait()
+        try:
+            works[place]()
+            ended[place] = "done"
+        except PvdmError as error:
+            ended[place] = error.code
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ended
+
+
+def test_of_many_swaps_from_one_state_one_wins(ledger: Ledger) -> None:
+    row = ledger.transact(lambda unit: put(unit, made(unit)), at_micros=NOW)
+
+    def swap(name: str) -> Any:
+        return lambda: ledger.transact(lambda unit: tables.swap(unit, row, pointer(name)), at_micros=NOW)
+
+    ended = at_once(*(swap(str(number)) for number in range(8)))
+    assert sorted(ended) == ["done", *["table_moved"] * 7]
+    with ledger.read() as unit:
+        assert tables.get_id(unit, row.table_id).revision == 1
+
+
+def test_of_many_that_create_one_table_one_wins(ledger: Ledger) -> None:
+    namespace = ledger.transact(made, at_micros=NOW)
+
+    def create(number: int) -> Any:
+        return lambda: ledger.transact(lambda unit: put(unit, namespace, table_uuid=other_uuid(number)), at_micros=NOW)
+
+    assert sorted(at_once(*(create(number) for number in range(6)))) == ["done", *["table_exists"] * 5]
+
+
+def test_a_namespace_is_not_dropped_under_a_table_that_is_being_made(ledger: Ledger) -> None:
+    for number in range(8):
+        namespace = ledger.transact(lambda unit, n=number: made(unit, str(n)), at_micros=NOW)  # type: ignore[misc]
+        ended = at_once(
+            lambda n=namespace: ledger.transact(lambda unit: namespaces.drop(unit, n), at_micros=NOW),
+            lambda n=namespace, i=number: ledger.transact(
+                lambda unit: put(unit, n, table_uuid=other_uuid(i)), at_micros=NOW
+            ),
+        )
+        assert ended in (["done", "namespace_moved"], ["namespace_not_empty", "done"])
+
+
+def test_locks_in_one_order_let_two_who_swap_two_tables_both_end(ledger: Ledger) -> None:
+    def start(unit: Unit) -> list[TableRow]:
+        namespace = made(unit)
+        return [put(unit, namespace, f"t{number}", table_uuid=other_uuid(number)) for number in (1, 2)]
+
+    rows = ledger.transact(start, at_micros=NOW)
+
+    def swap_both(name: str, order: list[TableRow]) -> Any:
+        def work(unit: Unit) -> None:
+            tables.lock(unit, [row.table_uuid for row in order])
+            for row in order:
+                tables.swap(unit, row, pointer(f"{name}{row.name}"))
+
+        return lambda: ledger.transact(work, at_micros=NOW)
+
+    assert sorted(at_once(swap_both("a", rows), swap_both("b", rows[::-1]))) == ["done", "table_moved"]

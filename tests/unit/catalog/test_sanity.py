@@ -1,0 +1,285 @@
+"""Sane steps: what a branch commit may not add, each by the one check that stops it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.catalog import sanity
+from pvdm.catalog.sanity import (
+    CLOCK_DIFFERENCE_MAX_MS,
+    STAGED_DOCUMENT_MAX_BYTES,
+    STAGED_SNAPSHOT_MAX_BYTES,
+    require_document,
+    require_manifests,
+    require_sane,
+)
+from pvdm.errors import ConflictError, InputError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.updates import apply_updates
+from pvdm.lake.paths import parse_location
+from tests.catalog_examples import set_ref, to_ref
+from tests.lake_metadata_examples import FILE, LOCATION, NOW, Doc, snapshot, table
+
+HOME = (parse_location(LOCATION),)
+LONGEST = 2**63 - 1
+
+
+def fit(version: int, made: Doc) -> Doc:
+    """The snapshot as a table of that format has it, unless the test says otherwise."""
+    if version == 1:
+        made = {key: value for key, value in made.items() if key != "sequence-number"}
+    return {"first-row-id": 9, "added-rows": 1, **made} if version == 3 else made
+
+
+def judged(updates: list[Doc], version: int = 2, before: TableMetadata | None = None) -> None:
+    start = before or table(version)
+    after = apply_updates(start, updates, now_ms=NOW + 20, previous_location=FILE)
+    require_sane(start, after, now_ms=NOW + 20, prefixes=HOME)
+
+
+def refused(updates: list[Doc], what: str, version: int = 2, before: TableMetadata | None = None) -> None:
+    with pytest.raises(InputError) as caught:
+        judged(updates, version, before)
+    assert (caught.value.code, what in caught.value.message) == ("staging_not_sane", True), caught.value.message
+
+
+def write(version: Any = 2, *, number: Any = 14, sequence: Any = 4, parent: Any = 13, **more: Any) -> list[Doc]:
+    return to_ref("stage", fit(version, snapshot(number, sequence, parent, **{"timestamp-ms": NOW + 20, **more})))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_write_as_spark_sends_it_is_sane(version: int) -> None:
+    judged(write(version), version)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_first_write_without_a_parent_is_sane(version: int) -> None:
+    judged(to_ref("fresh", fit(version, snapshot(14, 4))), version)
+
+
+def test_two_snapshots_in_step_are_sane() -> None:
+    judged([*write(), *write(number=15, sequence=5, parent=14)])
+
+
+@pytest.mark.parametrize("sequence", [5, 1_000, LONGEST], ids=["skipped", "ahead", "the last there is"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_sequence_number_that_is_not_the_next_is_refused(version: int, sequence: int) -> None:
+    refused(write(version, sequence=sequence), "sequence number", version)
+
+
+def test_a_first_snapshot_under_the_last_number_is_a_conflict() -> None:
+    with pytest.raises(ConflictError) as caught:
+        judged(to_ref("fresh", snapshot(14, 3)))
+    assert caught.value.code == "snapshot_sequence_stale"
+
+
+def test_a_sequence_number_in_format_1_is_refused() -> None:
+    numbered = parsed(write())
+    with pytest.raises(InputError, match="sequence number"):
+        sanity.require_sequence(table(1), numbered, 1)
+
+
+def test_a_stale_sequence_number_is_a_conflict() -> None:
+    with pytest.raises(ConflictError) as caught:
+        judged(write(sequence=3))
+    assert caught.value.code == "snapshot_sequence_stale"
+
+
+def test_a_snapshot_that_goes_at_once_does_not_take_the_last_number_with_it() -> None:
+    refused([write(sequence=LONGEST)[0], {"action": "remove-snapshots", "snapshot-ids": [14]}], "last sequence number")
+
+
+def test_a_snapshot_that_goes_at_once_does_not_take_row_ids_with_it() -> None:
+    huge = fit(3, snapshot(14, 4, 12, **{"added-rows": 2**62}))
+    back = fit(3, snapshot(15, 5, 12, **{"first-row-id": 9 + 2**62}))
+    updates: list[Doc] = [
+        {"action": "add-snapshot", "snapshot": huge},
+        {"action": "remove-snapshots", "snapshot-ids": [14]},
+        *to_ref("stage", {**back, "sequence-number": 5}),
+    ]
+    with pytest.raises(InputError) as caught:
+        judged(updates, 3)
+    assert caught.value.code == "staging_not_sane"
+
+
+def test_row_ids_of_a_snapshot_that_goes_at_once_are_counted() -> None:
+    before = table(3)
+    after = TableMetadata.from_json(before.to_json() | {"next-row-id": 2**62})
+    with pytest.raises(InputError, match="next row id"):
+        require_sane(before, after, now_ms=NOW, prefixes=HOME)
+
+
+def test_a_snapshot_put_back_under_an_old_id_is_judged_as_a_new_one() -> None:
+    back = [{"action": "remove-snapshots", "snapshot-ids": [13]}, *write(number=13, sequence=LONGEST, parent=12)]
+    refused(back, "sequence number")
+
+
+@pytest.mark.parametrize("off", [-CLOCK_DIFFERENCE_MAX_MS - 1, CLOCK_DIFFERENCE_MAX_MS + 1, LONGEST - NOW - 20])
+def test_a_time_far_from_the_servers_is_refused(off: int) -> None:
+    refused(write(**{"timestamp-ms": NOW + 20 + off}), "timestamp")
+
+
+@pytest.mark.parametrize("off", [-CLOCK_DIFFERENCE_MAX_MS, CLOCK_DIFFERENCE_MAX_MS])
+def test_a_clock_that_is_a_little_off_is_accepted(off: int) -> None:
+    judged(write(**{"timestamp-ms": NOW + 20 + off}))
+
+
+@pytest.mark.parametrize("schema_id", [0, 7, None], ids=["older", "not there", "none"])
+def test_a_snapshot_of_another_schema_than_mains_is_refused(schema_id: int | None) -> None:
+    updates = write(**{"schema-id": schema_id})
+    if schema_id is None:
+        del updates[0]["snapshot"]["schema-id"]
+    refused(updates, "schema")
+
+
+@pytest.mark.parametrize("parent", [99, 14], ids=["not there", "itself"])
+def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
+    refused(write(parent=parent), "parent")
+
+
+def test_parents_in_a_circle_are_refused() -> None:
+    refused([*write(parent=15), *write(number=15, sequence=5, parent=14)], "parent")
+
+
+def test_a_snapshot_is_not_its_own_parent_under_an_old_id() -> None:
+    back = [{"action": "remove-snapshots", "snapshot-ids": [13]}, *write(number=13, parent=13)]
+    refused(back, "parent")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_row_ids_before_format_3_are_refused(version: int) -> None:
+    refused(write(version, **{"first-row-id": 0, "added-rows": 1}), "first row id", version)
+
+
+@pytest.mark.parametrize("rows", [2**40, LONGEST - 9])
+def test_more_rows_than_a_table_can_have_are_refused(rows: int) -> None:
+    refused(write(3, **{"added-rows": rows}), "added rows", version=3)
+
+
+@pytest.mark.parametrize("first", [0, 8, 10, LONGEST], ids=["all again", "one again", "skipped", "the last there is"])
+def test_row_ids_that_do_not_follow_are_refused(first: int) -> None:
+    with pytest.raises((InputError, ConflictError)) as caught:
+        judged(write(3, **{"first-row-id": first}), 3)
+    assert caught.value.code in ("snapshot_row_ids_stale", "snapshot_row_ids_skipped")
+
+
+def test_row_ids_are_judged_here_too() -> None:
+    before = table(3)
+    start = before.snapshots[-1]
+    with pytest.raises(InputError, match="first row id"):
+        sanity.require_rows(before, start)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"summary": {"operation": "append", "x": "y" * STAGED_SNAPSHOT_MAX_BYTES}},
+        {"summary": {"operation": "append"} | {f"key {number}": "é" * 10 for number in range(3_000)}},
+        {"x-unknown": ["y" * 100] * 1_000},
+    ],
+    ids=["one value", "many values", "another field"],
+)
+def test_a_snapshot_that_says_too_much_is_refused(more: Doc) -> None:
+    refused(write(**more), "size")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://bucket/test/location2/x.avro",
+        "s3://bucket/test/x.avro",
+        "s3://other/test/location/x.avro",
+        "gs://bucket/test/location/x.avro",
+        "/test/location/x.avro",
+        "file:///bucket/test/location/x.avro",
+    ],
+)
+def test_a_manifest_list_outside_the_tables_place_is_refused(path: str) -> None:
+    refused(write(**{"manifest-list": path}), "manifest list")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{LOCATION}/../other/x.avro",
+        f"{LOCATION}/metadata/../../other/x.avro",
+        f"{LOCATION}/%2e%2e/other/x.avro",
+        f"{LOCATION}/%2E./other/x.avro",
+        f"{LOCATION}/..%2fother/x.avro",
+        f"{LOCATION}/a\\..\\x.avro",
+        f"{LOCATION}/x.avro?versionId=1",
+        f"{LOCATION}/x.avro#y",
+        f"{LOCATION}/\x00",
+        "x.avro",
+        "s3://user@bucket/test/location/x.avro",
+    ],
+    ids=ascii,
+)
+def test_a_manifest_list_by_a_crooked_way_is_refused(path: str) -> None:
+    with pytest.raises(InputError) as caught:
+        judged(write(**{"manifest-list": path}))
+    assert caught.value.code == "location_invalid"
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3n", "S3"])
+def test_a_manifest_list_by_another_name_of_the_scheme_is_in_its_place(scheme: str) -> None:
+    judged(write(**{"manifest-list": LOCATION.replace("s3:", f"{scheme}:") + "/metadata/x.avro"}))
+
+
+def local(tmp_path: Path, path: Path) -> Any:
+    return lambda: require_manifests(
+        [parsed(write(**{"manifest-list": str(path)}))], (parse_location(str(tmp_path / "home")),)
+    )
+
+
+def parsed(updates: list[Doc]) -> Any:
+    after = apply_updates(table(), updates, now_ms=NOW + 20, previous_location=FILE)
+    return after.snapshot(14)
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_manifest_list_behind_a_link_is_refused(tmp_path: Path, linked: str) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.avro").write_bytes(b"x")
+    home = tmp_path / "home"
+    target = tmp_path / "other" / "x.avro" if linked == "file" else tmp_path / "other"
+    (home / "link").symlink_to(target)
+    with pytest.raises(InputError) as caught:
+        local(tmp_path, home / "link" if linked == "file" else home / "link" / "x.avro")()
+    assert "symbolic link" in (caught.value.expected or "")
+
+
+def test_a_manifest_list_in_its_own_folder_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "home" / "metadata").mkdir(parents=True)
+    local(tmp_path, tmp_path / "home" / "metadata" / "x.avro")()
+
+
+def test_manifests_listed_in_an_old_snapshot_lie_in_their_place_as_well() -> None:
+    doc = table(1).to_json()
+    old: Any = doc["snapshots"]
+    del old[0]["manifest-list"]
+    old[0]["manifests"] = [f"{LOCATION}/a.avro", "s3://other/b.avro"]
+    with pytest.raises(InputError, match="manifest list"):
+        require_manifests(TableMetadata.from_json(doc).snapshots, HOME)
+
+
+def test_branches_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanity, "STAGING_BRANCHES_MAX", 3)
+    judged([set_ref("a", 12), set_ref("b", 12), set_ref("t", 12, "tag")])
+    refused([set_ref("a", 12), set_ref("b", 12), set_ref("c", 12)], "number of branches")
+
+
+def test_staged_snapshots_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanity, "STAGED_SNAPSHOTS_MAX", 2)
+    judged(write())
+    refused([*write(), *write(number=15, sequence=5, parent=14)], "number of staged snapshots")
+
+
+def test_the_metadata_file_has_a_limit() -> None:
+    require_document(bytes(STAGED_DOCUMENT_MAX_BYTES))
+    with pytest.raises(InputError, match="metadata file"):
+        require_document(bytes(STAGED_DOCUMENT_MAX_BYTES + 1))

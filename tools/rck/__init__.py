@@ -1,0 +1,1 @@
+"""Iceberg's REST compatibility kit, run against the served catalog."""

@@ -1,0 +1,182 @@
+"""Run Iceberg's REST compatibility kit against a Steward of its own, and write what passed and what failed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pvdm.model.proof import Isolation
+from pvdm.model.role import Role
+from pvdm.steward import server as service
+from pvdm.steward.config import CatalogConfig, FileKeys, Limits, ServiceConfig, StewardConfig
+from pvdm.steward.notary import create_notary
+
+KIT: Final = "org.apache.iceberg.rest.RESTCompatibilityKitCatalogTests"
+WITH_SLASHES: Final = "org.apache.iceberg.rest.SlashesCatalogTests"
+VERSION: Final = "1.11.0"
+SECONDS_MAX: Final = 900
+
+_HERE: Final = Path(__file__).resolve().parent
+_SWITCHES: Final[Mapping[str, str]] = {
+    "CATALOG_RCK_REQUIRES__NAMESPACE__CREATE": "true",
+    "CATALOG_RCK_SUPPORTS__SERVERSIDE__RETRY": "true",
+    "CATALOG_RCK_OVERRIDES__REQUESTED__LOCATION": "false",
+    "CATALOG_RCK_SUPPORTS__NAMES__WITH__DOT": "true",
+    "CATALOG_RCK_SUPPORTS__NAMES__WITH__SLASHES": "true",
+    "CATALOG_RCK_SUPPORTS__NESTED__NAMESPACES": "true",
+    "CATALOG_RCK_SUPPORTS__VARIANT": "true",
+}
+
+
+@dataclass(slots=True)
+class Result:
+    """What the kit said."""
+
+    run: int = 0
+    passed: int = 0
+    skipped: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """The file's content."""
+        return {
+            "kit": f"{KIT} {VERSION}",
+            "run": self.run,
+            "passed": self.passed,
+            "failed": [{"name": name, "message": text} for name, text in sorted(self.failed.items())],
+            "skipped": sorted(self.skipped),
+        }
+
+
+@contextlib.contextmanager
+def database(*, postgresql: bool) -> Iterator[str | None]:
+    """The URL of an empty database on a server that ends with it; None leaves the Steward its own file."""
+    if not postgresql:
+        yield None
+        return
+    from tests.databases import Postgresql
+
+    server = Postgresql()
+    try:
+        server.start()
+        yield server.fresh()
+    finally:
+        server.stop()
+        server.remove()
+
+
+@contextlib.contextmanager
+def steward(folder: Path, ledger_url: str | None) -> Iterator[tuple[str, str]]:
+    """A new Steward with an empty catalog; gives its address and an operator's token."""
+    (folder / "outside").mkdir()
+    limits = Limits(rate_per_second=100_000, burst=1_000_000, concurrent=1_000)
+    config = StewardConfig(
+        notary="rck",
+        origin="rck/log",
+        ledger_url=ledger_url or f"sqlite:///{folder}/ledger.sqlite",
+        keys=FileKeys(folder / "keys"),
+        outside_path=folder / "outside" / "checkpoint",
+        isolation=Isolation.EMBEDDED,
+        service=ServiceConfig(port=0, limits=limits),
+        catalog=CatalogConfig(f"file://{folder}/warehouse", folder / "catalog"),
+    )
+    with contextlib.closing(create_notary(config, reason="the compatibility kit")) as notary:
+        token, _ = notary.access.issue(Role.OPERATOR, domain="*", name="rck", lifetime_seconds=7_200)
+        with service.start(notary) as running:
+            yield f"{running.url}/catalog", token.reveal()
+
+
+def run_kit(jars: Path, uri: str, token: str, folder: Path) -> Path:
+    """Start the kit in a Java of its own; gives the folder of its reports."""
+    classes = _compiled(jars, folder)
+    settings = {**_SWITCHES, "CATALOG_URI": uri, "CATALOG_TOKEN": token, "CATALOG_WAREHOUSE": "lake"}
+    reports = folder / "reports"
+    command = ["java", "-Xmx1g", "-Drck.local=false", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-cp", f"{classes}:{jars}/*", "org.junit.platform.console.ConsoleLauncher", "execute"]
+    command += ["--disable-banner", "--disable-ansi-colors", "--config=rck.local=false", "--details=none"]
+    command += ["--select-class", WITH_SLASHES, "--reports-dir", str(reports)]
+    with (folder / "kit.log").open("wb") as log:
+        subprocess.run(
+            command,
+            env={**os.environ, **settings},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    return reports
+
+
+def read_reports(folder: Path) -> Result:
+    """Every test of the reports, by name."""
+    result = Result()
+    for report in sorted(folder.glob("TEST-*.xml")):
+        for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - JUnit wrote it
+            name = case.attrib["name"].removesuffix("()")
+            trouble = case.find("failure") if case.find("failure") is not None else case.find("error")
+            if case.find("skipped") is not None:
+                result.skipped.append(name)
+                continue
+            result.run += 1
+            if trouble is None:
+                result.passed += 1
+            else:
+                text = trouble.attrib.get("message") or (trouble.text or "")
+                result.failed[name] = re.sub(r"\s+", " ", text)[:400]
+    return result
+
+
+def _compiled(jars: Path, folder: Path) -> Path:
+    """The kit as a class of ours that switches names with slashes on, which the kit itself never does."""
+    classes = folder / "classes"
+    source = _HERE / "SlashesCatalogTests.java"
+    subprocess.run(
+        ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", str(source)],
+        check=True,
+    )
+    return classes
+
+
+def _fetched(jars: Path) -> Path:
+    if not any(jars.glob("iceberg-open-api-*.jar")):
+        command = ["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies"]
+        subprocess.run([*command, f"-DoutputDirectory={jars}"], check=True)
+    return jars
+
+
+def main() -> int:
+    """Fetch the kit, run it, say and write what came of it; 0 if nothing failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jars", type=Path, default=Path("build/rck-jars"), help="where the kit's jars are kept")
+    parser.add_argument("--out", type=Path, default=Path("build/rck.json"), help="where the result goes")
+    parser.add_argument("--postgresql", action="store_true", help="on a PostgreSQL server of its own, not on SQLite")
+    parser.add_argument("--log", type=Path, help="keep the kit's own log here")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pvdm-rck-") as name:
+        folder = Path(name).resolve()
+        jars = _fetched(given.jars.resolve())
+        with database(postgresql=given.postgresql) as ledger, steward(folder, ledger) as (uri, token):
+            result = read_reports(run_kit(jars, uri, token, folder))
+        if given.log is not None:
+            given.log.write_bytes((folder / "kit.log").read_bytes())
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(result.to_json(), indent=2) + "\n")
+    print(f"run {result.run}, passed {result.passed}, failed {len(result.failed)}, skipped {len(result.skipped)}")
+    for failed, text in sorted(result.failed.items()):
+        print(f"  {failed}: {text}")
+    return 0 if result.run and not result.failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
