@@ -10,7 +10,7 @@ from typing import Final
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free
 from pvdm.catalog.sight import published, sees_all
-from pvdm.catalog.state import States, TableState, find_row, unknown_table
+from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.errors import InputError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.document import Json
@@ -143,7 +143,7 @@ class Commits:
         creating = is_create(change.requirements)
         with self._ledger.read() as unit:
             namespace = namespaces.find(unit, change.levels)
-            row = find_row(unit, change.levels, change.name)
+            row = None if namespace is None else tables.find(unit, namespace.namespace_id, change.name)
         if namespace is None:
             raise unknown_table(change.levels, change.name)
         self._access.require_namespace(grant, namespace)

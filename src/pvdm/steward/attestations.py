@@ -25,7 +25,7 @@ from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import Fingerprints, SourceContext
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.succession import require_root_current
 
 CHALLENGE_SECONDS: Final = 86_400
@@ -166,7 +166,7 @@ class Attestations:
 
 
 def _view(statement: Statement) -> AttestationView:
-    said = read_statement(parse_envelope(statement.envelope).payload, SourceAttestation)
+    said = read_signed(statement.envelope, SourceAttestation)
     return AttestationView(
         statement.statement_id,
         said.attestor,

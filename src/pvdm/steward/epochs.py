@@ -13,10 +13,9 @@ from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, statements
 from pvdm.store.clock import LedgerClock
 from pvdm.store.schema import StatementKind
-from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import Epoch, EpochBook, EpochChange, KeyRole
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
 
 _STAGES = tuple(EpochStage)
@@ -78,7 +77,7 @@ class Epochs:
         """Log every step that the book has made and the log does not know yet; after a crash it finds the rest."""
         fault.point("steward.after_epoch_step")
         book = self._keys.book()
-        if not any(epoch.state in (EpochStage.ACTIVE, EpochStage.RETIRED) for epoch in book.epochs):
+        if not any(epoch.can_sign for epoch in book.epochs):
             return
         seen, logged = self._logged()
         require_not_behind(book, logged)
@@ -129,7 +128,7 @@ class Epochs:
         last_restore = max((statement.log_index for statement in restored), default=-1)
         found: dict[int, Told] = {}
         for statement in stored:
-            said = read_statement(parse_envelope(statement.envelope).payload, EpochStatement)
+            said = read_signed(statement.envelope, EpochStatement)
             found[said.epoch] = Told(said.after, said.key_ids, statement.log_index < last_restore)
         return tuple(statement.statement_id for statement in stored), found
 

@@ -40,10 +40,11 @@ class LogDesk:
     def tile(self, path: str) -> bytes:
         """A tile or an entry bundle by its C2SP path; one that the log has not reached is unknown."""
         tile = parse_path(path)
-        reached = self._reader.size() >> (8 * max(tile.level, 0))
+        size = self._reader.size()
+        reached = size >> (8 * max(tile.level, 0))
         if tile.index * TILE_WIDTH + tile.width > reached:
             raise InputError("tile_unknown", "the log has not reached this tile", got=ascii(path[:200]))
-        self._require_covered(self._reader.size())
+        self._require_covered(size)
         return tile_bytes(self._reader, tile)
 
     def entry(self, index: int) -> bytes:
@@ -64,13 +65,15 @@ class LogDesk:
 
     def consistency(self, old: int, new: int) -> ConsistencyProof:
         """The tree of `new` entries begins with the tree of `old` ones."""
-        if not 0 <= old <= new <= self._reader.size():
+        size = self._reader.size()
+        if not 0 <= old <= new <= size:
             raise InputError(
                 "log_sizes_invalid",
                 "no proof can be made between these sizes",
-                expected=f"0 to {self._reader.size()}, in order",
+                expected=f"0 to {size}, in order",
                 got=f"{old} and {new}",
             )
+        self._require_covered(new)
         return merkle.prove_consistency(self._reader, old_size=old, new_size=new)
 
     @staticmethod

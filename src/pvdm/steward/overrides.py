@@ -19,7 +19,7 @@ from pvdm.store.statements import Statement
 from pvdm.store.tokens import Grant
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.override import disallowing, verify_override
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import VerifiedProof, verify_threshold
 
 
@@ -149,7 +149,7 @@ class Overrides:
 
 
 def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
-    said = read_statement(parse_envelope(statement.envelope).payload, BreakGlass)
+    said = read_signed(statement.envelope, BreakGlass)
     return OverrideView(
         stored.record.override_id,
         said.operator,

@@ -21,11 +21,10 @@ from pvdm.store.proofs import ProofRecord
 from pvdm.store.schema import StatementKind, VerdictWord
 from pvdm.store.tokens import Grant
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
-from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.service import AttemptKeys, KeyService, release
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
 
 
@@ -296,4 +295,4 @@ def _count(text: str | None) -> int | None:
 
 
 def _core_of(envelope: bytes) -> bytes:
-    return read_statement(parse_envelope(envelope).payload, Proof).core.to_bytes()
+    return read_signed(envelope, Proof).core.to_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pvdm.model.core import Operation, ProofCore
@@ -17,9 +17,8 @@ from pvdm.store.log_storage import LedgerLog
 from pvdm.store.receipts import ReceiptRecord
 from pvdm.store.restores import Marker
 from pvdm.store.schema import StatementKind
-from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.entry import EntryKind
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed
 
 _WHY = "the ledger was restored from a backup"
 
@@ -69,20 +68,22 @@ def _reconcile(unit: Unit, found: Sequence[Found]) -> dict[str, Any]:
     for each in found:
         if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
             continue
-        said = read_statement(parse_envelope(each.envelope).payload, Receipt)
+        said = read_signed(each.envelope, Receipt)
         receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
-        for proof_id in said.proof_ids:
-            attempt_id = _settled(unit, proof_id, snapshot)
-            if attempt_id is not None:
-                settled.append(attempt_id)
+        cores = {proof_id: _proved(unit, proof_id) for proof_id in said.proof_ids}
+        for proof_id, core in cores.items():
+            if core is not None and _settle(unit, core, snapshot):
+                settled.append(core.attempt.attempt_id)
                 continue
-            _spend(unit, said, proof_id, receipt_id)
+            chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
+            spent.put(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
             used_up.add(said.workload_id)
         workload = workloads.find(unit, said.workload_id)
         if workload is not None:
             record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
             receipts.put(unit, record, each.envelope, log_index=each.index)
-        if _block(unit, said, receipt_id, None if workload is None else workload.opening.source):
+        source = None if workload is None else workload.opening.source
+        if _is_append(cores.values()) and _block(unit, said, receipt_id, source):
             blocked.add(said.table.uuid)
     return {"settled": settled, "spent": sorted(used_up), "blocked": sorted(blocked)}
 
@@ -92,9 +93,6 @@ def _block(unit: Unit, said: Receipt, receipt_id: str, source: str | None) -> bo
 
     Where the workload is gone too, its source is not known by the name that claims use, and the whole target waits.
     """
-    cores = [_proved(unit, proof_id) for proof_id in said.proof_ids]
-    if all(core is not None and core.target.operation is not Operation.APPEND for core in cores):
-        return False
     if lost_claims.is_claimed(unit, said.workload_id, said.table.uuid):
         return False
     lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid, source=source)
@@ -103,26 +101,22 @@ def _block(unit: Unit, said: Receipt, receipt_id: str, source: str | None) -> bo
 
 def _proved(unit: Unit, proof_id: str) -> ProofCore | None:
     held = statements.find(unit, proof_id)
-    return None if held is None else read_statement(parse_envelope(held.envelope).payload, Proof).core
+    return None if held is None else read_signed(held.envelope, Proof).core
 
 
-def _settled(unit: Unit, proof_id: str, snapshot_id: str) -> str | None:
-    """The attempt that is now COMMITTED; None where the backup does not have it waiting for its commit."""
-    core = _proved(unit, proof_id)
-    if core is None:
-        return None
+def _is_append(cores: Iterable[ProofCore | None]) -> bool:
+    """Whether the publication may have been an append: one whose proof is lost may have been."""
+    return any(core is None or core.target.operation is Operation.APPEND for core in cores)
+
+
+def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
+    """Whether the attempt is now COMMITTED: the backup must have it waiting for its commit."""
     proved = core.attempt
     attempt, nonce = attempts.find(unit, proved.attempt_id), nonces.find(unit, proved.nonce)
     if attempt is None or nonce is None or attempt.state is not AttemptState.COMMITTING:
-        return None
+        return False
     attempts.settle(unit, proved.attempt_id, proved.nonce, nonces.CommittedAs(snapshot_id))
-    return proved.attempt_id
-
-
-def _spend(unit: Unit, said: Receipt, proof_id: str, receipt_id: str) -> None:
-    core = _proved(unit, proof_id)
-    chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
-    spent.put(unit, said.workload_id, chunk_id, snapshot_id=str(said.new_snapshot_id), receipt_id=receipt_id)
+    return True
 
 
 def _end_what_was_open(unit: Unit) -> list[str]:

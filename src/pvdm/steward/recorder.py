@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import ConflictError
 from pvdm.steward.archive import Archive
 from pvdm.steward.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.store import Ledger, Unit
@@ -134,12 +134,7 @@ def signing_epoch(book: EpochBook) -> int:
     """The epoch whose keys speak for the Steward itself: the active one, or the newest that may still sign."""
     if book.active is not None:
         return book.active.number
-    for epoch in reversed(book.epochs):
-        try:
-            return book.usable(epoch.number).number
-        except NotAllowedError:
-            continue
-    return book.epoch_for(None)
+    return next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None) or book.epoch_for(None)
 
 
 def _stored(unit: Unit, prepared: Prepared, work: Work) -> Appended:

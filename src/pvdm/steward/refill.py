@@ -19,7 +19,6 @@ from pvdm.steward.refill_check import Found, require_statements
 from pvdm.store import statements
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.schema import StatementKind
-from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole, judge_reason
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
@@ -29,7 +28,7 @@ from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.log.tiles import StaticTiles
-from pvdm.trust.statement import read_statement
+from pvdm.trust.statement import read_signed
 
 _SHOWN = 20
 
@@ -232,7 +231,7 @@ def _revoked_log_keys(notary: Notary, found: Iterable[Found], covered: int) -> s
             told.append(each.envelope)
     named: set[str] = set()
     for envelope in told:
-        said = read_statement(parse_envelope(envelope).payload, EpochStatement)
+        said = read_signed(envelope, EpochStatement)
         if said.after is EpochStage.REVOKED:
             numbers.add(said.epoch)
             named.update(key_id for role, key_id in said.key_ids if role == KeyRole.LOG.value and key_id)

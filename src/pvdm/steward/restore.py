@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 from dataclasses import dataclass
 from itertools import count
@@ -23,13 +22,13 @@ from pvdm.store.clock import monotonic_micros, wall_micros
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.restores import Marker
 from pvdm.store.schema import StatementKind
-from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import sync_folder, write_atomically
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
-from pvdm.trust.statement import read_statement
+from pvdm.trust.log.outside import locked
+from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
 
 __all__ = ["Order", "Restored", "restore"]
@@ -125,7 +124,7 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
     notary.epochs.log_missing(marker.reason)
     with notary.ledger.read() as unit:
         logged = statements.of_kind(unit, StatementKind.RESTORE)[-1]
-    said = read_statement(parse_envelope(logged.envelope).payload, RestoreStatement)
+    said = read_signed(logged.envelope, RestoreStatement)
     return Restored(
         backup_size=marker.backup_size,
         outside_size=_outside(marker).size,
@@ -215,8 +214,7 @@ def _swap_outside(notary: Notary, marker: Marker) -> None:
 
 
 def _swap(path: Path, last: bytes, note: bytes) -> None:
-    with path.with_name(path.name + ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(path):
         held = path.read_bytes() if path.exists() else last
         if held == note:
             return

@@ -6,12 +6,9 @@ from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.store import Ledger, statements
 from pvdm.store.restores import Marker
 from pvdm.store.schema import StatementKind
-from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import Epoch
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.statement import read_statement
-
-_USABLE = (EpochStage.ACTIVE, EpochStage.RETIRED)
+from pvdm.trust.statement import read_signed
 
 
 def bump(ledger: Ledger, keys: KeyService, marker: Marker) -> int:
@@ -34,12 +31,12 @@ def bump(ledger: Ledger, keys: KeyService, marker: Marker) -> int:
         if epoch.state is EpochStage.CREATED and (lost or behind):
             keys.activate_epoch(epoch.number, marker.reason)
     made = _made(keys, marker, max(told, default=0))
-    left = any(epoch.state in _USABLE and not ends(epoch) for epoch in old())
+    left = any(epoch.can_sign and not ends(epoch) for epoch in old())
     if not left and keys.book().epoch(made).state is EpochStage.CREATED:
         # Only the new keys are left to sign with; the Steward is not ready until a trust root names them.
         keys.activate_epoch(made, marker.reason)
     for epoch in old():
-        if epoch.state in _USABLE and ends(epoch):
+        if epoch.can_sign and ends(epoch):
             keys.revoke_epoch(epoch.number, marker.reason)
     active = keys.book().active
     if active is not None and active.number != made:
@@ -59,5 +56,5 @@ def _told(ledger: Ledger) -> dict[int, EpochStage]:
     """What the log, refilled as far as it could be, says of each epoch last."""
     with ledger.read() as unit:
         stored = statements.of_kind(unit, StatementKind.EPOCH)
-    said = [read_statement(parse_envelope(each.envelope).payload, EpochStatement) for each in stored]
+    said = [read_signed(each.envelope, EpochStatement) for each in stored]
     return {each.epoch: each.after for each in said}

@@ -17,6 +17,7 @@ from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
 from pvdm.model.restore import RestoreStatement
 from pvdm.model.workload import WorkloadStatement
+from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.root import RootRole
 from pvdm.trust.strict_json import read
@@ -81,6 +82,11 @@ def read_statement(payload: bytes, kind: type[P]) -> P:
         predicate = cast(P, kind.from_json(fields.value("predicate")))
     require_subject(fields.value("subject"), predicate)
     return predicate
+
+
+def read_signed(envelope: bytes, kind: type[P]) -> P:
+    """What an envelope says, for those who have its signature checked already or look at none."""
+    return read_statement(parse_envelope(envelope).payload, kind)
 
 
 def _subject(predicate: Predicate) -> list[Value]:

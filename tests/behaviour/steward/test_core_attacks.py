@@ -126,6 +126,7 @@ def test_what_the_outside_does_not_cover_is_shown_to_nobody(stand: Stand) -> Non
         stand.notary.log.checkpoint,
         lambda: stand.notary.log.proof(3),
         lambda: stand.notary.log.tile("tile/0/000.p/4"),
+        lambda: stand.notary.log.consistency(3, 4),
     ):
         assert code_of(call) == "outside_checkpoint_unavailable"
     hidden.rename(folder)

@@ -43,9 +43,6 @@ _NEXT: Final = {
 }
 
 
-_USABLE: Final = (EpochStage.ACTIVE, EpochStage.RETIRED)
-
-
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
     """One key of an epoch: its role, the name its home knows it by, and its public half where it has one."""
@@ -80,6 +77,11 @@ class Epoch:
             raise _malformed("a key of its own for each role", "one key for two roles")
         if len({entry.public for entry in self.keys if entry.public}) != sum(role.signs for role in KeyRole):
             raise _malformed("a public key of its own for each role", "one public key for two roles")
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether its keys may still derive and sign."""
+        return self.state in (EpochStage.ACTIVE, EpochStage.RETIRED)
 
     def key(self, role: KeyRole) -> KeyEntry:
         """The key of that role."""
@@ -216,7 +218,7 @@ class EpochBook:
         """
         judge_reason(reason)
         epoch = self.epoch(number)
-        if keep_one and not any(each.number != number and each.state in _USABLE for each in self.epochs):
+        if keep_one and not any(each.number != number and each.can_sign for each in self.epochs):
             raise NotAllowedError(
                 "epoch_last",
                 f"epoch {number} is the only one that can sign",

@@ -43,6 +43,33 @@ class Acknowledged:
     outside_size: int
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Alone with the checkpoint of that path, whoever else writes it; one who waits too long gets a TimeoutError."""
+    # Its owner's alone: whoever can open it can hold it.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
+    try:
+        _wait_for(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int) -> None:
+    """The system has no lock with a deadline, so it is asked again until one is reached."""
+    deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"locked for {OUTSIDE_LOCK_MAX_SECONDS} seconds") from None
+            time.sleep(0.005)
+        else:
+            return
+
+
 class FileOutsideCheckpoint:
     """One file, on a disk that does not fail or get restored together with the database."""
 
@@ -79,7 +106,7 @@ class FileOutsideCheckpoint:
         if opened != newest:
             raise VerificationError("checkpoint_malformed", "the note does not say what the checkpoint says")
         try:
-            with self._locked():
+            with locked(self._path):
                 before = self.load()
                 if before is not None:
                     _require_forward(before.checkpoint, newest.checkpoint)
@@ -93,30 +120,6 @@ class FileOutsideCheckpoint:
         with self._memory:
             if self._seen is None or self._seen.size < checkpoint.size:
                 self._seen = checkpoint
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        # Its owner's alone: whoever can open it can hold it.
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(self._path.with_name(self._path.name + ".lock"), flags, 0o600)
-        try:
-            self._wait_for(lock)
-            yield
-        finally:
-            os.close(lock)
-
-    def _wait_for(self, lock: int) -> None:
-        """The system has no lock with a deadline, so it is asked again until one is reached."""
-        deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise self._unavailable(TimeoutError(f"locked for {OUTSIDE_LOCK_MAX_SECONDS} seconds")) from None
-                time.sleep(0.005)
-            else:
-                return
 
     def _require_folder(self) -> None:
         # A disk that is not mounted must not look like a first start.
