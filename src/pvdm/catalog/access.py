@@ -19,7 +19,6 @@ from pvdm.store.namespaces import Namespace
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 
-EVERY_DOMAIN: Final = "*"
 _WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER})
 _MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
@@ -33,7 +32,7 @@ class CatalogAccess:
 
     def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
         """Another domain's namespace is not there for this bearer."""
-        if grant.domain not in (EVERY_DOMAIN, namespace.domain):
+        if not grant.reaches(namespace.domain):
             raise NotAllowedError(
                 "domain_wrong",
                 "this namespace belongs to another domain",

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.access import EVERY_DOMAIN, CatalogAccess
+from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.requests import Once
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.model.role import Role
 from pvdm.store import Ledger, Unit, namespaces
 from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tokens import Grant
+from pvdm.store.tokens import EVERY_DOMAIN, Grant
 
 DOMAIN_PROPERTY: Final = "pvdm.domain"
 PAGE_ROWS_MAX: Final = 1_000
@@ -53,7 +53,7 @@ class Namespaces:
                 self._get(unit, grant, parent)
             while count is None or len(found) < count:
                 rows = namespaces.children(unit, parent, after=after, count=PAGE_ROWS_MAX)
-                found.extend(row for row in rows if grant.domain in (EVERY_DOMAIN, row.domain))
+                found.extend(row for row in rows if grant.reaches(row.domain))
                 if len(rows) < PAGE_ROWS_MAX:
                     break
                 after = rows[-1].levels

@@ -9,14 +9,13 @@ from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT
 from pvdm.store import Ledger, Unit, attempts, tokens, workloads
 from pvdm.store.clock import LedgerClock
-from pvdm.store.tokens import BearerToken, Grant
+from pvdm.store.tokens import EVERY_DOMAIN, BearerToken, Grant
 
 TOKEN_LIFETIME_MAX_SECONDS: Final = 31_536_000
 TOKEN_OVERLAP_MAX_SECONDS: Final = 604_800
 TOKEN_TEXT_MAX_CHARACTERS: Final = 256
 ACCESS_TOKEN_SECONDS: Final = 3_600
 ATTEMPT_TOKEN_SECONDS: Final = 3_600
-EVERY_DOMAIN: Final = "*"
 
 _MICROS: Final = 1_000_000
 
@@ -113,14 +112,9 @@ class Access:
         return self._ledger.transact(work, at_micros=now)
 
 
-def covers(grant: Grant, domain: str) -> bool:
-    """Whether the grant reaches into that domain."""
-    return grant.domain in (EVERY_DOMAIN, domain)
-
-
 def require_domain(grant: Grant, domain: str) -> None:
     """Another domain's objects are nobody else's business."""
-    if not covers(grant, domain):
+    if not grant.reaches(domain):
         raise NotAllowedError(
             "domain_wrong",
             "this belongs to another domain",

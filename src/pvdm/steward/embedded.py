@@ -20,10 +20,10 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, U
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.steward import server
-from pvdm.steward.access import EVERY_DOMAIN
 from pvdm.steward.config import StewardConfig, load_config
 from pvdm.steward.embedded_root import Person, bring_up_to_date
 from pvdm.steward.notary import Notary, create_notary, open_notary
+from pvdm.store.tokens import EVERY_DOMAIN
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair

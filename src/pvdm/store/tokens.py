@@ -15,6 +15,7 @@ from pvdm.store import ids
 from pvdm.store.schema import tokens
 from pvdm.store.unit import Unit
 
+EVERY_DOMAIN: Final = "*"
 TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - what a token begins with, so that scanners find a leaked one
 _RANDOM_BYTES: Final = 32
 
@@ -60,6 +61,10 @@ class Grant:
     revoked_micros: int | None = None
     parent_id: str | None = None
     ended: bool = False
+
+    def reaches(self, domain: str) -> bool:
+        """Whether it is good in that domain."""
+        return self.domain in (EVERY_DOMAIN, domain)
 
 
 def issue(

@@ -10,8 +10,7 @@ from typing import Final
 
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.model.role import Role
-from pvdm.steward.access import EVERY_DOMAIN
-from pvdm.store.tokens import Grant
+from pvdm.store.tokens import EVERY_DOMAIN, Grant
 
 
 class Body(Enum):
