@@ -79,8 +79,8 @@ def check_proof(
 
     from pvdm.errors import InputError
     from pvdm.trust.bundle import check_bundle
-    from pvdm.trust.inclusion import log_checker
-    from pvdm.trust.root import RootRole, TrustRoot
+    from pvdm.trust.inclusion import log_checker, origin_of
+    from pvdm.trust.root import TrustRoot
     from pvdm.trust.succession import follow_roots
 
     at = time.time_ns() // 1_000 if now is None else now
@@ -93,14 +93,6 @@ def check_proof(
                 got="none",
             )
         trust_root = follow_roots(trust_root, sha256=pin, now=at)
-    logs = sorted({key.identity for key in trust_root.keys if RootRole.LOG in key.roles})
-    if origin is None and len(logs) != 1:
-        raise InputError(
-            "origin_ambiguous",
-            "it is not clear which log is meant",
-            expected="one log in the trust root, or `origin`",
-            got=", ".join(logs) or "none",
-        )
-    checker = log_checker(trust_root, origin=logs[0] if origin is None else origin)
+    checker = log_checker(trust_root, origin=origin_of(trust_root, origin))
     needed = trust_root.notary_threshold if threshold is None else threshold
     return check_bundle(bundle, trust_root, checker, threshold=needed, now=at)

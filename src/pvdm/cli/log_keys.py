@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from pvdm.cli.trust_roots import at_option, judge_by, log_keys, origin_of, origin_option, pin_option, root_option
+from pvdm.cli.trust_roots import at_option, judge_by, log_keys, origin_option, pin_option, root_option
 from pvdm.errors import InputError
+from pvdm.trust.inclusion import origin_of
 from pvdm.trust.log.note import NoteKey, parse_vkey
 
 

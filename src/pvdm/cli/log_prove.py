@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from pvdm.cli.archives import verify_archive
 from pvdm.cli.files import read_file, require_folder, write_new
 from pvdm.cli.log import checkpoint_json, log, opened, read_checkpoint, require_one_history, tiles_of
 from pvdm.cli.log_keys import KnownLog, LogKeys, log_key_options
@@ -181,13 +180,12 @@ def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> No
     """
     with opened_notary(config) as notary:
         done = notary.archive(folder)
-        mended = verify_archive(notary, folder) if verify else None
+        mended = notary.verify_archive(folder) if verify else None
         origin = notary.config.origin
     if as_json:
         facts: dict[str, object] = {"origin": origin, "size": done.size, "statements_written": done.envelopes_written}
-        say_json(
-            {**facts, "verified": verify, "mended": None if mended is None else mended.to_json(), "out": str(folder)}
-        )
+        written = None if mended is None else {"tiles": mended.tiles, "statements": mended.statements}
+        say_json({**facts, "verified": verify, "mended": written, "out": str(folder)})
         return
     say(f"{folder} holds {origin} up to {done.size:,} entries; {done.envelopes_written:,} statements were new")
     if mended is not None:

@@ -18,7 +18,6 @@ from pvdm.cli.trust_roots import (
     Judge,
     at_option,
     judge_by,
-    origin_of,
     origin_option,
     pin_option,
     root_option,
@@ -27,7 +26,7 @@ from pvdm.cli.trust_roots import (
 from pvdm.errors import InputError, VerificationError
 from pvdm.model.proof import Proof
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle
-from pvdm.trust.inclusion import log_checker
+from pvdm.trust.inclusion import log_checker, origin_of
 
 UNCHECKED: Final = "nothing was checked: neither signature nor log. "
 NEXT: Final = {

@@ -23,7 +23,7 @@ from pvdm.trust.inclusion import log_checker
 from pvdm.trust.keys import disk
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.refusal import refused
-from pvdm.trust.root import RootRole, TrustRoot
+from pvdm.trust.root import TrustRoot
 from pvdm.trust.strict_json import read
 from pvdm.trust.succession import SeenRoot, follow_roots
 
@@ -157,22 +157,6 @@ def first_sha256(chain: Sequence[bytes]) -> str:
     """The hash that would pin the chain."""
     envelope = parse_envelope(chain[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
     return envelope.payload_sha256
-
-
-def origin_of(root: TrustRoot, origin: str | None) -> str:
-    """The log that is meant: the one named, or the only one that the root knows."""
-    if origin is not None:
-        return origin
-    known = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
-    if len(known) != 1:
-        raise InputError(
-            "origin_ambiguous",
-            "it is not clear which log is meant",
-            expected="one log in the trust root, or --origin",
-            got=", ".join(known) or "none",
-            hint="name the log with --origin",
-        )
-    return known[0]
 
 
 def log_keys(root: TrustRoot, origin: str) -> tuple[NoteKey, ...]:

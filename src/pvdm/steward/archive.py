@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,6 +34,14 @@ class Archived:
     envelopes_written: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """How many files were missing, and are there again."""
+
+    tiles: int
+    statements: int
+
+
 class Archive:
     """A folder that follows the log; whoever waits for a size shares the write that reaches it."""
 
@@ -54,13 +64,29 @@ class Archive:
             self._reached = done.size
             return done
 
+    def verify(self) -> Mended:
+        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
+        with self._lock, self._alone():
+            log = PinnedLogReader(self._ledger)
+            written = self._write_envelopes(0, log.size(), verify=True)
+            return Mended(export(log, log_folder(self._folder), verify=True).files_written, written)
+
     def _follow(self) -> Archived:
+        with self._alone():
+            # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
+            # that grew in between would give a checkpoint over envelopes that nobody wrote.
+            log = PinnedLogReader(self._ledger)
+            written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
+            return Archived(export(log, log_folder(self._folder)).size, written)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Several Stewards may share the folder; whoever comes second reads a log that is at least as long."""
         try:
-            # Several Stewards may share the folder; whoever comes second reads a log that is at least as long.
             make_folders(self._folder)
             with (self._folder / _LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                return self._written()
+                yield
         except OSError as error:
             raise UnavailableError(
                 "archive_unavailable",
@@ -68,14 +94,7 @@ class Archive:
                 hint="nothing is acknowledged until it can be written again",
             ) from None
 
-    def _written(self) -> Archived:
-        # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
-        # that grew in between would give a checkpoint over envelopes that nobody wrote.
-        log = PinnedLogReader(self._ledger)
-        written = self._write_envelopes(archived_size(self._folder), log.size())
-        return Archived(export(log, log_folder(self._folder)).size, written)
-
-    def _write_envelopes(self, start: int, reached: int) -> int:
+    def _write_envelopes(self, start: int, reached: int, *, verify: bool) -> int:
         written = 0
         for first in range(start, reached, ARCHIVE_PAGE_ENTRIES):
             with self._ledger.read() as unit:
@@ -87,10 +106,24 @@ class Archive:
                     make_folders(path.parent)
                     write_atomically(path, statement.envelope)
                     written += 1
+                elif verify:
+                    _require_same(path, statement.envelope, self._folder)
                 touched.add(path.parent)
             for folder in touched:
                 sync_folder(folder)
         return written
+
+
+def _require_same(path: Path, envelope: bytes, folder: Path) -> None:
+    if path.read_bytes() != envelope:
+        raise VerificationError(
+            "archive_damaged",
+            "a statement of the archive was changed",
+            expected=path.stem,
+            got="another hash",
+            hint="keep the file as evidence, remove it from the archive, then run this again",
+            place=str(path.relative_to(folder)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pvdm.catalog.desks import Catalog, open_catalog
 from pvdm.errors import PvdmError, UnavailableError
+from pvdm.model.epoch import EpochStage
 from pvdm.steward.access import Access
-from pvdm.steward.archive import Archive, Archived
+from pvdm.steward.archive import Archive, Archived, Mended
 from pvdm.steward.attestations import Attestations
 from pvdm.steward.config import FileKeys, StewardConfig
 from pvdm.steward.epochs import Epochs
@@ -89,6 +90,10 @@ class Notary:
         """Write tiles and envelopes to this folder, up to the newest checkpoint."""
         return Archive(self.ledger, folder).follow()
 
+    def verify_archive(self, folder: Path) -> Mended:
+        """Hold the whole folder against the ledger, and write again what is missing."""
+        return Archive(self.ledger, folder).verify()
+
     def mark_time(self) -> None:
         """Put the time into the ledger: after a restart it never runs below the last mark."""
         self.ledger.transact(mark, at_micros=self.clock.now_micros())
@@ -146,8 +151,8 @@ def create_notary(
         undo.callback(keys.close)
         if not keys.book().epochs:
             keys.create_epoch(reason)
-        first = keys.book().epochs[0]
-        if keys.book().active is None and len(keys.book().epochs) == 1 and first.state.value == "CREATED":
+        first, *others = keys.book().epochs
+        if first.state is EpochStage.CREATED and not others:
             keys.activate_epoch(first.number, reason)
         _require_created(keys.book())
         notary = _joined(config, ledger, clock, keys)
@@ -251,7 +256,7 @@ def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock) -> Catal
 
 
 def _require_created(book: EpochBook) -> None:
-    if all(epoch.state.value in ("CREATED", "REVOKED") for epoch in book.epochs):
+    if not any(epoch.can_sign for epoch in book.epochs):
         raise UnavailableError(
             "steward_not_created",
             "this Steward has no epoch whose keys can sign",
