@@ -39,7 +39,7 @@ $(STAMPS)/python: pyproject.toml constraints.txt
 	@echo "setup: Python packages into $(VENV)"
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --quiet --constraint constraints.txt hatchling maturin
-	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,kms,lattice,pkcs11,postgres]'
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,kms,lattice,pkcs11,postgres,spark]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # A kernel that is older than its sources is never used: it is built again, or taken out where it cannot be.

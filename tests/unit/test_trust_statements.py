@@ -59,6 +59,7 @@ ELSEWHERE = {
     "threshold_too_low",
     "trust_root_missing",
     "log_key_missing",
+    "origin_ambiguous",
 }
 
 
