@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REPORTS := build/test
-CHECKED := $(wildcard src tests tools bench)
+CHECKED := $(wildcard src tests tools bench examples)
 KERNEL_SOURCES := $(wildcard kernel/Cargo.* kernel/*.toml kernel/*.pyi kernel/*.rs) $(shell find kernel/src -name '*.rs')
 
 # Why the native kernel could not be built; there only while it could not.
@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward rck rck-postgresql vectors fuzz wheel clean
+	bench bench-kernel bench-steward bench-catalog rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -73,12 +73,12 @@ test-kernel: setup
 test-python: setup
 	@mkdir -p $(REPORTS)
 	@status=0; \
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
 	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
 	exit $$status
 
 test-long: setup ## the long tests, and the property tests with many more examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup tests/long tests/property
 
 lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
 
@@ -104,7 +104,7 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel bench-steward ## every benchmark
+bench: bench-kernel bench-steward bench-catalog ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
@@ -113,6 +113,10 @@ bench-kernel: setup ## rows a second of the kernel, the reference and the paper'
 bench-steward: setup ## reservations, proofs signed, checked and recorded, log appends and inclusion proofs; build/bench/steward.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.steward --out build/bench/steward.json
+
+bench-catalog: setup ## commit latency beside PyIceberg's SqlCatalog and Iceberg's Java server (needs mvn); build/bench/catalog.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.catalog --out build/bench/catalog.json
 
 rck: setup ## Iceberg's REST compatibility kit against the catalog (needs javac and mvn); build/rck.json
 	@$(BIN)/python -m tools.rck.run

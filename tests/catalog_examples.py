@@ -46,6 +46,7 @@ def grant(role: Role = Role.PRODUCER, domain: str = "sales", *, attempt_id: str 
 
 PRODUCER = grant()
 OPERATOR = grant(Role.OPERATOR, "*")
+STEWARD = grant(Role.STEWARD, "*")
 
 
 def request(version: int = 2, **properties: str) -> Doc:
@@ -73,7 +74,7 @@ class Core:
         self.clock = LedgerClock(self.ledger, wall=lambda: self.micros, monotonic=lambda: self.micros)
         self.files = MetadataFiles(self.root)
         self.states = States(self.ledger, self.files)
-        self.access = CatalogAccess(self.ledger, self.warehouse)
+        self.access = CatalogAccess(self.ledger, self.warehouse, parse_location(str(self.root)))
         self.commits = Commits(self.ledger, self.clock, self.files, self.states, self.access)
 
     def fresh(self) -> Core:

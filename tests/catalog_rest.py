@@ -19,6 +19,7 @@ from pvdm.store.attempts import AttemptOpening
 from pvdm.store.chunks import Chunk
 from pvdm.store.schema import Atomicity
 from pvdm.store.workloads import Opening, Pinned
+from tests.steward_examples import Time
 from tests.steward_http import Served, bearer, served
 from tools.proof_kit import fixed
 
@@ -76,13 +77,17 @@ class Lake:
     def caller(self, role: Role = Role.OPERATOR, domain: str = "*", name: str = "somebody") -> Caller:
         return Caller(self.steward.http, self.steward.headers(role, domain, name))
 
-    def protect(self, name: str) -> None:
+    def unprotect(self, name: str) -> None:
+        """Take a table of `sales` out of its contract."""
+        self.protect(name, None)
+
+    def protect(self, name: str, contract: str | None = CONTRACT) -> None:
         """Put a table of `sales` under a contract, as the protection desk will."""
 
         def work(unit: Unit) -> None:
             row = tables.find(unit, namespaces.get(unit, ("sales",)).namespace_id, name)
             assert row is not None
-            tables.protect(unit, row, CONTRACT)
+            tables.protect(unit, row, contract)
 
         self.change(work)
 
@@ -122,10 +127,10 @@ def with_catalog(folder: Path) -> Any:
 
 
 @contextlib.contextmanager
-def lake_at(folder: Path) -> Iterator[Lake]:
-    """A served catalog in this folder."""
+def lake_at(folder: Path, *, ledger_url: str | None = None, clock: Time | None = None) -> Iterator[Lake]:
+    """A served catalog in this folder; clients with a clock of their own want `RealTime`."""
     folder = folder.resolve()
-    with served(folder, changed=with_catalog(folder)) as steward:
+    with served(folder, changed=with_catalog(folder), ledger_url=ledger_url, clock=clock) as steward:
         lake = Lake(steward, folder)
         body = {"namespace": ["sales"], "properties": {"pvdm.domain": "sales"}}
         lake.caller().done("POST", "/namespaces", json=body)

@@ -1,4 +1,4 @@
-"""Power loss for SQLite: record a process's file calls, then lose what was not synced at a random point, and look."""
+"""Power loss: record a process's file calls, then lose what was not synced at some point, and look."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
 from pvdm.store import nonces, open_ledger
 from tests.services import require
@@ -22,6 +23,7 @@ from tests.services import require
 ROOT = Path(__file__).parents[1]
 SECTOR = 512
 ACKNOWLEDGED = "acknowledged"
+_NO_CHANGE = "co"  # a file that is made is empty until it is written to
 _HEAD = struct.Struct("<ciqq")
 
 
@@ -60,69 +62,89 @@ class File:
         self.pending.clear()
 
 
+class Folder:
+    """A folder: its entries stand with those of the disk."""
+
+
 class Disk:
-    """A folder whose entries, too, are durable only after a sync of the folder."""
+    """A tree of folders whose entries, too, are durable only after a sync of the folder that holds them."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._names: dict[str, list[File | None]] = {}
-        self._open: dict[int, File | None] = {}
-        self.acknowledged: list[str] = []
+        self._names: dict[str, list[File | Folder | None]] = {}
+        self._open: dict[int, File | str] = {}
+        self._moving: File | Folder | None = None
 
     def apply(self, call: Call) -> None:
-        if call.kind == "o":
-            self._opened(call)
-        elif call.kind == "u":
-            self._names[_name(call)].append(None)
-        elif call.kind == "c":
-            self._open.pop(call.descriptor)
-        elif (file := self._open[call.descriptor]) is None:
-            self._names = {name: states[-1:] for name, states in self._names.items()}
-        elif call.kind == "s":
-            file.sync()
-        else:
-            file.pending.append((call.kind, call.offset, call.data))
+        match call.kind:
+            case "o":
+                self._opened(call)
+            case "m":
+                self._states(call).append(Folder())
+            case "u":
+                self._states(call).append(None)
+            case "r":
+                self._moving = self._states(call)[-1]
+                self._states(call).append(None)
+            case "R":
+                self._states(call).append(self._moving)
+            case "c":
+                self._open.pop(call.descriptor)
+            case _:
+                self._changed(call, self._open[call.descriptor])
 
     def lose_power(self, random: Random) -> dict[str, bytes]:
         """What a restart finds: for each name one entry since the last sync, for each file some of its writes."""
         chance = random.choice((0.0, 0.0, 0.5, 0.9, 1.1))
-        found = {}
-        for name, states in self._names.items():
+        found, folders = {}, {"."}
+        for name, states in sorted(self._names.items()):  # a folder comes before what is in it
             entry = random.choice(states) if random.random() < 0.7 else states[0]
-            if entry is not None and name != ACKNOWLEDGED:
+            if str(Path(name).parent) not in folders or name == ACKNOWLEDGED:
+                continue
+            if isinstance(entry, File):
                 found[name] = entry.survive(chance, random)
+            elif entry is not None:
+                folders.add(name)
         return found
 
     def notes(self) -> list[str]:
         """What the process had acknowledged; it is told to someone else, so no loss here takes it back."""
-        states = self._names.get(ACKNOWLEDGED, [None])
-        return states[-1].survive(1.1, Random(0)).decode().split() if states[-1] is not None else []
+        newest = self._names.get(ACKNOWLEDGED, [None])[-1]
+        return newest.survive(1.1, Random(0)).decode().split() if isinstance(newest, File) else []
+
+    def _states(self, call: Call) -> list[File | Folder | None]:
+        return self._names.setdefault(self._name(call), [None])
+
+    def _name(self, call: Call) -> str:
+        return os.path.relpath(call.data.decode(), self._folder)
+
+    def _changed(self, call: Call, held: File | str) -> None:
+        if isinstance(held, str):
+            for name, states in self._names.items():
+                if str(Path(name).parent) == held:
+                    del states[:-1]
+        elif call.kind == "s":
+            held.sync()
+        else:
+            held.pending.append((call.kind, call.offset, call.data))
 
     def _opened(self, call: Call) -> None:
-        path = call.data.decode()
-        if path.rstrip("/") == self._folder:
-            self._open[call.descriptor] = None
-            return
-        states = self._names.setdefault(_name(call), [None])
+        name = self._name(call)
+        states = self._names.setdefault(name, [Folder() if name == "." else None])
         if states[-1] is None:
             if not call.offset & os.O_CREAT:
-                raise AssertionError(f"{path} was opened, but nobody made it")
+                raise AssertionError(f"{name} was opened, but nobody made it")
             states.append(File())
-        file = states[-1]
-        assert file is not None
-        if call.offset & os.O_TRUNC:
-            file.pending.append(("t", 0, b""))
-        self._open[call.descriptor] = file
+        found = states[-1]
+        if isinstance(found, File) and call.offset & os.O_TRUNC:
+            found.pending.append(("t", 0, b""))
+        self._open[call.descriptor] = found if isinstance(found, File) else name
 
 
 def _put(content: bytearray, offset: int, data: bytes) -> None:
     if len(content) < offset:
         content.extend(bytes(offset - len(content)))
     content[offset : offset + len(data)] = data
-
-
-def _name(call: Call) -> str:
-    return Path(call.data.decode()).name
 
 
 @functools.cache
@@ -140,7 +162,7 @@ def shim() -> Path:
     return target
 
 
-def record(folder: Path, seed: int, synchronous: str) -> list[Call]:
+def record(folder: Path, seed: int, weakness: str, worker: str = "tests.ledger_worker") -> list[Call]:
     """Run the worker (`tests/ledger_worker.py`) with this seed and return what it did to its files."""
     data, trace = folder / "data", folder / "trace"
     data.mkdir()
@@ -151,7 +173,7 @@ def record(folder: Path, seed: int, synchronous: str) -> list[Call]:
         "PVDM_RECORD_TO": str(trace),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
-    command = [sys.executable, "-m", "tests.ledger_worker", str(data), str(seed), synchronous]
+    command = [sys.executable, "-m", worker, str(data), str(seed), weakness]
     subprocess.run(command, check=True, env=environment, cwd=ROOT)
     return list(_calls(trace.read_bytes()))
 
@@ -165,23 +187,43 @@ def _calls(data: bytes) -> Iterator[Call]:
         at += length
 
 
-def losses(calls: list[Call], folder: Path, seed: int) -> list[str]:
+# What is wrong in a folder after a loss, in view of what had been acknowledged.
+Wrong: TypeAlias = Callable[[Path, list[str]], Iterator[str]]
+
+
+def losses(calls: list[Call], folder: Path, seed: int, wrong: Wrong | None = None) -> list[str]:
     """Cut the power once, at a point and with an outcome that the seed decides; what is wrong afterwards."""
     random = Random(seed)
     disk = Disk(str(folder / "data"))
     for call in calls[: random.randrange(1, len(calls) + 1)]:
         disk.apply(call)
+    return _after_loss(disk, folder, random, wrong or ledger_wrong)
+
+
+def losses_at_each_call(calls: list[Call], folder: Path, seed: int, wrong: Wrong) -> Iterator[str]:
+    """Cut the power after every single call from the first acknowledgement on; what is wrong afterwards."""
+    disk = Disk(str(folder / "data"))
+    for number, call in enumerate(calls):
+        disk.apply(call)
+        if call.kind not in _NO_CHANGE and disk.notes():
+            found = _after_loss(disk, folder, Random(f"{seed} {number}"), wrong)
+            yield from (f"call {number}: {each}" for each in found)
+
+
+def _after_loss(disk: Disk, folder: Path, random: Random, wrong: Wrong) -> list[str]:
     after = Path(tempfile.mkdtemp(dir=folder))
     for name, content in disk.lose_power(random).items():
+        (after / name).parent.mkdir(parents=True, exist_ok=True)
         (after / name).write_bytes(content)
     try:
-        return list(_wrong(after / "ledger.db", disk.notes()))
+        return list(wrong(after, disk.notes()))
     finally:
         shutil.rmtree(after)
 
 
-def _wrong(path: Path, notes: list[str]) -> Iterator[str]:
+def ledger_wrong(after: Path, notes: list[str]) -> Iterator[str]:
     """Open the ledger as a restart does and compare it with what was acknowledged."""
+    path = after / "ledger.db"
     if not notes:
         return
     try:

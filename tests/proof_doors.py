@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pvdm.model.migration import Migration, Protection
+from pvdm.trust.approval import verify_approval
 from pvdm.trust.attestation import require_attested, verify_attestation
 from pvdm.trust.bundle import check_bundle
 from pvdm.trust.expectation import require_publishable
@@ -95,6 +97,10 @@ def bring(asset: Asset, data: bytes) -> None:
         case "override":
             failed = _PASS if asset.of_pass else _FAIL
             verify_override(data, ROOT, failed=failed, now=now, used=lambda _: asset.used)
+        case "protection":
+            verify_approval(data, ROOT, Protection, now=now)
+        case "migration":
+            verify_approval(data, ROOT, Migration, now=now)
         case "attestation":
             verified = verify_attestation(data, ROOT, WANTED, now=now)
             require_attested(verified.predicate, SOURCE_KEY, SOURCE_DIGEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +51,16 @@ class Time:
 
     def jump(self, micros: int) -> None:
         self.wall += micros
+
+
+class RealTime(Time):
+    """The time as everybody has it: for those who bring clocks of their own, as Spark does."""
+
+    wall: int = property(lambda _: time.time_ns() // 1_000)  # type: ignore[assignment]
+    monotonic: int = property(lambda _: time.monotonic_ns() // 1_000)  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        pass
 
 
 def config_at(folder: Path, *, ledger_url: str | None = None, keys: KeysConfig | None = None) -> StewardConfig:
@@ -260,11 +271,12 @@ def stand_at(
     ledger_url: str | None = None,
     rooted: bool = True,
     changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
+    clock: Time | None = None,
 ) -> Iterator[Stand]:
-    """A Steward in this folder, closed afterwards."""
+    """A Steward in this folder, closed afterwards; the root of the examples is good for the examples' time only."""
     folder.mkdir(parents=True, exist_ok=True)
-    config, time = changed(config_at(folder, ledger_url=ledger_url)), Time()
-    stand = Stand(folder, config, time, created(config, time, rooted=rooted))
+    config, now = changed(config_at(folder, ledger_url=ledger_url)), clock or Time()
+    stand = Stand(folder, config, now, created(config, now, rooted=rooted and clock is None))
     try:
         yield stand
     finally:

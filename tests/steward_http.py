@@ -17,7 +17,7 @@ from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward.config import Limits, StewardConfig
 from pvdm.steward.server import RunningServer, start
-from tests.steward_examples import Stand, stand_at
+from tests.steward_examples import Stand, Time, stand_at
 
 REASON = {"reason": "because the test says so"}
 NO_SUCH_ATTEMPT = "00" * 16
@@ -74,11 +74,16 @@ def limited(**limits: int) -> Callable[[StewardConfig], StewardConfig]:
 
 @contextlib.contextmanager
 def served(
-    folder: Path, *, rooted: bool = True, changed: Callable[[StewardConfig], StewardConfig] = lambda config: config
+    folder: Path,
+    *,
+    rooted: bool = True,
+    changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
+    ledger_url: str | None = None,
+    clock: Time | None = None,
 ) -> Iterator[Served]:
     """A Steward in this folder, served on a free loopback port."""
     with (
-        stand_at(folder, rooted=rooted, changed=changed) as stand,
+        stand_at(folder, rooted=rooted, changed=changed, ledger_url=ledger_url, clock=clock) as stand,
         start(stand.notary) as server,
         httpx.Client(base_url=server.url, timeout=20, trust_env=False) as http,
     ):

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from pvdm.model.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
 from pvdm.model.document import dump
+from pvdm.model.migration import APPROVAL_LIFETIME_MAX_MICROS
 from pvdm.model.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature
@@ -34,11 +35,13 @@ from tools.proof_kit import (
     FAIL_PROOF,
     ISSUED,
     KEYS,
+    MIGRATION,
     NEXT_ROOT,
     NOW,
     OVERRIDE,
     PROOF,
     PROOF_ID,
+    PROTECTION,
     ROOT,
     SECOND,
     SIGNERS,
@@ -229,6 +232,42 @@ def overrides() -> Iterator[Case]:
     yield case("is-a-proof", "predicate_type_wrong", "a proof signed with the break-glass key", proof)
 
 
+def approvals() -> Iterator[Case]:
+    """Protections and migrations that no operator stands for."""
+
+    def case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -> Case:
+        door = name.partition("-")[0]
+        return Case(f"{name}.json", door, code, spoils, data, **facts)  # type: ignore[arg-type]
+
+    for kind, good in (("protection", PROTECTION), ("migration", MIGRATION)):
+        data = sign_statement(good, SIGNERS["operator-tom"]).to_bytes()
+        unsigned = dump({**json.loads(data), "signatures": []})
+        yield case(f"{kind}-unsigned", "approval_unsigned", "nobody signed it", unsigned)
+        yield case(f"{kind}-expired", "approval_expired", "at the microsecond of its expiry", data, now=EXPIRES)
+        late = put("expires_at", value=ISSUED + APPROVAL_LIFETIME_MAX_MICROS + 1)
+        kept = signed(spoiled(good, late), "operator-tom")
+        yield case(f"{kind}-lifetime", "approval_lifetime_invalid", "kept for later", kept)
+        for signer, code, spoils in (
+            ("notary-a", "approval_signed_by_steward", "signed with the Steward's signing key"),
+            ("log-keeper", "approval_signed_by_steward", "signed with the Steward's log key"),
+            ("operator-ruth", "key_is_break_glass", "signed with a break-glass key"),
+            ("source-payments", "key_role_wrong", "signed with a source's key"),
+            ("rogue", "key_unknown", "signed with a key that nobody trusts"),
+        ):
+            by = signed(spoiled(good, put("operator", value=signer)), signer)
+            yield case(f"{kind}-by-{signer}", code, spoils, by)
+        other = signed(spoiled(good, put("operator", value="operator-ruth")), "operator-tom")
+        yield case(f"{kind}-other-operator", "signer_name_wrong", "in another operator's name", other)
+    changed = signed(spoiled(PROTECTION, put("contract", value="product: other\n")), "operator-tom")
+    yield case("protection-other-contract", "contract_mismatch", "another contract than the one it names", changed)
+    without = signed(spoiled(PROTECTION, put("contract", value=None)), "operator-tom")
+    yield case("protection-without-contract", "document_value_invalid", "the contract is left out", without)
+    still = signed(spoiled(MIGRATION, put("after", value=MIGRATION.before.to_json())), "operator-tom")
+    yield case("migration-of-nothing", "document_value_invalid", "from a state to itself", still)
+    swapped = signed(payload_of(PROTECTION), "operator-tom")
+    yield case("migration-is-a-protection", "predicate_type_wrong", "a protection handed in as a migration", swapped)
+
+
 def attestations() -> Iterator[Case]:
     """Attestations that are not the source's word on the pinned snapshot."""
 
@@ -307,5 +346,5 @@ FAIL_BUNDLE: Final = _bundle(FAIL_PROOF)
 
 def cases() -> Iterator[Case]:
     """All of them."""
-    for group in (successions, root_keys, overrides, attestations, bundles):
+    for group in (successions, root_keys, overrides, approvals, attestations, bundles):
         yield from group()

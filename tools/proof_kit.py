@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -32,13 +32,21 @@ from pvdm.model.core import (
 )
 from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.model.files import AddedFile, FileSet
-from pvdm.model.migration import Migration, Protection, ProtectionAction, TableState
+from pvdm.model.migration import (
+    Migration,
+    NamespaceTarget,
+    Protection,
+    ProtectionAction,
+    TableState,
+    TableTarget,
+    contract_sha256,
+)
 from pvdm.model.projection import Exclusion, Projection, ProjectionName
 from pvdm.model.proof import Commitments, Isolation, NotaryPart, Proof, Storage
 from pvdm.model.receipt import Receipt
 from pvdm.model.restore import RestoreStatement
 from pvdm.model.secret import CommitmentKey
-from pvdm.model.table import SourceSnapshot, TableRef
+from pvdm.model.table import NamespaceRef, SourceSnapshot, TableRef
 from pvdm.model.verdict import FailureClass, Outcome, Verdict
 from pvdm.model.workload import ChunkProofs, WorkloadStatement
 from pvdm.trust.attestation import WantedAttestation
@@ -327,19 +335,42 @@ WORKLOAD: Final = WorkloadStatement(
     issued_at=ISSUED,
     expires_at=EXPIRES,
 )
-_BEFORE: Final = TableState(fixed("contract"), fixed("fingerprint table"), 1, 2)
-_AFTER: Final = TableState(fixed("contract 2"), fixed("fingerprint table 2"), 1, 2)
+CONTRACT_TEXT: Final = "# what consumers of orders can rely on\nproduct: orders\nowner: sales\n"
+_BEFORE: Final = TableState(
+    contract_sha256(CONTRACT_TEXT), fixed("fingerprint table"), 1, 2, fixed("structure of the table")
+)
+_AFTER: Final = TableState(
+    contract_sha256(CONTRACT_TEXT), fixed("fingerprint table 2"), 1, 2, fixed("structure of the table 2")
+)
 MIGRATION: Final = Migration(
-    "operator-tom", "add column channel", TABLE, _BEFORE, _AFTER, fixed("migration nonce", 16), ISSUED
+    operator="operator-tom",
+    reason="orders are told apart by channel",
+    table=TABLE,
+    before=_BEFORE,
+    after=_AFTER,
+    updates='[{"action":"set-properties","updates":{"owner":"sales"}}]',
+    contract=None,
+    nonce=fixed("migration nonce", 16),
+    issued_at=ISSUED,
+    expires_at=EXPIRES,
 )
 PROTECTION: Final = Protection(
-    "operator-tom",
-    "orders go live",
-    ProtectionAction.PROTECT,
-    TABLE,
-    _BEFORE,
-    fixed("protection nonce", 16),
-    ISSUED,
+    operator="operator-tom",
+    reason="orders go live",
+    action=ProtectionAction.PROTECT,
+    target=TableTarget(TABLE, _BEFORE),
+    contract=CONTRACT_TEXT,
+    nonce=fixed("protection nonce", 16),
+    issued_at=ISSUED,
+    expires_at=EXPIRES,
+)
+NAMESPACE_PROTECTION: Final = replace(
+    PROTECTION,
+    reason="whatever is curated is proved",
+    target=NamespaceTarget(
+        NamespaceRef("lake", fixed("namespace curated", 16), "curated"), contract_sha256(CONTRACT_TEXT)
+    ),
+    nonce=fixed("namespace protection nonce", 16),
 )
 EPOCH_STATEMENT: Final = EpochStatement(
     "notary-a",

@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from pvdm.client import AccessToken, Retries, StewardClient, TimeOuts
     from pvdm.client.token import TokenGiver
+    from pvdm.model.role import Role
     from pvdm.steward.embedded import EmbeddedSteward, Person
     from pvdm.trust.bundle import CheckedBundle
     from pvdm.trust.root import TrustRoot
 
 __version__ = "0.1.0"
 
-__all__ = ["Steward", "__version__", "check_proof"]
+__all__ = ["Steward", "__version__", "check_proof", "spark_session"]
 
 
 class Steward:
@@ -59,6 +62,29 @@ class Steward:
             time_outs=time_outs,
             retries=retries,
         )
+
+
+def spark_session(
+    steward: StewardClient,
+    role: Role | str | None = None,
+    domain: str | None = None,
+    *,
+    name: str = "lake",
+    app_name: str = "pvdm",
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session with the Steward's catalog as `name`; a running session gets it added beside its others.
+
+    An embedded Steward gives it any role; one at an address the role and domain of the client's own token.
+    """
+    from pvdm.lake.spark import SparkCatalog
+    from pvdm.lake.spark import spark_session as session
+    from pvdm.model.role import Role
+
+    lent = steward.lend(None if role is None else Role(role), domain)
+    catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
+    return session([catalog], app_name=app_name, master=master, config=config)
 
 
 def check_proof(

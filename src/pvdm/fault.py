@@ -15,6 +15,10 @@ POINTS: Final = MappingProxyType(
     {
         "catalog.after_metadata_file": "the new metadata file is synced, no pointer names it yet",
         "catalog.after_swap": "the pointer names the new metadata file, the client was not told yet",
+        "catalog.before_answer": "a change of the catalog is made and its answer ready, the client was not told yet",
+        "catalog.files.after_rename": "a metadata file is in its place, its folder is not synced yet",
+        "catalog.files.after_temp": "a metadata file is synced under a temporary name",
+        "catalog.files.before_sync": "a metadata file is written under a temporary name, and not synced",
         "keys.after_make": "the keys of a new epoch exist in their home, the epoch book does not name them yet",
         "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
         "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",

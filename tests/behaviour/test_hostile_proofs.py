@@ -20,7 +20,18 @@ from tests.proof_doors import Asset, bring, manifest
 from tools.hostile_case import lines
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.make_hostile_proofs import stale
-from tools.proof_kit import ATTESTATION, CORE, KEYS, OVERRIDE, PROOF, SIGNERS, notary_part
+from tools.proof_kit import (
+    ATTESTATION,
+    CORE,
+    KEYS,
+    MIGRATION,
+    NAMESPACE_PROTECTION,
+    OVERRIDE,
+    PROOF,
+    PROTECTION,
+    SIGNERS,
+    notary_part,
+)
 
 ASSETS: Final = {asset.name: asset for asset in manifest()}
 
@@ -32,6 +43,7 @@ STRUCTURAL: Final = {
     "document_key_missing": "the value that the key should carry does not exist",
     "envelope_unsigned": "there is no signature that could be checked",
     "override_unsigned": "there is no signature that could be checked",
+    "approval_unsigned": "there is no signature that could be checked",
 }
 
 
@@ -87,6 +99,7 @@ _ROOT: Final = "pvdm.trust.root.require_"
 _CHAIN: Final = "pvdm.trust.succession.require_"
 _EXPECT: Final = "pvdm.trust.expectation.require_"
 _OVERRIDE: Final = "pvdm.trust.override.require_"
+_APPROVAL: Final = "pvdm.trust.approval.require_"
 _ATTEST: Final = "pvdm.trust.attestation.require_"
 _FIELDS: Final = "pvdm.model.fields.Fields.__init__"
 
@@ -223,6 +236,14 @@ REMOVALS: Final = {
     "override_expired": Removal("override-expired.json", f"{_OVERRIDE}unexpired"),
     "override_replayed": Removal("override-replayed.json", f"{_OVERRIDE}unused"),
     "override_lifetime_invalid": Removal("override-lifetime.json", "pvdm.model.break_glass.require_override_lifetime"),
+    "approval_signed_by_steward": Removal(
+        "protection-by-notary-a.json", f"{_APPROVAL}not_steward", (f"{_VERIFY}has_role",)
+    ),
+    "approval_expired": Removal("migration-expired.json", f"{_APPROVAL}unexpired"),
+    "approval_lifetime_invalid": Removal(
+        "migration-lifetime.json", "pvdm.model.migration.require_approval_lifetime"
+    ),
+    "contract_mismatch": Removal("protection-other-contract.json", "pvdm.model.migration.require_contract"),
     "attestor_not_registered": Removal("attestation-not-registered.json", f"{_ATTEST}registered"),
     "attestation_wrong_source": Removal("attestation-wrong-source.json", f"{_ATTEST}source"),
     "attestation_wrong_snapshot": Removal("attestation-wrong-snapshot.json", f"{_ATTEST}snapshot"),
@@ -250,7 +271,8 @@ def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ASSETS))
 def test_a_refusal_has_the_exit_code_of_its_door(name: str) -> None:
-    expected = NotAllowedError if ASSETS[name].door == "override" else VerificationError
+    allowing = ("override", "protection", "migration")
+    expected = NotAllowedError if ASSETS[name].door in allowing else VerificationError
     assert type(refusal(ASSETS[name])) is expected
 
 
@@ -290,10 +312,25 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
         ("root", lines(FIRST)),
         ("root", lines(FIRST, SECOND_ROOT)),
         ("override", sign_statement(OVERRIDE, SIGNERS["operator-ruth"]).to_bytes()),
+        ("protection", sign_statement(PROTECTION, SIGNERS["operator-tom"]).to_bytes()),
+        ("protection", sign_statement(NAMESPACE_PROTECTION, SIGNERS["operator-tom"]).to_bytes()),
+        ("migration", sign_statement(MIGRATION, SIGNERS["operator-tom"]).to_bytes()),
         ("attestation", sign_statement(ATTESTATION, SIGNERS["source-payments"]).to_bytes()),
         ("bundle", BUNDLE),
     ],
-    ids=["Ed25519", "P-256", "two notaries", "first root", "second root", "override", "attestation", "bundle"],
+    ids=[
+        "Ed25519",
+        "P-256",
+        "two notaries",
+        "first root",
+        "second root",
+        "override",
+        "protection",
+        "protection of a namespace",
+        "migration",
+        "attestation",
+        "bundle",
+    ],
 )
 def test_the_good_document_that_the_assets_are_made_from_is_accepted(door: str, data: bytes) -> None:
     bring(Asset("good", door, "none"), data)

@@ -89,8 +89,15 @@ def test_children_are_one_level_below_and_come_in_pages(unit: Unit) -> None:
 
 
 def test_properties_are_replaced(unit: Unit) -> None:
-    namespaces.set_properties(unit, made(unit), {"é": '\n\x00"'})
-    assert namespaces.get(unit, ("sales",)).properties == {"é": '\n\x00"'}
+    namespaces.set_properties(unit, made(unit), {"é": '\n\x01"'})
+    assert namespaces.get(unit, ("sales",)).properties == {"é": '\n\x01"'}
+
+
+@pytest.mark.parametrize("properties", [{"a\0": "b"}, {"a": "b\0"}])
+def test_a_property_that_postgresql_cannot_show_is_refused(unit: Unit, properties: dict[str, str]) -> None:
+    with pytest.raises(InputError) as caught:
+        namespaces.set_properties(unit, made(unit), properties)
+    assert code(caught) == "namespace_property_invalid"
 
 
 def test_properties_have_a_limit(unit: Unit) -> None:
@@ -288,7 +295,7 @@ def test_a_protected_table_is_set_free(unit: Unit) -> None:
     assert not tables.protect(unit, row, None).protected
 
 
-def test_a_dropped_table_is_gone_and_its_name_and_uuid_are_free(unit: Unit) -> None:
+def test_a_dropped_table_is_gone_and_its_name_is_free(unit: Unit) -> None:
     namespace = made(unit)
     row = put(unit, namespace)
     tables.drop(unit, row)
@@ -296,7 +303,56 @@ def test_a_dropped_table_is_gone_and_its_name_and_uuid_are_free(unit: Unit) -> N
     assert tables.find_uuid(unit, UUID) is None
     with pytest.raises(ConflictError):
         tables.get_id(unit, row.table_id)
-    assert put(unit, namespace).table_id != row.table_id
+    assert put(unit, namespace, table_uuid=other_uuid(1)).table_id != row.table_id
+
+
+def dropped(unit: Unit, *, protected: bool = False) -> Namespace:
+    """A namespace whose table was dropped; if it was `protected`, after it was set free."""
+    namespace = made(unit)
+    row = put(unit, namespace)
+    if protected:
+        row = tables.protect(unit, tables.protect(unit, row, hex64("contract")), None)
+    tables.drop(unit, row)
+    return namespace
+
+
+def test_a_table_that_was_never_protected_comes_back_to_its_own_place(unit: Unit) -> None:
+    namespace = dropped(unit)
+    row = put(unit, namespace, returning=True, location="file:///lake//orders/", table_uuid=UUID.upper())
+    assert tables.find_uuid(unit, UUID) == row
+
+
+@pytest.mark.parametrize(
+    ("protected", "changes"),
+    [
+        (False, {}),
+        (False, {"returning": True, "location": "/lake/elsewhere"}),
+        (False, {"returning": True, "domain": "risk"}),
+        (True, {"returning": True}),
+    ],
+    ids=["a new table", "another place", "another domain", "protected once"],
+)
+def test_a_dropped_tables_uuid_is_not_taken_by_another(unit: Unit, protected: bool, changes: dict[str, Any]) -> None:
+    namespace = dropped(unit, protected=protected)
+    with pytest.raises(ConflictError) as caught:
+        put(unit, namespace, **changes)
+    assert code(caught) == "table_uuid_taken"
+
+
+def test_the_database_itself_keeps_a_protected_tables_uuid(unit: Unit) -> None:
+    namespace = dropped(unit, protected=True)
+    other = put(unit, namespace, "other", table_uuid=other_uuid(1), contract_hash=hex64("contract"))
+    copied = "INSERT INTO tables SELECT :id, namespace_id, 'x', domain, :uuid, location, place, metadata_location, "
+    copied += "metadata_sha256, NULL, 0, contract_hash, protected_micros, NULL, 1 FROM tables WHERE table_id = :other"
+    with pytest.raises(ConflictError) as caught:
+        unit.execute(text(copied), {"id": hex32(1), "uuid": UUID, "other": other.table_id})
+    assert code(caught) == "ledger_constraint"
+
+
+def test_when_a_table_was_first_protected_is_never_forgotten(unit: Unit) -> None:
+    put(unit, made(unit), contract_hash=hex64("contract"))
+    with pytest.raises(NotAllowedError, match="first protected stays known"):
+        unit.execute(text("UPDATE tables SET protected_micros = NULL"))
 
 
 @pytest.mark.parametrize("column", ["domain", "table_uuid"])

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -108,8 +109,17 @@ int unlink(const char *path) {
     if (result == 0 && under(path)) record('u', -1, 0, path, strlen(path));
     return result;
 }
-/* What the recorder cannot follow must not pass in silence. */
+int mkdir(const char *path, mode_t mode) {
+    int result = REAL(mkdir)(path, mode);
+    if (result == 0 && under(path)) record('m', -1, 0, path, strlen(path));
+    return result;
+}
 int rename(const char *from, const char *to) {
-    if (under(from) || under(to)) abort();
-    return REAL(rename)(from, to);
+    if (under(from) != under(to)) abort(); /* what the recorder cannot follow must not pass in silence */
+    int result = REAL(rename)(from, to);
+    if (result == 0 && under(from)) {
+        record('r', -1, 0, from, strlen(from));
+        record('R', -1, 0, to, strlen(to));
+    }
+    return result;
 }

@@ -12,7 +12,8 @@ import pytest
 import pvdm
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for folder in ("src", "tests", "tools", "bench") for path in (ROOT / folder).rglob("*.py"))
+FOLDERS = ("src", "tests", "tools", "bench", "examples")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 FILE_MAX_LINES = 500
 FUNCTION_MAX_LINES = 70
 

@@ -21,7 +21,13 @@ RUST = re.compile(r"""(?:\bFault::new\(\s*|\bRefused\(\s*|\bthen_some\(|"key", S
 
 # Expressions whose codes the reader cannot follow; in_kernel and in_client read those codes instead.
 FROM_ELSEWHERE = {("pvdm.digest.kernel", "error.args"), ("pvdm.client.wire", "failure.how.value")}
-OVERRIDES = "pvdm.trust.override"
+# Doors whose every refusal is NotAllowedError, with the codes that are met there only.
+ALLOWING = {
+    "override": ("override_",),
+    "protection": ("approval_", "contract_mismatch"),
+    "migration": ("approval_",),
+}
+AT_ALLOWING = ("pvdm.trust.override:", "pvdm.trust.approval:")
 
 
 def sources() -> dict[str, str]:
@@ -49,15 +55,15 @@ def in_client() -> Iterator[Raised]:
 def at_doors() -> Iterator[Raised]:
     """A code of the model is exit code 3 in a document that somebody brings: the hostile assets show which are."""
     for asset in manifest():
-        if asset.door != "override" or asset.code.startswith("override_"):
-            kind = errors.NotAllowedError if asset.door == "override" else errors.VerificationError
+        if asset.door not in ALLOWING or asset.code.startswith(ALLOWING[asset.door]):
+            kind = errors.NotAllowedError if asset.door in ALLOWING else errors.VerificationError
             yield Raised(re.escape(asset.code), kind.exit_code, asset.name)
 
 
 def in_python() -> Iterator[Raised]:
     for each in READ.raised:
-        # Every refusal of an override leaves its door as NotAllowedError; the hostile assets above have these.
-        if not each.where.startswith(f"{OVERRIDES}:"):
+        # Every refusal of those leaves its door as NotAllowedError; the hostile assets above have these.
+        if not each.where.startswith(AT_ALLOWING):
             yield each
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 from typing import Final
 
 from pvdm.catalog import rule
+from pvdm.catalog.makers import Making, require_own_share
 from pvdm.catalog.sanity import require_document, require_manifests, require_sane
 from pvdm.catalog.state import TableState
 from pvdm.errors import NotAllowedError
@@ -14,21 +17,23 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.metadata.permit import Permit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import Ledger, Unit, attempts, tables, workloads
+from pvdm.store import Ledger, Unit, attempts, protections, tables, workloads
 from pvdm.store.namespaces import Namespace
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 
-_WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER})
+_WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
+_GATED_ONLY: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
 _MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 class CatalogAccess:
     """Judges each request by the grant, the domain, the places it names, and what the table is protected under."""
 
-    def __init__(self, ledger: Ledger, warehouse: Location) -> None:
+    def __init__(self, ledger: Ledger, warehouse: Location, metadata: Location) -> None:
         self._ledger = ledger
         self._warehouse = warehouse
+        self._metadata = metadata
 
     def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
         """Another domain's namespace is not there for this bearer."""
@@ -62,6 +67,7 @@ class CatalogAccess:
     ) -> None:
         """A new table lies in its own place; in a protected namespace it is born empty."""
         self.require_making(grant)
+        self.require_return(grant, after)
         with self._ledger.read() as unit:
             taken = tables.find(unit, namespace.namespace_id, name)
         # A name that is taken is told as that, by the swap.
@@ -69,20 +75,42 @@ class CatalogAccess:
         if grant.role is not Role.OPERATOR:
             require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None and (after.snapshots or after.last_sequence_number or after.next_row_id):
-            raise rule.gated(name, "The namespace protects its tables, and a new one begins without rows")
+            raise rule.gated(name, "its namespace protects it, and it would begin with rows")
+
+    def require_return(self, grant: Grant, after: TableMetadata) -> None:
+        """A UUID that the log has as protected comes back by an operator: a restored ledger may lack its table."""
+        if grant.role is Role.OPERATOR:
+            return
+        with self._ledger.read() as unit:
+            standing = protections.standing_contract(unit, str(after.table_uuid))
+        if standing is not None:
+            raise NotAllowedError(
+                "table_uuid_protected",
+                "a table with this UUID is protected, and is not in the catalog any more",
+                expected=Role.OPERATOR,
+                got=grant.role,
+                hint="nothing was made; an operator brings it back, protected as it was",
+            )
 
     def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
         """Name and existence of a protected table are gated as its data is."""
         self.require_making(grant)
         if row.protected:
-            raise rule.gated(row.name, what)
+            raise rule.gated(row.name, what, to="have an operator unprotect it first")
 
     def require_place(self, grant: Grant, location: str, *, of: TableRow | None = None) -> None:
-        """Inside the warehouse, and in no other table's place."""
+        """Inside the warehouse, in no other table's place, and not where the Steward keeps its own files."""
         place = parse_location(location)
         if grant.role is not Role.OPERATOR and not place.is_under(self._warehouse):
             raise NotAllowedError(
                 "location_outside", "the location is outside the warehouse", expected=str(self._warehouse), got=location
+            )
+        if place.overlaps(self._metadata) or _lead_together(place, self._metadata):
+            raise NotAllowedError(
+                "location_reserved",
+                "the Steward's own metadata files lie there",
+                expected="a place of its own",
+                got=location[:200],
             )
         with self._ledger.read() as unit:
             require_free(unit, location, of=of)
@@ -93,7 +121,7 @@ class CatalogAccess:
             raise NotAllowedError(
                 "role_wrong", "this token only reads", expected=" or ".join(sorted(_WRITING)), got=grant.role
             )
-        if not row.protected and (grant.role is Role.PUBLISHER or grant.attempt_id is not None):
+        if not row.protected and (grant.role in _GATED_ONLY or grant.attempt_id is not None):
             raise NotAllowedError("role_wrong", "this table is not for this token", got=grant.role)
 
     def require_commit(
@@ -138,6 +166,16 @@ class CatalogAccess:
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
         require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes)
         require_document(data)
+        making = self.making(grant, before, after)
+        if making is not None:
+            with self._ledger.read() as unit:
+                require_own_share(unit, before.row, making, after)
+
+    def making(self, grant: Grant, before: TableState, after: TableMetadata) -> Making | None:
+        """What a producer makes on a protected table by this; others keep no count of their own."""
+        if grant.role is not Role.PRODUCER or not before.row.protected:
+            return None
+        return Making.of(grant, before.metadata, after)
 
     def _staging(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
         """The branch and the places of a token for one attempt; anyone else stages under the table's location."""
@@ -157,9 +195,13 @@ class CatalogAccess:
 
 def require_free(unit: Unit, location: str, *, of: TableRow | None = None) -> None:
     """No other table lies there, above or below."""
-    place = parse_location(location)
-    for row in tables.all_live(unit):
-        if (of is None or row.table_id != of.table_id) and place.overlaps(parse_location(row.location)):
-            raise NotAllowedError(
-                "location_taken", "another table lies there", expected="a place of its own", got=location
-            )
+    if tables.find_overlapping(unit, parse_location(location), but=None if of is None else of.table_id) is not None:
+        raise NotAllowedError("location_taken", "another table lies there", expected="a place of its own", got=location)
+
+
+def _lead_together(place: Location, other: Location) -> bool:
+    """Whether links on this machine lead one of two local places into the other."""
+    if (place.scheme, other.scheme) != ("file", "file"):
+        return False
+    real, own = (Path(os.path.realpath(each.local)) for each in (place, other))
+    return real.is_relative_to(own) or own.is_relative_to(real)

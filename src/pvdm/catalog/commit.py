@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free
+from pvdm.catalog.makers import Making
+from pvdm.catalog.orphans import require_young
+from pvdm.catalog.queue import TableQueues
+from pvdm.catalog.requests import after_change
 from pvdm.catalog.sight import published, sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.errors import InputError, PvdmError, StateUnknownError
@@ -18,7 +23,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.requirements import check_requirements, is_create
 from pvdm.lake.format.updates import apply_updates, create_from_updates
 from pvdm.metadata.permit import Permit
-from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.store import Ledger, Unit, namespaces, protections, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
@@ -26,7 +31,7 @@ from pvdm.store.tokens import Grant
 
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
-MOVED: Final = frozenset({"table_moved", "namespace_moved", "ledger_serialization"})
+MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledger_serialization"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,17 @@ class _Planned:
     after: TableMetadata
     file: StoredFile
     instead_of: TableRow | None = None
+    returning: bool = False
+    making: Making | None = None
+    written_seconds: float = field(default_factory=time.time)
 
 
 # Runs in the transaction of the swap, with the rows as they are after it.
 Extra = Callable[[Unit, Sequence[TableRow]], None]
+# Judges exactly the base that the swap compares and the bytes it leads to; after a conflict it judges again.
+PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
+# Runs the swap inside a transaction that holds more than the swap, all or nothing.
+Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
 
 class Commits:
@@ -66,18 +78,36 @@ class Commits:
         self._files = files
         self._states = states
         self._access = access
+        self._queues = TableQueues()
 
     def commit(
-        self, grant: Grant, changes: Sequence[Change], *, permit: Permit | None = None, extra: Extra | None = None
+        self,
+        grant: Grant,
+        changes: Sequence[Change],
+        *,
+        permit: Permit | PermitMaker | None = None,
+        extra: Extra | None = None,
+        transact: Transact | None = None,
     ) -> list[TableState]:
         """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again."""
         _require_apart(changes)
+        with self._queues.turn((change.levels, change.name) for change in changes):
+            return self._commit(grant, changes, permit, extra, transact)
+
+    def _commit(
+        self,
+        grant: Grant,
+        changes: Sequence[Change],
+        permit: Permit | PermitMaker | None,
+        extra: Extra | None,
+        transact: Transact | None,
+    ) -> list[TableState]:
         for tried in range(1, COMMIT_TRIES_MAX + 1):
             planned: list[_Planned | TableState] = []
             try:
                 for change in changes:
                     planned.append(self._plan(grant, change, permit))
-                rows = self._swap(planned, extra)
+                rows = self._swap(planned, extra, transact)
             except StateUnknownError:
                 raise  # the swap may have happened: its files stay
             except PvdmError as error:
@@ -96,13 +126,16 @@ class Commits:
         after: TableMetadata,
         *,
         instead_of: TableRow | None = None,
+        returning: bool = False,
         extra: Extra | None = None,
     ) -> TableState:
-        """A table with its first document; `instead_of` goes in the same transaction."""
+        """A table with its first document; `instead_of` goes, and one that is `returning` may have been there."""
         self._access.require_create(grant, namespace, name, after, instead_of=instead_of)
         file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
         fault.point("catalog.after_metadata_file")
-        planned = [_Planned(Change(namespace.levels, name, (), ()), namespace, None, after, file, instead_of)]
+        planned = [
+            _Planned(Change(namespace.levels, name, (), ()), namespace, None, after, file, instead_of, returning)
+        ]
         try:
             rows = self._swap(planned, extra)
         except StateUnknownError:
@@ -112,7 +145,7 @@ class Commits:
             raise
         return self._settled(planned, rows)[0]
 
-    def _plan(self, grant: Grant, change: Change, permit: Permit | None) -> _Planned | TableState:
+    def _plan(self, grant: Grant, change: Change, permit: Permit | PermitMaker | None) -> _Planned | TableState:
         namespace, before = self._base(grant, change)
         if before is None:
             self._access.require_making(grant)
@@ -127,17 +160,26 @@ class Commits:
             after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
             self._access.require_create(grant, namespace, change.name, after)
         else:
+            if permit is None and seen is not before.metadata:
+                # Judged as if what is hidden were not there: it is neither changed nor told of by a refusal.
+                told = apply_updates(seen, change.updates, now_ms=now_ms, previous_location=None)
+                if told is seen:
+                    return before
+                state = TableState(before.row, seen)
+                self._access.require_commit(grant, state, told, told.to_bytes(), permit=None, now_ms=now_ms)
             location = before.row.pointer.location
             after = apply_updates(before.metadata, change.updates, now_ms=now_ms, previous_location=location)
-            if after is before.metadata:
+            if after is before.metadata and permit is None:
                 return before
         data = after.to_bytes()
         revision = 0 if before is None else before.row.revision + 1
         if before is not None:
-            self._access.require_commit(grant, before, after, data, permit=permit, now_ms=now_ms)
+            made = permit(before, after, data) if callable(permit) else permit
+            self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
         file = self._files.write(str(after.table_uuid), revision, data)
         fault.point("catalog.after_metadata_file")
-        return _Planned(change, namespace, before, after, file)
+        making = None if before is None else self._access.making(grant, before, after)
+        return _Planned(change, namespace, before, after, file, making=making)
 
     def _base(self, grant: Grant, change: Change) -> tuple[Namespace, TableState | None]:
         creating = is_create(change.requirements)
@@ -151,7 +193,9 @@ class Commits:
             raise unknown_table(change.levels, change.name)
         return namespace, None if row is None else self._states.of(row)
 
-    def _swap(self, planned: Sequence[_Planned | TableState], extra: Extra | None) -> list[TableRow]:
+    def _swap(
+        self, planned: Sequence[_Planned | TableState], extra: Extra | None, transact: Transact | None = None
+    ) -> list[TableRow]:
         """All pointers at once; nothing after it can fail, so what is told about it is true."""
         steps = [step for step in planned if isinstance(step, _Planned)]
         if not steps and extra is None:
@@ -159,22 +203,27 @@ class Commits:
 
         def work(unit: Unit) -> list[TableRow]:
             tables.lock(unit, [_uuid(step) for step in planned])
+            for step in steps:
+                require_young(step.written_seconds)
             rows = [_put(unit, step) for step in planned]
             if extra is not None:
                 extra(unit, rows)
             return rows
 
+        if transact is not None:
+            return transact(work)
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _settled(self, planned: Sequence[_Planned | TableState], rows: Sequence[TableRow]) -> list[TableState]:
-        fault.point("catalog.after_swap")
         found = []
-        for step, row in zip(planned, rows, strict=True):
-            if isinstance(step, _Planned):
-                self._states.keep(step.file.sha256, step.after)
-                found.append(TableState(row, step.after))
-            else:
-                found.append(step)
+        with after_change():
+            fault.point("catalog.after_swap")
+            for step, row in zip(planned, rows, strict=True):
+                if isinstance(step, _Planned):
+                    self._states.keep(step.file.sha256, step.after)
+                    found.append(TableState(row, step.after))
+                else:
+                    found.append(step)
         return found
 
     def _forget(self, planned: Sequence[_Planned | TableState]) -> None:
@@ -199,11 +248,15 @@ def _put(unit: Unit, step: _Planned | TableState) -> TableRow:
     pointer = Pointer(step.file.location, step.file.sha256)
     if step.before is not None:
         row = tables.swap(unit, step.before.row, pointer, location=step.after.location)
+        if step.making is not None:
+            step.making.note(unit, row)
     else:
         namespaces.require_still(unit, step.namespace)
         if step.instead_of is not None:
             tables.drop(unit, step.instead_of)
-        row = tables.create(unit, _new(step, pointer))
+        # A UUID that the log has as protected comes back so, though a restored ledger may have forgotten its table.
+        contract = step.namespace.protected_by or protections.standing_contract(unit, _uuid(step))
+        row = tables.create(unit, _new(step, pointer, contract))
     if step.before is None or step.before.row.location != row.location:
         unit.lock_name("places")
         require_free(unit, row.location, of=row)
@@ -230,7 +283,7 @@ def _require_apart(changes: Sequence[Change]) -> None:
         )
 
 
-def _new(step: _Planned, pointer: Pointer) -> NewTable:
+def _new(step: _Planned, pointer: Pointer, contract: str | None) -> NewTable:
     return NewTable(
         step.namespace.namespace_id,
         step.change.name,
@@ -238,5 +291,6 @@ def _new(step: _Planned, pointer: Pointer) -> NewTable:
         str(step.after.table_uuid),
         step.after.location,
         pointer,
-        step.namespace.protected_by,
+        contract,
+        step.returning,
     )

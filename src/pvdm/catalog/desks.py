@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import Commits
 from pvdm.catalog.namespaces import Namespaces
+from pvdm.catalog.orphans import Orphans
 from pvdm.catalog.requests import Requests
 from pvdm.catalog.shown import Shown
 from pvdm.catalog.state import States
 from pvdm.catalog.tables import Desks, Tables
+from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import parse_location
 from pvdm.store import Ledger
 from pvdm.store.clock import LedgerClock
+
+PUBLISHED_FOLDER: Final = "published"
+"""Beside the tables' own folders: the files that consumers are pointed to, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +32,13 @@ class Catalog:
     warehouse: str
     namespaces: Namespaces
     tables: Tables
+    views: Views
     requests: Requests
     commits: Commits
     states: States
     access: CatalogAccess
     shown: Shown
+    orphans: Orphans
 
 
 def open_catalog(ledger: Ledger, clock: LedgerClock, *, name: str, warehouse: str, metadata: Path) -> Catalog:
@@ -38,9 +46,22 @@ def open_catalog(ledger: Ledger, clock: LedgerClock, *, name: str, warehouse: st
     place = parse_location(warehouse)
     files = MetadataFiles(metadata)
     states = States(ledger, files)
-    access = CatalogAccess(ledger, place)
+    access = CatalogAccess(ledger, place, parse_location(str(metadata.resolve())))
     commits = Commits(ledger, clock, files, states, access)
     spaces = Namespaces(ledger, clock, access)
-    desk = Tables(Desks(ledger, clock, states, access, spaces, commits, place))
-    shown = Shown(ledger, files)
-    return Catalog(name, str(place), spaces, desk, Requests(ledger), commits, states, access, shown)
+    desks = Desks(ledger, clock, states, access, spaces, commits, place)
+    shown = Shown(ledger, MetadataFiles(metadata / PUBLISHED_FOLDER))
+    orphans = Orphans(ledger, clock, files)
+    return Catalog(
+        name,
+        str(place),
+        spaces,
+        Tables(desks),
+        Views(desks, files),
+        Requests(ledger),
+        commits,
+        states,
+        access,
+        shown,
+        orphans,
+    )

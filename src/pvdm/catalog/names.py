@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from pvdm.errors import InputError
+from pvdm.model import document
 from pvdm.store.namespaces import NAMESPACE_LEVELS_MAX, Levels
 
 NAME_MAX_CHARACTERS: Final = 255
@@ -29,6 +32,34 @@ def judged_levels(levels: list[str]) -> Levels:
             got=str(len(levels)),
         )
     return tuple(judged_name(level, "a level of the namespace") for level in levels)
+
+
+def full_name(parts: Sequence[str]) -> str:
+    """Levels, and perhaps a table, as one text in which no two look alike: dotted, or as JSON where a part has dots."""
+    dotted = ".".join(parts)
+    plain = not any("." in part for part in parts) and not dotted.startswith("[")
+    return dotted if plain else document.dump(list(parts)).decode()
+
+
+def parse_full_name(text: str) -> Levels:
+    """The parts of what `full_name` wrote, each a name."""
+    parts: list[str]
+    if text.startswith("["):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+            raise InputError(
+                "name_invalid",
+                "the name cannot be accepted",
+                expected="parts joined by dots, or a JSON array of them",
+                got=ascii(text[:80]),
+            )
+        parts = found
+    else:
+        parts = text.split(".")
+    return tuple(judged_name(part, "a part of the name") for part in parts)
 
 
 def judged_name(name: str, what: str) -> str:

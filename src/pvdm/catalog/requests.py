@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from pvdm.errors import InputError
+from pvdm.errors import InputError, StateUnknownError
 from pvdm.model import document
 from pvdm.store import Ledger, Unit, catalog_requests
 from pvdm.store.catalog_requests import Request
 from pvdm.store.tokens import Grant
+
+# So long a key is remembered at least; clients are told so.
+REQUEST_KEPT_MAX_SECONDS: Final = 86_400
+REQUESTS_FORGOTTEN_MAX: Final = 500
+_FORGETTING_ROUNDS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,21 @@ class Once:
         """Remember that it was done, and what its answer is made of."""
         text = document.dump(dict(facts)).decode()
         catalog_requests.add(unit, Request(self.identity, self.key, self.request_sha256, status, text))
+
+
+@contextlib.contextmanager
+def after_change() -> Iterator[None]:
+    """What comes after a change that was made: whatever fails here, nobody may hear that nothing was."""
+    try:
+        yield
+    except StateUnknownError:
+        raise
+    except Exception as error:
+        raise StateUnknownError(
+            "answer_not_made",
+            "the change was made, but its answer could not be",
+            hint="load the table and see",
+        ) from error
 
 
 class Requests:
@@ -63,3 +85,17 @@ class Requests:
             )
         told: Mapping[str, object] = json.loads(found.answer)
         return told
+
+    def forget_old(self, now_micros: int) -> int:
+        """Forget requests whose keys are no longer promised, a few in each of several short transactions."""
+        before = now_micros - REQUEST_KEPT_MAX_SECONDS * 1_000_000
+        forgotten = 0
+        for _ in range(_FORGETTING_ROUNDS):
+            count = self._ledger.transact(
+                lambda unit: catalog_requests.remove_before(unit, before, count=REQUESTS_FORGOTTEN_MAX),
+                at_micros=now_micros,
+            )
+            forgotten += count
+            if count < REQUESTS_FORGOTTEN_MAX:
+                break
+        return forgotten

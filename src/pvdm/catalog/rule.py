@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -16,8 +17,15 @@ from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot, SnapshotRef
 from pvdm.model.role import Role
 from pvdm.store.tokens import Grant
 
-_SAID: Final = 5
-_STAGING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
+REF_NAME_MAX_CHARACTERS: Final = 255
+_SAID: Final = 2
+_SAID_CHARACTERS: Final = 40
+_KEY: Final = "encryption key "
+# What only a publication makes other; everything else that main shows is a matter of a migration.
+_PUBLISHED: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
+_TO_PUBLISH: Final = "write to a branch and publish it with pvdm"
+_TO_MIGRATE: Final = "propose it with `pvdm migrate`"
+_STAGING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.STEWARD})
 _TAGGING: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
 
 
@@ -42,9 +50,17 @@ class RefChange:
 
 def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
     """What `main` shows, and everything that decides how it is read, is the same before and after."""
-    said = MainState.of(before).differences(MainState.of(after))
-    if said:
-        raise gated(name, "; ".join(said[:_SAID]) + (" and more" if len(said) > _SAID else ""))
+    changed = MainState.of(before).changed(MainState.of(after))
+    if changed and all(fact.startswith(_KEY) for fact in changed):
+        raise NotAllowedError(
+            "encryption_keys_gated",
+            f"{name} is protected: its encryption keys would change; write to its branches without encryption",
+        )
+    if changed:
+        said = ", ".join(fact[:_SAID_CHARACTERS] for fact in changed[:_SAID])
+        more = " and more" if len(changed) > _SAID else ""
+        published = any(fact in _PUBLISHED or fact.startswith("snapshot ") for fact in changed)
+        raise gated(name, f"{said}{more} of main would change", to=_TO_PUBLISH if published else _TO_MIGRATE)
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -55,13 +71,7 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
         ("the schemas", _schemas(before), _schemas(after)),
     ):
         if old != new:
-            raise NotAllowedError(
-                "structure_gated",
-                f"{name} is protected: {what} would change from {str(old)[:200]} to {str(new)[:200]}",
-                expected="a signed migration",
-                got="a commit",
-                hint="propose the change with `pvdm migrate` and have an operator sign it",
-            )
+            raise NotAllowedError("structure_gated", f"{name} is protected: {what} would change; {_TO_MIGRATE}")
 
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
@@ -70,10 +80,27 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
     for change in ref_changes(before, after):
         if change.name == MAIN:
             continue
+        require_ref_name(change, after)
         if change.is_tag:
             require_tag(change, grant, shown)
         if change.is_branch:
             require_staging(change, grant, own_branch)
+
+
+def require_ref_name(change: RefChange, after: TableMetadata) -> None:
+    """A new ref is not taken for main, nor for a snapshot: people and readers go by the name alone."""
+    name = change.name
+    if change.before is not None:
+        return
+    letters = "".join(each for each in unicodedata.normalize("NFKC", name).casefold() if each.isalnum())
+    plain = len(name) <= REF_NAME_MAX_CHARACTERS and name.isprintable() and name.strip() == name
+    if not plain or letters == MAIN or (name.isascii() and name.isdigit() and after.snapshot(int(name)) is not None):
+        raise NotAllowedError(
+            "ref_name_misleading",
+            "the name of the new branch or tag could be taken for something else",
+            expected=f"up to {REF_NAME_MAX_CHARACTERS} printable characters, neither like main nor a snapshot's id",
+            got=ascii(name[:80]),
+        )
 
 
 def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
@@ -182,13 +209,9 @@ def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChan
             yield RefChange(name, old, new)
 
 
-def gated(name: str, what: str) -> NotAllowedError:
-    """The one sentence that a writer sees who tries `main` of a protected table."""
-    return NotAllowedError(
-        "main_gated",
-        f"{name} is protected: what main shows changes only by a proof. {what}",
-        hint="stage on a branch and publish it with pvdm; nothing was changed",
-    )
+def gated(name: str, what: str, *, to: str = _TO_PUBLISH) -> NotAllowedError:
+    """The one sentence that a writer sees who tries `main` of a protected table: what is gated, and what to do."""
+    return NotAllowedError("main_gated", f"{name} is protected: {what}; {to}")
 
 
 def _ancestry(metadata: TableMetadata) -> list[Snapshot]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -18,6 +19,8 @@ from pvdm.store.tokens import Grant
 
 DATA_PATH: Final = "write.data.path"
 METADATA_PATH: Final = "write.metadata.path"
+PUBLISHED_FILES_KEPT_MAX: Final = 100
+PUBLISHED_SIGHTS_KEPT_MAX: Final = 64
 
 
 class SnapshotMode(StrEnum):
@@ -35,35 +38,64 @@ class Told:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What consumers see of one document, and the bytes of the file that holds it."""
+
+    metadata: TableMetadata
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """By its own bytes: the file's name is another one when what is shown is, and at no other time."""
+        return f"{hashlib.sha256(self.data).hexdigest()}.metadata.json"
+
+
 class Shown:
     """Makes answers; what a role may not see is neither in them nor in the file that they name."""
 
-    def __init__(self, ledger: Ledger, files: MetadataFiles) -> None:
+    def __init__(self, ledger: Ledger, published_files: MetadataFiles) -> None:
+        """`published_files` are apart from the whole documents, so that readers can be given that folder alone."""
         self._ledger = ledger
-        self._files = files
+        self._files = published_files
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Published] = OrderedDict()
 
     def table(self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL) -> Told:
         """A table of the catalog."""
         if sees_all(grant.role):
             sight, metadata, location = "whole", state.metadata, state.row.pointer.location
         else:
-            sight, metadata = "published", published(state.metadata)
-            location = self._file(state, metadata, sight)
-        document = self._document(grant, metadata, mode)
-        return _told(f"{sight} {mode}", {"metadata-location": location, "metadata": document, "config": {}})
+            seen = self._published(state)
+            sight, metadata = "published", seen.metadata
+            # Read and compared with each answer: one that was changed on disk is written again.
+            location = self._files.write_named(state.row.table_uuid, seen.name, seen.data).location
+        return _told(f"{sight} {mode}", self._document(grant, metadata, mode), location)
 
     def staged(self, grant: Grant, metadata: TableMetadata) -> Told:
         """A table that is not made yet, and has no file."""
-        return _told("staged", {"metadata": self._document(grant, metadata, SnapshotMode.ALL), "config": {}})
+        return _told("staged", self._document(grant, metadata, SnapshotMode.ALL))
 
-    def _file(self, state: TableState, metadata: TableMetadata, sight: str) -> str:
-        """A file with what this sight holds; its name tells nobody the name of the whole one."""
-        name = hashlib.sha256(f"{sight} {state.row.pointer.sha256}".encode()).hexdigest()
-        return self._files.write_named(
-            state.row.table_uuid, f"{sight}-{name}.metadata.json", metadata.to_bytes()
-        ).location
+    def _published(self, state: TableState) -> _Published:
+        """Worked out once for each document; with a new one the oldest files go that readers were pointed to."""
+        sha256 = state.row.pointer.sha256
+        with self._lock:
+            found = self._kept.get(sha256)
+            if found is not None:
+                self._kept.move_to_end(sha256)
+                return found
+        metadata = published(state.metadata)
+        made = _Published(metadata, metadata.to_bytes())
+        self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=made.name)
+        with self._lock:
+            self._kept[sha256] = made
+            while len(self._kept) > PUBLISHED_SIGHTS_KEPT_MAX:
+                self._kept.popitem(last=False)
+        return made
 
-    def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> Mapping[str, Json]:
+    def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
+        if mode is SnapshotMode.ALL and grant.attempt_id is None:
+            return metadata.to_bytes()
         raw = dict(metadata.raw)
         if mode is SnapshotMode.REFS and isinstance(listed := raw.get("snapshots"), list):
             held = {ref.snapshot_id for ref in metadata.refs.values()}
@@ -73,9 +105,10 @@ class Shown:
                 prefix = attempts.get(unit, grant.attempt_id).prefix.rstrip("/")
             own: dict[str, Json] = {DATA_PATH: f"{prefix}/data", METADATA_PATH: f"{prefix}/metadata"}
             raw["properties"] = {**metadata.properties, **own}
-        return raw
+        return dump_json(raw)
 
 
-def _told(sight: str, answer: Mapping[str, Json]) -> Told:
-    body = dump_json(answer)
+def _told(sight: str, document: bytes, location: str | None = None) -> Told:
+    place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
+    body = b"{" + place + b'"metadata":' + document + b',"config":{}}'
     return Told(body, f'"{hashlib.sha256(f"{sight} ".encode() + body).hexdigest()}"')

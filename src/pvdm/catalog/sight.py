@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from pvdm.lake.format.document import Json
+from pvdm.lake.format.draft import Draft
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot
+from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot, SnapshotRef
 from pvdm.model.role import Role
 
-_WHOLE = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR})
+_WHOLE = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR, Role.STEWARD})
 
 
 def sees_all(role: Role) -> bool:
@@ -18,41 +20,44 @@ def sees_all(role: Role) -> bool:
 
 
 def published(metadata: TableMetadata) -> TableMetadata:
-    """The table as consumers see it: main, its ancestry, tags into it, and what belongs to these."""
+    """The table as consumers see it: main, its ancestry, tags into it, and what belongs to these.
+
+    It is spelled as a commit would spell it, so that a commit to a branch changes not one byte of it.
+    """
     current = metadata.current_snapshot_id
     ancestry = [] if current is None else list(metadata.ancestry(current))
     shown = {snapshot.snapshot_id for snapshot in ancestry}
-    tags = {name for name, ref in metadata.refs.items() if ref.type is RefType.TAG and ref.snapshot_id in shown}
-    raw = metadata.to_json()
-    _keep(raw, "snapshots", lambda each: each.get("snapshot-id") in shown)
-    _keep(raw, "snapshot-log", lambda each: each.get("snapshot-id") in shown)
-    _keep(raw, "statistics", lambda each: _named(each) <= shown)
-    _keep(raw, "partition-statistics", lambda each: _named(each) <= shown)
     schemas = {metadata.current_schema_id} | {snapshot.schema_id for snapshot in ancestry}
-    _keep(raw, "schemas", lambda each: each.get("schema-id", 0) in schemas)
-    refs = raw.get("refs")
-    if isinstance(refs, Mapping):
-        raw["refs"] = {name: ref for name, ref in refs.items() if name == MAIN or name in tags}
     # Older files of the Steward hold what was staged at their time: their names are nobody's business.
-    raw["metadata-log"] = []
-    return TableMetadata.from_json(raw | _counters(metadata, ancestry, schemas))
+    unlogged = replace(metadata, raw={key: [] if key == "metadata-log" else part for key, part in metadata.raw.items()})
+    draft = Draft(unlogged, now_ms=_last_shown_ms(metadata, ancestry))
+    draft.changed = True
+    draft.snapshots = {key: snapshot for key, snapshot in draft.snapshots.items() if key in shown}
+    draft.snapshot_log = [entry for entry in draft.snapshot_log if entry.get("snapshot-id") in shown]
+    draft.statistics = [file for file in draft.statistics if _named(file.raw) <= shown]
+    draft.partition_statistics = [file for file in draft.partition_statistics if _named(file.raw) <= shown]
+    draft.schemas = {key: schema for key, schema in draft.schemas.items() if key in schemas}
+    draft.refs = {name: ref for name, ref in draft.refs.items() if name == MAIN or _is_published(ref, shown)}
+    _count_again(draft, ancestry)
+    return draft.finish(None)
 
 
-def _counters(
-    metadata: TableMetadata, ancestry: Sequence[Snapshot], schemas: Collection[int | None]
-) -> dict[str, Json]:
-    """As if nothing had been staged: how far the numbers have run, and when, tells of what is hidden."""
-    columns = [schema.highest_field_id for schema in metadata.schemas if schema.schema_id in schemas]
-    made: dict[str, Json] = {"last-column-id": max(columns, default=0)}
-    if metadata.format_version > 1:
-        made["last-sequence-number"] = max((each.sequence_number for each in ancestry), default=0)
-    if metadata.format_version > 2:
-        ends = [(each.first_row_id or 0) + (each.added_rows or 0) for each in ancestry]
-        made["next-row-id"] = max(ends, default=0)
+def _is_published(ref: SnapshotRef, shown: Collection[int]) -> bool:
+    return ref.type is RefType.TAG and ref.snapshot_id in shown
+
+
+def _last_shown_ms(metadata: TableMetadata, ancestry: Sequence[Snapshot]) -> int:
+    """When main last changed; a table that never showed anything has no such time, and tells none of its staging."""
     times = [each.timestamp_ms for each in ancestry] + [each.timestamp_ms for each in metadata.snapshot_log]
-    if times:
-        made["last-updated-ms"] = max(times)
-    return made
+    return max(times, default=0)
+
+
+def _count_again(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
+    """As if nothing had been staged: how far the numbers have run tells of what is hidden."""
+    draft.last_column_id = max((schema.highest_field_id for schema in draft.schemas.values()), default=0)
+    draft.last_sequence_number = max((each.sequence_number for each in ancestry), default=0)
+    ends = [(each.first_row_id or 0) + (each.added_rows or 0) for each in ancestry]
+    draft.next_row_id = max(ends, default=0)
 
 
 def _named(file: Mapping[str, Json]) -> set[Json]:
@@ -60,9 +65,3 @@ def _named(file: Mapping[str, Json]) -> set[Json]:
     blobs = file.get("blob-metadata")
     found = [blob.get("snapshot-id") for blob in blobs if isinstance(blob, Mapping)] if isinstance(blobs, list) else []
     return {file.get("snapshot-id"), *found}
-
-
-def _keep(raw: dict[str, Json], name: str, wanted: Callable[[Mapping[str, Json]], bool]) -> None:
-    listed = raw.get(name)
-    if isinstance(listed, list):
-        raw[name] = [each for each in listed if isinstance(each, Mapping) and wanted(each)]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import COMMIT_TRIES_MAX, MOVED, Change, Commits, Extra
 from pvdm.catalog.names import judged_name
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX, Namespaces
+from pvdm.catalog.places import is_inside, own_place, read_metadata
+from pvdm.catalog.purge import Purge
 from pvdm.catalog.requests import Once
 from pvdm.catalog.state import States, TableState, find_row, unknown_table
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
+from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.new_table import new_table, register_table
 from pvdm.lake.format.node import Node
@@ -31,8 +30,6 @@ from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import Pointer, TableRow
 from pvdm.store.tokens import Grant
 
-_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
-_FOLDER_CHARACTERS: Final = 64
 _T = TypeVar("_T")
 
 
@@ -91,7 +88,7 @@ class Tables:
             with _named(levels, name):
                 return self._desks.commits.create(grant, namespace, name, after, extra=_noting(once))
 
-        return _repeated(make)
+        return repeated(make)
 
     def register(
         self,
@@ -110,14 +107,16 @@ class Tables:
         if old is not None and not overwrite:
             raise _exists(levels, name)
         if old is not None:
-            access.require_change(grant, old, "It would be replaced by a registered one")
+            access.require_change(grant, old, "it would be replaced by a registered one")
         place = parse_location(metadata_location)
         self._require_readable(grant, namespace, place)
-        after = register_table(_read(place.local))
+        after = register_table(read_metadata(place.local))
         if grant.role is not Role.OPERATOR:
             _require_own_files(after, place, self._desks.warehouse)
         with _named(levels, name):
-            return self._desks.commits.create(grant, namespace, name, after, instead_of=old, extra=_noting(once))
+            return self._desks.commits.create(
+                grant, namespace, name, after, instead_of=old, returning=True, extra=_noting(once)
+            )
 
     def commit(self, grant: Grant, changes: Sequence[Change], *, once: Once | None = None) -> list[TableState]:
         """Change tables, all or none."""
@@ -138,11 +137,18 @@ class Tables:
         """Another name, perhaps in another namespace of the same domain."""
         judged_name(target[1], "the table's new name")
         with _named(*target):
-            _repeated(lambda: self._rename(grant, source, target, once))
+            try:
+                repeated(lambda: self._rename(grant, source, target, once))
+            except ConflictError as error:
+                if error.code != "name_of_view":
+                    raise
+                raise ConflictError(
+                    "view_exists", f"Cannot rename {_shown(*source)} to {_shown(*target)}. View already exists"
+                ) from None
 
     def _rename(self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: Once | None) -> None:
         row = self._row(grant, *source)
-        self._desks.access.require_change(grant, row, "Its name would change")
+        self._desks.access.require_change(grant, row, "its name would change")
         namespace = self._desks.namespaces.get(grant, target[0])
         if namespace.domain != row.domain:
             raise NotAllowedError(
@@ -167,14 +173,13 @@ class Tables:
 
     def drop(self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: Once | None = None) -> None:
         """End the table; with `purge` the files in its place go too, as far as they can be removed."""
-        row = _repeated(lambda: self._drop(grant, levels, name, once))
+        row = repeated(lambda: self._drop(grant, levels, name, once))
         if purge:
-            with contextlib.suppress(PvdmError):
-                self._purge(parse_location(row.location))
+            Purge(self._desks.ledger, self._desks.states, self._desks.warehouse, parse_location(row.location)).run()
 
     def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> TableRow:
         row = self._row(grant, levels, name)
-        self._desks.access.require_change(grant, row, "It would be dropped")
+        self._desks.access.require_change(grant, row, "it would be dropped")
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
@@ -208,19 +213,13 @@ class Tables:
         if old is not None:
             raise _exists(levels, name)
         table_uuid = str(uuid.uuid4())
-        location = node.optional_text("location") or str(self._own_place(levels, name, table_uuid))
+        location = node.optional_text("location") or str(own_place(self._desks.warehouse, levels, name, table_uuid))
         now_ms = self._desks.clock.now_micros() // 1_000
         return namespace, name, new_table(request, location=location, table_uuid=table_uuid, now_ms=now_ms)
 
-    def _own_place(self, levels: Levels, name: str, table_uuid: str) -> Location:
-        """A folder that no table had before: names come again, and files of a dropped table may still lie there."""
-        folders = [_PLAIN.sub("_", part)[:_FOLDER_CHARACTERS] for part in (*levels, name)]
-        folders[-1] = f"{folders[-1]}-{table_uuid.replace('-', '')}"
-        return self._desks.warehouse.child(*folders)
-
     def _require_readable(self, grant: Grant, namespace: Namespace, place: Location) -> None:
         """An operator may bring any file; others one of the warehouse, or of a table that their domain dropped."""
-        if grant.role is Role.OPERATOR or self._is_inside(place):
+        if grant.role is Role.OPERATOR or is_inside(self._desks.warehouse, place):
             return
         with self._desks.ledger.read() as unit:
             dropped = tables.find_dropped(unit, str(place))
@@ -232,24 +231,8 @@ class Tables:
                 got=str(place)[:200],
             )
 
-    def _is_inside(self, place: Location) -> bool:
-        """In the warehouse by its name and, for a local file, where its links lead to."""
-        warehouse = self._desks.warehouse
-        if not place.is_under(warehouse):
-            return False
-        return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
 
-    def _purge(self, place: Location) -> None:
-        """Only a folder of its own inside the warehouse; files elsewhere are for whoever put them there."""
-        if place.scheme != "file" or not self._is_inside(place) or place == self._desks.warehouse:
-            return
-        with self._desks.ledger.read() as unit:
-            if any(place.overlaps(parse_location(row.location)) for row in tables.all_live(unit)):
-                return
-        shutil.rmtree(place.local, ignore_errors=True)
-
-
-def _repeated(work: Callable[[], _T]) -> _T:
+def repeated(work: Callable[[], _T]) -> _T:
     """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
     for _ in range(COMMIT_TRIES_MAX - 1):
         try:
@@ -268,11 +251,17 @@ def _named(levels: Levels, name: str) -> Iterator[None]:
     except ConflictError as error:
         if error.code == "table_exists":
             raise _exists(levels, name) from None
+        if error.code == "name_of_view":
+            raise ConflictError(error.code, f"View with same name already exists: {_shown(levels, name)}") from None
         raise
 
 
 def _exists(levels: Levels, name: str) -> ConflictError:
-    return ConflictError("table_exists", f"Table already exists: {namespaces.shown((*levels, name))}")
+    return ConflictError("table_exists", f"Table already exists: {_shown(levels, name)}")
+
+
+def _shown(levels: Levels, name: str) -> str:
+    return namespaces.shown((*levels, name))
 
 
 def _noting(once: Once | None) -> Extra | None:
@@ -284,20 +273,6 @@ def _noting(once: Once | None) -> Extra | None:
         once.note(unit, {"pointers": pointers})
 
     return note
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if path.is_symlink() or not path.is_file():
-            raise FileNotFoundError
-        with path.open("rb") as file:
-            return file.read(METADATA_SIZE_MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError("metadata_location_missing", "there is no metadata file", got=str(path)[:200]) from None
-    except OSError as error:
-        raise UnavailableError(
-            "metadata_files_unavailable", f"the metadata file cannot be read: {error.strerror}"
-        ) from None
 
 
 def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:

@@ -12,8 +12,10 @@ from pvdm.cli.demo import demo
 from pvdm.cli.evaluate import evaluate
 from pvdm.cli.keys import keys
 from pvdm.cli.log import log
+from pvdm.cli.migrate import migrate
 from pvdm.cli.options import require_command
 from pvdm.cli.proof import proof
+from pvdm.cli.protect import protect, protections, unprotect
 from pvdm.cli.status import status
 from pvdm.cli.steward import steward
 
@@ -38,5 +40,19 @@ def pvdm(context: click.Context) -> None:
     require_command(context)
 
 
-for command in (attest, break_glass, demo, evaluate, keys, log, proof, status, steward):
+for command in (
+    attest,
+    break_glass,
+    demo,
+    evaluate,
+    keys,
+    log,
+    migrate,
+    proof,
+    protect,
+    protections,
+    status,
+    steward,
+    unprotect,
+):
     pvdm.add_command(command)

@@ -245,6 +245,10 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     say(f"  revoked    {done.tokens:,} tokens; {done.nonces:,} overrides and challenges that waited are void")
     if done.blocked:
         say(f"  blocked    {len(done.blocked):,} tables, whose claims of the lost time nobody knows")
+    if done.protected:
+        say(f"  protected  {len(done.protected):,} tables and namespaces are under the log's contract again")
+    if done.migrated:
+        say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
     say(f"  log        {done.log_size:,} entries")
     say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")

@@ -17,6 +17,7 @@ from pvdm.client.answers import (
     WorkloadDetail,
     WorkloadView,
 )
+from pvdm.client.lent import LentToken
 from pvdm.client.proof_answers import (
     AttestationView,
     Challenge,
@@ -26,6 +27,7 @@ from pvdm.client.proof_answers import (
     ProjectionKeys,
     ProofView,
 )
+from pvdm.client.protection_answers import MigrationView, ProtectionView, TargetView
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.steward import StewardClient
 from pvdm.client.token import AccessToken
@@ -42,16 +44,20 @@ __all__ = [
     "Event",
     "ExchangedToken",
     "Identity",
+    "LentToken",
+    "MigrationView",
     "OpenedContext",
     "OpenedProof",
     "OverrideView",
     "ProjectionKeys",
     "ProofView",
+    "ProtectionView",
     "PublishedView",
     "Readiness",
     "Retries",
     "StewardClient",
     "StewardInfo",
+    "TargetView",
     "TimeOuts",
     "TrustRootChain",
     "TrustRootVersion",

@@ -30,14 +30,17 @@ from pvdm.client.answers import (
     read_hashes,
 )
 from pvdm.client.bounded import BoundedTransport
+from pvdm.client.lent import LentToken
 from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
+from pvdm.client.protection_answers import MigrationView, ProtectionView, TargetView
 from pvdm.client.reading import Reading, parse
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
 from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
 from pvdm.client.wire import Answer, Call, Wire, require_json
-from pvdm.errors import InputError, PvdmError
+from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.document import Value, dump
 from pvdm.model.projection import ProjectionName
+from pvdm.model.role import Role
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 PAGE_MAX_ROWS: Final = 1_000
@@ -291,6 +294,36 @@ class StewardClient:
         wanted = {"table_uuid": table_uuid, "snapshot_id": None if snapshot_id is None else str(snapshot_id)}
         return self._list("/v1/attestations", "attestations", AttestationView.read, wanted)
 
+    # Protection and migrations
+
+    def target(self, kind: str, name: str) -> TargetView:
+        """A `table` or a `namespace` as it is now, for who is about to sign something about it."""
+        return self._read(Call("GET", f"/v1/targets/{segment(kind, 'kind')}", query=(("name", name),)), TargetView.read)
+
+    def protections(self) -> tuple[ProtectionView, ...]:
+        """The newest protections, at most 1,000."""
+        return self._list("/v1/protections", "protections", ProtectionView.read)
+
+    def submit_protection(self, envelope: bytes) -> ProtectionView:
+        """Hand in a signed protection; the same one again changes nothing."""
+        return self._read(_enveloped("/v1/protections", envelope), ProtectionView.read)
+
+    def contract(self, contract_sha256: str) -> bytes:
+        """A contract's bytes."""
+        return self._bytes(Call("GET", f"/v1/contracts/{_sha256(contract_sha256, 'contract hash')}"))
+
+    def migrations(self) -> tuple[MigrationView, ...]:
+        """The newest migrations, at most 1,000."""
+        return self._list("/v1/migrations", "migrations", MigrationView.read)
+
+    def migration(self, migration_id: str) -> MigrationView:
+        """One migration."""
+        return self._read(Call("GET", f"/v1/migrations/{_sha256(migration_id, 'migration id')}"), MigrationView.read)
+
+    def submit_migration(self, envelope: bytes) -> MigrationView:
+        """Hand in a signed migration, which is applied; the same one again changes nothing."""
+        return self._read(_enveloped("/v1/migrations", envelope), MigrationView.read)
+
     # The log
 
     def log_checkpoint(self) -> bytes:
@@ -319,6 +352,29 @@ class StewardClient:
         if isinstance(made, PvdmError):
             raise made
         return self._read(_exchanged(client_id, made), read_exchanged)
+
+    def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
+        """The token for an engine of the caller's, such as Spark; role and domain, if named, must be the token's own.
+
+        A short-lived token, as that for one attempt, makes no further ones and ends when it ends.
+        """
+        found = self.identity()
+        if role not in (None, found.role) or domain not in (None, found.domain):
+            raise NotAllowedError(
+                "lent_role_wrong",
+                "this client's token has another role or domain",
+                expected=f"{found.role} of {found.domain}",
+                got=f"{role or found.role} of {domain or found.domain}",
+                hint="connect with a token of the role that the session is to have",
+            )
+        token = self._wire.token()
+        try:
+            self.exchange(found.token_id, token)
+        except NotAllowedError as error:
+            if error.got != "unauthorized_client":
+                raise
+            return LentToken(token, None)
+        return LentToken(token, found.token_id)
 
     def _read(self, call: Call, read: Callable[[object], _T | PvdmError]) -> _T:
         return self._wire.ask(call, lambda answer: read(_parsed(answer, call)))
@@ -398,13 +454,13 @@ def _number(value: int, what: str) -> str:
     )
 
 
-def _sha256(value: str) -> str:
+def _sha256(value: str, what: str = "proof id") -> str:
     given: object = value
     if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
         return given
     raise InputError(
         "identifier_invalid",
-        "the proof id cannot be accepted",
+        f"the {what} cannot be accepted",
         expected="64 lower-case hex digits",
         got=ascii(given)[:80],
     )

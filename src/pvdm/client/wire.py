@@ -17,7 +17,7 @@ from pvdm.client.bounded import BoundedTransport, until
 from pvdm.client.reading import unreadable
 from pvdm.client.refusal import read_error
 from pvdm.client.settings import Retries, TimeOuts
-from pvdm.client.token import TokenSource
+from pvdm.client.token import AccessToken, TokenSource
 from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableError
 
 _T = TypeVar("_T")
@@ -186,6 +186,12 @@ class Wire:
         token, number = self.tokens.current()
         headers["authorization"] = f"Bearer {token.text}"
         return number, headers
+
+    def token(self) -> AccessToken:
+        """The token that the next request carries."""
+        if self.tokens is None:
+            raise AssertionError("who was told its identity has a token")
+        return self.tokens.current()[0]
 
     def _renew(self, number: int) -> bool:
         return self.tokens is not None and self.tokens.renew(number)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
 from typing import Final
 
+from pvdm import fault
 from pvdm.errors import UnavailableError, VerificationError
 from pvdm.lake.paths import Location, parse_location
 
 _PREFIX: Final = ".pvdm-new-"
 _MODE: Final = 0o644
+_FOLDERS_KNOWN: Final = 10_000
+# What `write` gives; names that follow from a content are made again when they are needed.
+_WRITTEN: Final = re.compile(r"[0-9]{5,}-[0-9a-f]{32}\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +32,26 @@ class StoredFile:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file as it lies in a table's folder; one that is `unfinished` never had a name that a pointer could use."""
+
+    location: str
+    modified_seconds: float
+    unfinished: bool
+
+    @property
+    def name(self) -> str:
+        """The file's own name, which no other file has."""
+        return self.location.rpartition("/")[2]
+
+
 class MetadataFiles:
     """A folder that only the Steward writes; one folder for each table in it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
+        self._durable: set[Path] = set()
 
     def write(self, table_uuid: str, revision: int, data: bytes) -> StoredFile:
         """A new file under a name that nobody has, durable with its folder when this returns."""
@@ -72,11 +93,45 @@ class MetadataFiles:
             )
         return data
 
-    def remove(self, stored: StoredFile) -> None:
+    def remove(self, stored: StoredFile | FoundFile) -> None:
         """Take back a file that nothing points to; it may be gone."""
         path = self._own(parse_location(stored.location))
         try:
             path.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unavailable(error) from None
+
+    def keep_newest(self, table_uuid: str, count: int, *, besides: str) -> None:
+        """Take away the table's oldest files beyond this many, never the one of this name; gone is gone."""
+        try:
+            found = [entry for entry in os.scandir(self._root / table_uuid) if entry.name != besides]
+            aged = sorted((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in found)
+            for _, path in aged[: max(0, len(aged) - count)]:
+                Path(path).unlink(missing_ok=True)
+        except FileNotFoundError:
+            return  # none yet, or another one cleans at the same time
+        except OSError as error:
+            raise _unavailable(error) from None
+
+    def folders(self) -> list[str]:
+        """The UUIDs of all tables that have a folder here."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unavailable(error) from None
+
+    def written(self, table_uuid: str) -> Iterator[FoundFile]:
+        """What `write` has left in a table's folder, whole or not."""
+        try:
+            for entry in os.scandir(self._root / table_uuid):
+                unfinished = entry.name.startswith(_PREFIX)
+                if (unfinished or _WRITTEN.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+                    stat = entry.stat(follow_symlinks=False)
+                    yield FoundFile(_location(Path(entry.path)), stat.st_mtime, unfinished)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise _unavailable(error) from None
 
@@ -85,15 +140,34 @@ class MetadataFiles:
         path = folder / name
         temporary = folder / f"{_PREFIX}{secrets.token_hex(8)}"
         try:
-            _make(folder)
+            self._make(folder)
             _write_synced(temporary, data)
+            fault.point("catalog.files.after_temp")
             temporary.replace(path)
+            fault.point("catalog.files.after_rename")
             _sync(folder)
         except OSError as error:
+            self._durable.discard(folder)
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise _unavailable(error) from None
         return StoredFile(_location(path), hashlib.sha256(data).hexdigest())
+
+    def _make(self, folder: Path) -> None:
+        """The folder and those above it, durable with what holds them.
+
+        One that is there may have been made by somebody who has not synced it yet, or died before: only a folder that
+        this process has seen to itself is taken as durable.
+        """
+        if folder in self._durable:
+            return
+        if self._root in folder.parents or not folder.parent.is_dir():
+            self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+        if len(self._durable) >= _FOLDERS_KNOWN:
+            self._durable.clear()
+        self._durable.add(folder)
 
     def _own(self, location: Location) -> Path:
         home = parse_location(str(self._root))
@@ -107,20 +181,12 @@ class MetadataFiles:
         return location.local
 
 
-def _make(folder: Path) -> None:
-    """The folder and those above it; a new one is durable with the one that holds it."""
-    if folder.is_dir():
-        return
-    _make(folder.parent)
-    folder.mkdir(exist_ok=True)
-    _sync(folder.parent)
-
-
 def _write_synced(path: Path, data: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
         file.flush()
+        fault.point("catalog.files.before_sync")
         os.fsync(file.fileno())
 
 

@@ -14,3 +14,4 @@ class Role(StrEnum):
     ATTESTOR = "attestor"
     OPERATOR = "operator"
     AUDITOR = "auditor"
+    STEWARD = "steward"  # its own workers: they see all of a table and keep its staging branches

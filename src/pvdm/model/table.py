@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.model.document import Value
-from pvdm.model.fields import Fields, decimal, require_form, require_long, require_sha256, require_text
+from pvdm.model.fields import Fields, decimal, require_form, require_long, require_random, require_sha256, require_text
 
 SOURCES_MAX: Final = 100
 
@@ -33,6 +33,30 @@ class TableRef:
         """The table that `to_json` wrote."""
         fields = Fields(value, "a table", ("catalog", "uuid", "name"))
         return cls(fields.text("catalog"), fields.text("uuid"), fields.text("name"))
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRef:
+    """A namespace: its id is what counts, catalog and name say where it is found."""
+
+    catalog: str
+    id: str
+    name: str
+
+    def __post_init__(self) -> None:
+        require_text(self.catalog, "the catalog")
+        require_random(self.id, "the namespace's id")
+        require_text(self.name, "the namespace's name")
+
+    def to_json(self) -> dict[str, Value]:
+        """The namespace in a signed document."""
+        return {"catalog": self.catalog, "id": self.id, "name": self.name}
+
+    @classmethod
+    def from_json(cls, value: Value) -> NamespaceRef:
+        """The namespace that `to_json` wrote."""
+        fields = Fields(value, "a namespace", ("catalog", "id", "name"))
+        return cls(fields.text("catalog"), fields.text("id"), fields.text("name"))
 
 
 @dataclass(frozen=True, slots=True)

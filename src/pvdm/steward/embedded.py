@@ -15,15 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pvdm.client import AccessToken, ClockConfirmed, StewardClient, TrustRootVersion
+from pvdm.client import AccessToken, ClockConfirmed, LentToken, StewardClient, TrustRootVersion
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.steward import server
-from pvdm.steward.config import StewardConfig, load_config
+from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
+from pvdm.steward.config import StewardConfig, is_loopback, load_config
 from pvdm.steward.embedded_root import Person, bring_up_to_date
 from pvdm.steward.notary import Notary, create_notary, open_notary
-from pvdm.store.tokens import EVERY_DOMAIN
+from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
@@ -56,6 +57,8 @@ class EmbeddedSteward(StewardClient):
         self._signer = signer
         self._closing = threading.Lock()
         self._issued: list[str] = []
+        self._lending = threading.Lock()
+        self._lent: dict[tuple[Role, str], LentToken] = {}
         super().__init__(running.url, self._giver(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
         atexit.register(self.close)
 
@@ -81,6 +84,18 @@ class EmbeddedSteward(StewardClient):
     def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
         """Another client with another role, for a process that is producer, publisher and auditor at once."""
         return self.with_token(self._giver(role, domain, name))
+
+    def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
+        """A token of any role for an engine of this process, such as Spark: the same one until this Steward is closed.
+
+        Its own if none is named. Spark keeps what it was first told, so a second session must be told the same.
+        """
+        wanted = (Role.OPERATOR if role is None else role, EVERY_DOMAIN if domain is None else domain)
+        with self._lending:
+            if wanted not in self._lent:
+                token, grant = self._issue(*wanted, OWN_NAME, TOKEN_LIFETIME_MAX_SECONDS)
+                self._lent[wanted] = LentToken(token, grant.token_id)
+            return self._lent[wanted]
 
     def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
         """A next version that names every epoch's keys and these people; a new epoch needs it before it is active."""
@@ -110,12 +125,12 @@ class EmbeddedSteward(StewardClient):
             self._lock.release()
 
     def _giver(self, role: Role, domain: str, name: str) -> Callable[[], AccessToken]:
-        def give() -> AccessToken:
-            token, grant = self._notary.access.issue(role, domain=domain, name=name, lifetime_seconds=TOKEN_SECONDS)
-            self._issued.append(grant.token_id)
-            return AccessToken(token.reveal())
+        return lambda: self._issue(role, domain, name, TOKEN_SECONDS)[0]
 
-        return give
+    def _issue(self, role: Role, domain: str, name: str, seconds: int) -> tuple[AccessToken, Grant]:
+        token, grant = self._notary.access.issue(role, domain=domain, name=name, lifetime_seconds=seconds)
+        self._issued.append(grant.token_id)
+        return AccessToken(token.reveal()), grant
 
 
 def start(path: Path | str, *, outside: Path | str | None = None, people: Sequence[Person] = ()) -> EmbeddedSteward:
@@ -246,6 +261,14 @@ def _configured(folder: Path, outside: Path | None) -> StewardConfig:
             "this Steward keeps its checkpoint elsewhere",
             expected=ascii(str(config.outside_path.parent))[:200],
             got=ascii(str(outside))[:200],
+        )
+    if not is_loopback(config.service.host):
+        raise NotAllowedError(
+            "embedded_not_loopback",
+            "an embedded Steward serves its own machine only",
+            expected='host = "127.0.0.1"',
+            got=ascii(config.service.host)[:80],
+            hint="a Steward for others is a process of its own: `pvdm steward serve`",
         )
     if config.outside_path.parent == folder / _OUTSIDE:
         config.outside_path.parent.mkdir(mode=0o700, exist_ok=True)

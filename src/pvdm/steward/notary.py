@@ -19,8 +19,10 @@ from pvdm.steward.key_homes import open_keys
 from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
 from pvdm.steward.log_desk import LogDesk
 from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.steward.migrations import Migrations
 from pvdm.steward.overrides import Overrides
 from pvdm.steward.proofs import Proofs
+from pvdm.steward.protections import Protections
 from pvdm.steward.recorder import Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.steward.work import Work
@@ -57,19 +59,14 @@ class Notary:
     access: Access
     work: Work
     handles: Handles
+    protections: Protections
+    migrations: Migrations
     served: Catalog | None = None
 
     @property
     def catalog(self) -> Catalog:
         """The catalog's desks; a Steward that was told of no warehouse has none."""
-        if self.served is None:
-            raise UnavailableError(
-                "catalog_not_configured",
-                "this Steward serves no catalog",
-                expected="[catalog] with a warehouse in steward.toml",
-                got="none",
-            )
-        return self.served
+        return _served(self.served)
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """Everything that keeps the Steward from its work now; nothing when it is ready."""
@@ -97,6 +94,12 @@ class Notary:
     def mark_time(self) -> None:
         """Put the time into the ledger: after a restart it never runs below the last mark."""
         self.ledger.transact(mark, at_micros=self.clock.now_micros())
+
+    def tidy(self) -> None:
+        """Forget answers that nobody may ask for again, and sweep away what crashes left."""
+        if self.served is not None and self.clock.is_ready():
+            self.served.requests.forget_old(self.clock.now_micros())
+            self.served.orphans.sweep()
 
     def close(self) -> None:
         """Leave a mark of the time, then let go of keys and database."""
@@ -228,6 +231,7 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         origin=config.origin,
         pin=config.trust_root_sha256,
     )
+    served = _catalog(config, ledger, clock)
     return Notary(
         config=config,
         ledger=ledger,
@@ -244,8 +248,21 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         access=Access(ledger, clock),
         work=Work(ledger, clock),
         handles=Handles(keys, LedgerHandles(ledger, clock)),
-        served=_catalog(config, ledger, clock),
+        protections=Protections(ledger, clock, recorder, trust, lambda: _served(served)),
+        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served)),
+        served=served,
     )
+
+
+def _served(catalog: Catalog | None) -> Catalog:
+    if catalog is None:
+        raise UnavailableError(
+            "catalog_not_configured",
+            "this Steward serves no catalog",
+            expected="[catalog] with a warehouse in steward.toml",
+            got="none",
+        )
+    return catalog
 
 
 def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock) -> Catalog | None:

@@ -11,6 +11,7 @@ from pvdm.model.receipt import Receipt
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
 from pvdm.steward.refill import Order, Plan
+from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
 from pvdm.store import Unit, attempts, lost_claims, nonces, receipts, restores, spent, statements, tokens, workloads
 from pvdm.store.log_storage import LedgerLog
@@ -31,6 +32,8 @@ def apply(notary: Notary, order: Order, plan: Plan) -> Marker:
         _refill(unit, plan)
         outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
         outcome |= _reconcile(unit, plan.found)
+        approved = refill_approvals(unit, plan.found)
+        outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
         outcome["abandoned"] = _end_what_was_open(unit)
         outcome["nonces"] = _void_nonces(unit)
         outcome["tokens"] = _revoke_tokens(unit)

@@ -77,6 +77,10 @@ class Recorder:
         self._acknowledge(appended)
         return tuple(range(appended.index, appended.size))
 
+    def store(self, documents: Sequence[Document], work: Work) -> None:
+        """As `record`, but the outside is not told yet: for work that has to end what it began before `cover` fails."""
+        self._append(documents, work)
+
     def cover(self) -> None:
         """Bring the outside up to the log: before an answer that rests on what an interrupted call has stored."""
         note = LedgerLogReader(self._ledger).newest_checkpoint()

@@ -39,6 +39,8 @@ class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
     `tokens` were revoked, `nonces` of overrides and challenges voided; of the tables in `blocked` the claims are lost.
+    What is in `protected` (tables by UUID, namespaces by id) came under its contract again, or out of it; the tables
+    in `migrated` have the backup's structure, though a migration of the lost time had changed it.
     """
 
     backup_size: int
@@ -50,6 +52,8 @@ class Restored:
     settled: tuple[str, ...]
     spent: tuple[str, ...]
     blocked: tuple[str, ...]
+    protected: tuple[str, ...]
+    migrated: tuple[str, ...]
     nonces: int
     tokens: int
     new_epoch: int
@@ -135,6 +139,8 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
         settled=tuple(outcome["settled"]),
         spent=tuple(outcome["spent"]),
         blocked=tuple(outcome["blocked"]),
+        protected=tuple(outcome["protected"]),
+        migrated=tuple(outcome["migrated"]),
         nonces=outcome["nonces"],
         tokens=outcome["tokens"],
         new_epoch=said.new_epoch,

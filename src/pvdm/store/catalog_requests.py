@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import delete, select, tuple_
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids
@@ -57,3 +57,11 @@ def add(unit: Unit, request: Request) -> None:
     )
     if not added:
         raise ConflictError("idempotency_key_taken", "the same request was done at the same time", got=request.key)
+
+
+def remove_before(unit: Unit, at_micros: int, *, count: int) -> int:
+    """Forget the oldest requests from before this time, so many at most; says how many it was."""
+    key = (catalog_requests.c.identity, catalog_requests.c.idempotency_key)
+    old = select(*key).where(catalog_requests.c.at_micros < at_micros)
+    oldest = old.order_by(catalog_requests.c.at_micros).limit(count)
+    return int(unit.execute(delete(catalog_requests).where(tuple_(*key).in_(oldest))).rowcount)

@@ -24,6 +24,11 @@ def word(name: str, *more: Any, **options: Any) -> Column[str]:
     return Column(name, Text(), *more, **options)
 
 
+def exact(name: str) -> Column[str]:
+    """A text that both databases order byte by byte, so that what begins alike lies together."""
+    return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
+
+
 def number(name: str, *more: Any, **options: Any) -> Column[int]:
     """A whole number of 64 bits."""
     options.setdefault("nullable", False)
@@ -35,9 +40,19 @@ def time(name: str = "at_micros") -> Column[int]:
     return number(name, CheckConstraint(f"{name} >= 0", name=f"{name}_not_negative"))
 
 
-def table(name: str, *items: SchemaItem, changes: tuple[str, ...] = (), unlogged: tuple[str, ...] | None = ()) -> Table:
-    """`changes` are the columns that may change at all; `unlogged` those an event leaves out, None for no events."""
-    return Table(name, metadata, *items, sqlite_strict=True, info={"changes": changes, "unlogged": unlogged})
+def table(
+    name: str,
+    *items: SchemaItem,
+    changes: tuple[str, ...] = (),
+    unlogged: tuple[str, ...] | None = (),
+    passing: bool = False,
+) -> Table:
+    """`changes` are the columns that may change at all; `unlogged` those an event leaves out, None for no events.
+
+    Rows of a `passing` table are no record of anything, and may be deleted.
+    """
+    info = {"changes": changes, "unlogged": unlogged, "passing": passing}
+    return Table(name, metadata, *items, sqlite_strict=True, info=info)
 
 
 def one_of(column: str, words: type[StrEnum]) -> CheckConstraint:

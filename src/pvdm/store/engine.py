@@ -23,6 +23,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from pvdm.errors import ConflictError, InputError, UnavailableError
 from pvdm.store.failures import SERIALIZATION, Phase, translate
+from pvdm.store.turns import Turns
 from pvdm.store.unit import MODE_OPTION, Unit, begin
 
 T = TypeVar("T")
@@ -45,9 +46,10 @@ class Timeouts:
 class Ledger:
     """An open database; hands out units of work."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, busy_seconds: int) -> None:
         self._engine = engine
-        self._process = os.getpid()
+        self._busy_seconds = busy_seconds
+        self._begin_here()
 
     def __repr__(self) -> str:
         return f"Ledger({self._engine.url.render_as_string(hide_password=True)})"
@@ -60,13 +62,13 @@ class Ledger:
     @contextlib.contextmanager
     def write(self, *, at_micros: int) -> Iterator[Unit]:
         """One writing transaction, all of whose rows carry this time; it ends undone unless `commit` was called."""
-        with begin(self._own_engine(), writing=True, at_micros=at_micros) as unit:
+        with begin(self._own_engine(), self._turns, writing=True, at_micros=at_micros) as unit:
             yield unit
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Unit]:
         """One consistent view that cannot write. Keep it short: on SQLite an open reader holds up every commit."""
-        with begin(self._own_engine(), writing=False, at_micros=0) as unit:
+        with begin(self._own_engine(), self._turns, writing=False, at_micros=0) as unit:
             yield unit
 
     def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
@@ -91,8 +93,13 @@ class Ledger:
         """After a fork the parent's connections are left alone: a socket or file lock cannot serve two processes."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
-            self._process = os.getpid()
+            self._begin_here()
         return self._engine
+
+    def _begin_here(self) -> None:
+        """Turns are among the threads of one process; PostgreSQL takes many writers, and queues them itself."""
+        self._process = os.getpid()
+        self._turns = Turns(self._busy_seconds) if self.dialect == "sqlite" else None
 
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
@@ -110,7 +117,7 @@ def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(engine)
+    return Ledger(engine, busy_seconds=limits.busy_seconds)
 
 
 def _parse(url: str) -> URL:
@@ -153,7 +160,10 @@ def _open_sqlite(url: URL, limits: Timeouts) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         writing = connection.get_execution_options().get(MODE_OPTION) == "write"
-        connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
+        if connection.info.get(MODE_OPTION) != writing:
+            connection.info.pop(MODE_OPTION, None)
+            connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
+            connection.info[MODE_OPTION] = writing
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     return engine

@@ -46,10 +46,13 @@ def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, 
     )
 
 
-def history(unit: Unit, subject: str, row_key: str) -> list[Event]:
-    """Every step of one row, oldest first; a key of several columns is joined by slashes."""
-    wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key)
-    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id))]
+def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
+    """The steps of one row after an id, oldest first, all of them or so many.
+
+    A key of several columns is joined by slashes.
+    """
+    wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key, events.c.event_id > after)
+    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
 
 
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS) -> list[Event]:

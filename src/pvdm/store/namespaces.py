@@ -7,18 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import RowMapping, bindparam, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.model import document
 from pvdm.store import ids
 from pvdm.store.schema_catalog import namespaces, tables
 from pvdm.store.unit import Unit
+from pvdm.store.view_names import has_views
 
 NAMESPACE_LEVELS_MAX: Final = 32
 NAMESPACE_PROPERTIES_MAX_BYTES: Final = 262_144
 
 Levels = tuple[str, ...]
+
+_BY_LEVELS: Final = select(namespaces).where(
+    namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
 
 def find(unit: Unit, levels: Levels) -> Namespace | None:
     """The namespace, if it is there."""
-    row = unit.row(select(namespaces).where(namespaces.c.levels == key(levels), namespaces.c.dropped_micros.is_(None)))
+    row = unit.row(_BY_LEVELS, of_levels=key(levels))
     return None if row is None else _namespace(row)
 
 
@@ -63,6 +68,15 @@ def get(unit: Unit, levels: Levels) -> Namespace:
     if found is None:
         raise InputError("namespace_unknown", f"Namespace does not exist: {shown(levels)}")
     return found
+
+
+def find_id(unit: Unit, namespace_id: str) -> Namespace | None:
+    """The namespace by its own id, if it is there."""
+    wanted = select(namespaces).where(
+        namespaces.c.namespace_id == namespace_id, namespaces.c.dropped_micros.is_(None)
+    )
+    row = unit.row(wanted)
+    return None if row is None else _namespace(row)
 
 
 def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
@@ -86,14 +100,15 @@ def protect(unit: Unit, found: Namespace, contract_hash: str | None) -> None:
 
 
 def drop(unit: Unit, found: Namespace) -> None:
-    """End the namespace; one that holds namespaces or tables is refused."""
+    """End the namespace; one that holds namespaces, tables or views is refused."""
     unit.lock_name("namespaces")
     require_still(unit, found)
     unit.lock_name(f"names {found.namespace_id}")
     wanted = select(tables.c.table_id).where(
         tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None)
     )
-    if children(unit, found.levels, count=1) or unit.row(wanted.limit(1)) is not None:
+    held = unit.row(wanted.limit(1)) is not None or has_views(unit, found.namespace_id)
+    if held or children(unit, found.levels, count=1):
         raise ConflictError("namespace_not_empty", f"Namespace is not empty: {shown(found.levels)}")
     _change(unit, found, dropped_micros=unit.at_micros)
 
@@ -124,6 +139,13 @@ def _change(unit: Unit, found: Namespace, **changed: object) -> None:
 
 
 def _properties(properties: Mapping[str, str]) -> str:
+    if any("\0" in text for pair in properties.items() for text in pair):
+        raise InputError(
+            "namespace_property_invalid",
+            "a property of the namespace cannot be accepted",
+            expected="text without the character U+0000, which PostgreSQL cannot show",
+            got="one with it",
+        )
     text = document.dump(dict(properties))
     if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
         raise InputError(

@@ -83,17 +83,22 @@ def require_none(unit: Unit) -> None:
         )
 
 
-def require_issued_after(unit: Unit, issued_at: int) -> None:
-    """What was signed before the last restore may have been used in the time that the ledger forgot."""
+def newest_micros(unit: Unit) -> int | None:
+    """When the ledger was last restored; None if it never was."""
     row = unit.row(select(func.max(restores.c.at_micros).label("newest")))
-    newest = None if row is None else row["newest"]
+    return None if row is None else row["newest"]
+
+
+def require_issued_after(unit: Unit, issued_at: int, *, what: str = "override") -> None:
+    """What was signed before the last restore may have been used in the time that the ledger forgot."""
+    newest = newest_micros(unit)
     if newest is not None and issued_at <= newest:
         raise NotAllowedError(
-            "override_before_restore",
-            "the override is older than the last restore of the ledger, which may have forgotten its use",
+            f"{what}_before_restore",
+            f"the {what} is older than the last restore of the ledger, which may have forgotten its use",
             expected=f"issued after {newest}",
             got=str(issued_at),
-            hint="nothing was published; sign a new override",
+            hint=f"nothing was changed; sign a new {what}",
         )
 
 

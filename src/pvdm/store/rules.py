@@ -12,6 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from pvdm.model.states import MACHINES, AttemptState, Machine
 from pvdm.store import schema  # noqa: F401 - its tables are what the rules are about
 from pvdm.store.columns import metadata
+from pvdm.store.schema_layout import views
 
 DialectName: TypeAlias = Literal["sqlite", "postgresql"]
 DIALECTS: Final[tuple[DialectName, ...]] = ("sqlite", "postgresql")
@@ -43,6 +44,7 @@ def statements(dialect: DialectName) -> list[str]:
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         found += [str(CreateIndex(index).compile(dialect=made)) for index in indexes]
     found += _sqlite_rules() if dialect == "sqlite" else _postgresql_rules()
+    found += views(dialect)
     return ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in found]
 
 
@@ -72,7 +74,8 @@ def _step(machine: Machine) -> str:
 
 def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | None, str]]:
     """(name, event, condition, sentence) of every rule that looks at the row alone."""
-    yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
+    if not table.info.get("passing"):
+        yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
     if not table.info["changes"]:
         yield "no_update", "UPDATE", None, f"rows of {table.name} never change"
         return
@@ -86,6 +89,9 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
         later = "NEW.revoked_micros IS NULL OR NEW.revoked_micros > OLD.revoked_micros"
         revoked = f"OLD.revoked_micros IS NOT NULL AND ({later})"
         yield "revoked_once", "UPDATE", revoked, "a revoked token stays revoked"
+    if table.name == "tables":
+        since = f"OLD.protected_micros IS NOT NULL AND NEW.protected_micros {distinct} OLD.protected_micros"
+        yield "protected_once", "UPDATE", since, "when a table was first protected stays known"
 
 
 def _sqlite_rules() -> list[str]:

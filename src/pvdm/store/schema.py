@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
-from pvdm.store import schema_catalog  # noqa: F401 - its tables are of the same database
+from pvdm.store import schema_catalog, schema_protection, schema_views  # noqa: F401 - their tables are of one database
 from pvdm.store.columns import big, hex_text, metadata, number, one_of, states, table, time, word
 
 
@@ -37,6 +37,8 @@ class NoncePurpose(StrEnum):
     ATTEMPT = "attempt"
     BREAK_GLASS = "break-glass"
     SOURCE_ATTESTATION = "source-attestation"
+    PROTECTION = "protection"
+    MIGRATION = "migration"
 
 
 class HandleWord(StrEnum):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import ForeignKey, Index, text
 
-from pvdm.store.columns import hex_text, number, table, time, word
+from pvdm.store.columns import exact, hex_text, number, one_of, table, time, word
 
 namespaces: Final = table(
     "namespaces",
@@ -33,11 +34,13 @@ tables: Final = table(
     word("domain"),
     word("table_uuid"),
     word("location"),
+    exact("place"),
     word("metadata_location"),
     word("metadata_sha256"),
     word("previous_location", nullable=True),
     number("revision"),
     word("contract_hash", nullable=True),
+    number("protected_micros", nullable=True),
     number("dropped_micros", nullable=True),
     time(),
     *hex_text("table_id", 32),
@@ -46,11 +49,13 @@ tables: Final = table(
         "namespace_id",
         "name",
         "location",
+        "place",
         "metadata_location",
         "metadata_sha256",
         "previous_location",
         "revision",
         "contract_hash",
+        "protected_micros",
         "dropped_micros",
         "at_micros",
     ),
@@ -64,6 +69,31 @@ Index(
     postgresql_where=_there,
 )
 Index("tables_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_there, postgresql_where=_there)
+Index("tables_uuid", tables.c.table_uuid)
+Index("tables_place", tables.c.place, sqlite_where=_there, postgresql_where=_there)
+# Proofs, claims and nonces name a protected table by its UUID: no second table ever has it.
+_gated = text("protected_micros IS NOT NULL")
+Index("tables_protected_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_gated, postgresql_where=_gated)
+
+
+class StagedKind(StrEnum):
+    """What a producer makes on a protected table."""
+
+    BRANCH = "branch"
+    SNAPSHOT = "snapshot"
+
+
+staging_makers: Final = table(
+    "staging_makers",
+    word("table_id", ForeignKey("tables.table_id"), primary_key=True),
+    word("kind", primary_key=True),
+    word("name", primary_key=True),
+    word("maker"),
+    time(),
+    one_of("kind", StagedKind),
+    changes=("maker", "at_micros"),
+    unlogged=None,  # the row says who and when, and every commit adds some
+)
 
 catalog_requests: Final = table(
     "catalog_requests",
@@ -73,5 +103,7 @@ catalog_requests: Final = table(
     number("status"),
     word("answer"),
     time(),
+    Index("catalog_requests_at_micros", "at_micros"),
     unlogged=("answer",),
+    passing=True,
 )

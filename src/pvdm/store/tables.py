@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import RowMapping, Select, bindparam, func, select, update
 
-from pvdm.errors import ConflictError
+from pvdm.errors import ConflictError, InputError
+from pvdm.lake.paths import Location, parse_location
 from pvdm.store import ids
 from pvdm.store.schema_catalog import namespaces, tables
 from pvdm.store.unit import Unit
+from pvdm.store.view_names import require_no_view
+
+TABLE_PLACE_MAX_BYTES: Final = 2_000
+"""What an index entry of PostgreSQL holds with room to spare."""
+
+# What every commit asks, made once: to make a statement takes longer than to run it.
+_BY_NAME: Final = select(tables).where(
+    tables.c.namespace_id == bindparam("of_namespace"),
+    tables.c.name == bindparam("of_name"),
+    tables.c.dropped_micros.is_(None),
+)
+_BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), tables.c.dropped_micros.is_(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +68,18 @@ class NewTable:
     location: str
     pointer: Pointer
     contract_hash: str | None
+    returning: bool = False  # brought back from its own metadata: it may be one that was dropped
 
 
 def create(unit: Unit, new: NewTable) -> TableRow:
-    """Add the table; a name that is taken is `table_exists`, a UUID that is in use `table_uuid_taken`."""
+    """Add the table; a name that is taken is `table_exists`, a UUID that is or was in use `table_uuid_taken`."""
     unit.lock_name(f"names {new.namespace_id}")
     _require_home(unit, new.namespace_id)
     lock(unit, [new.table_uuid])
     if find(unit, new.namespace_id, new.name) is not None:
         raise _exists(new.name)
-    if find_uuid(unit, new.table_uuid) is not None:
-        raise ConflictError("table_uuid_taken", "a table with this UUID is in the catalog", got=new.table_uuid)
+    require_no_view(unit, new.namespace_id, new.name)
+    _require_uuid_free(unit, new)
     table_id = secrets.token_hex(16)
     unit.insert(
         tables,
@@ -74,11 +89,13 @@ def create(unit: Unit, new: NewTable) -> TableRow:
         domain=ids.name(new.domain, "domain"),
         table_uuid=ids.name(new.table_uuid.lower(), "table UUID"),
         location=new.location,
+        place=place_key(parse_location(new.location)),
         metadata_location=new.pointer.location,
         metadata_sha256=ids.sha256(new.pointer.sha256, "metadata hash"),
         previous_location=None,
         revision=0,
         contract_hash=new.contract_hash,
+        protected_micros=None if new.contract_hash is None else unit.at_micros,
         dropped_micros=None,
     )
     return get_id(unit, table_id)
@@ -86,10 +103,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
 
 def find(unit: Unit, namespace_id: str, name: str) -> TableRow | None:
     """The table of that name, if it is there."""
-    wanted = select(tables).where(
-        tables.c.namespace_id == namespace_id, tables.c.name == name, tables.c.dropped_micros.is_(None)
-    )
-    row = unit.row(wanted)
+    row = unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name)
     return None if row is None else _table(row)
 
 
@@ -99,9 +113,15 @@ def find_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
     return None if row is None else _table(row)
 
 
+def ids_of(unit: Unit, table_uuid: str) -> list[str]:
+    """The own ids of all tables that ever had this UUID, the dropped ones too."""
+    wanted = select(tables.c.table_id).where(tables.c.table_uuid == table_uuid.lower())
+    return [row["table_id"] for row in unit.rows(wanted.order_by(tables.c.table_id))]
+
+
 def get_id(unit: Unit, table_id: str) -> TableRow:
     """The table by its own id; one that is gone is an error."""
-    row = unit.row(select(tables).where(tables.c.table_id == table_id, tables.c.dropped_micros.is_(None)))
+    row = unit.row(_BY_ID, of_id=table_id)
     if row is None:
         raise ConflictError("table_moved", "the table was dropped meanwhile")
     return _table(row)
@@ -122,6 +142,38 @@ def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
     return None if row is None else _table(row)
 
 
+def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> TableRow | None:
+    """A table that lies there, above or below, by the index; `but` is the id of one that may."""
+    for wanted in overlapping(place):
+        others = wanted if but is None else wanted.where(tables.c.table_id != but)
+        row = unit.row(others.order_by(tables.c.place).limit(1))
+        if row is not None:
+            return _table(row)
+    return None
+
+
+def overlapping(place: Location) -> tuple[Select[Any], Select[Any]]:
+    """What lies there or below, and what lies above: two queries, as an OR of them would read the whole index."""
+    key = place_key(place)
+    above = [place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts))]
+    live = select(tables).where(tables.c.dropped_micros.is_(None))
+    # Every place below begins with the key; "0" is what comes after "/".
+    return live.where(tables.c.place >= key, tables.c.place < key[:-1] + "0"), live.where(tables.c.place.in_(above))
+
+
+def place_key(place: Location) -> str:
+    """A place in normal form, closed by a slash: one lies in another if its key begins with the other's."""
+    key = f"{place.scheme}://{place.authority}/" + "".join(f"{part}/" for part in place.parts)
+    if len(key.encode()) > TABLE_PLACE_MAX_BYTES:
+        raise InputError(
+            "location_invalid",
+            "the location cannot be accepted",
+            expected=f"at most {TABLE_PLACE_MAX_BYTES} bytes",
+            got=f"{len(key.encode())} bytes",
+        )
+    return key
+
+
 def all_live(unit: Unit) -> list[TableRow]:
     """Every table of the catalog, by id."""
     wanted = select(tables).where(tables.c.dropped_micros.is_(None)).order_by(tables.c.table_id)
@@ -138,8 +190,15 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
         metadata_sha256=ids.sha256(to.sha256, "metadata hash"),
         previous_location=judged.pointer.location,
         location=location or judged.location,
+        place=place_key(parse_location(location or judged.location)),
     )
-    return get_id(unit, judged.table_id)
+    return replace(
+        judged,
+        pointer=to,
+        previous_location=judged.pointer.location,
+        location=location or judged.location,
+        revision=judged.revision + 1,
+    )
 
 
 def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> TableRow:
@@ -149,6 +208,7 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Tab
     require_still(unit, judged)
     if find(unit, namespace_id, name) is not None:
         raise _exists(name)
+    require_no_view(unit, namespace_id, name)
     _change(unit, judged, namespace_id=namespace_id, name=ids.name(name, "table name"))
     return get_id(unit, judged.table_id)
 
@@ -158,7 +218,8 @@ def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow
     require_still(unit, judged)
     if contract_hash is not None:
         ids.sha256(contract_hash, "contract hash")
-    _change(unit, judged, contract_hash=contract_hash)
+    first = None if contract_hash is None else unit.at_micros
+    _change(unit, judged, contract_hash=contract_hash, protected_micros=func.coalesce(tables.c.protected_micros, first))
     return get_id(unit, judged.table_id)
 
 
@@ -181,12 +242,26 @@ def _require_home(unit: Unit, namespace_id: str) -> None:
         raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
 
 
-def _lock_names(unit: Unit, namespace_id: str) -> None:
-    """Nobody else adds a name to the namespace meanwhile, and nobody drops it."""
-    unit.lock_name(f"names {namespace_id}")
-    row = unit.row(select(namespaces.c.dropped_micros).where(namespaces.c.namespace_id == namespace_id))
-    if row is None or row["dropped_micros"] is not None:
-        raise ConflictError("table_moved", "the namespace was dropped meanwhile")
+def _require_uuid_free(unit: Unit, new: NewTable) -> None:
+    """A UUID is one table's for ever; one that was dropped unprotected may come back to its own place and domain."""
+    for row in unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())):
+        same = row["domain"] == new.domain and row["place"] == place_key(parse_location(new.location))
+        if row["dropped_micros"] is None:
+            raise _uuid_taken("a table with this UUID is in the catalog", new)
+        if row["protected_micros"] is not None:
+            raise _uuid_taken("a protected table had this UUID, and proofs name it", new)
+        if not (new.returning and same):
+            raise _uuid_taken("a table that was dropped had this UUID", new)
+
+
+def _uuid_taken(message: str, new: NewTable) -> ConflictError:
+    return ConflictError(
+        "table_uuid_taken",
+        message,
+        expected="a UUID of its own",
+        got=new.table_uuid,
+        hint="create a new table; one that was never protected can be registered again in its own place",
+    )
 
 
 def require_still(unit: Unit, judged: TableRow) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Executable, RowMapping, Table, func, inspect, select
+from sqlalchemy import Connection, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.store.failures import Phase, translate
+from pvdm.store.turns import Turns
 
 MODE_OPTION: Final = "pvdm_mode"
 _inside: ContextVar[bool] = ContextVar("pvdm_store_inside", default=False)
@@ -30,10 +31,11 @@ def inside() -> bool:
 class Unit:
     """One transaction; leaving it without `commit` undoes everything."""
 
-    __slots__ = ("_connection", "_open", "_writing", "at_micros")
+    __slots__ = ("_connection", "_open", "_turns", "_writing", "at_micros")
 
-    def __init__(self, connection: Connection, *, writing: bool, at_micros: int) -> None:
+    def __init__(self, connection: Connection, turns: Turns | None, *, writing: bool, at_micros: int) -> None:
         self._connection = connection
+        self._turns = turns
         self._writing = writing
         self._open = True
         self.at_micros = at_micros
@@ -55,9 +57,9 @@ class Unit:
         """All rows at once: no cursor stays open while the caller thinks."""
         return list(self.execute(statement).mappings().all())
 
-    def row(self, statement: Executable) -> RowMapping | None:
-        """The one row, or None."""
-        return self.execute(statement).mappings().one_or_none()
+    def row(self, statement: Executable, **values: Any) -> RowMapping | None:
+        """The one row, or None; `values` are for a statement that was made beforehand."""
+        return self.execute(statement, values or None).mappings().one_or_none()
 
     def has_table(self, name: str) -> bool:
         """Whether the database has such a table."""
@@ -66,8 +68,7 @@ class Unit:
 
     def locked(self, table: Table, **key: str) -> RowMapping | None:
         """The row under a lock that holds until the end, so that what is judged is what is changed."""
-        wanted = select(table).where(*(table.c[name] == value for name, value in key.items()))
-        return self.row(wanted.with_for_update())
+        return self.row(_locking(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
 
     def insert(self, table: Table, **values: Any) -> None:
         """Add one row with the unit's time; what is already there is a conflict."""
@@ -101,7 +102,8 @@ class Unit:
         self._open = False
         fault.point("store.before_commit")
         try:
-            self._connection.commit()
+            with contextlib.nullcontext() if self._turns is None else self._turns.committing():
+                self._connection.commit()
         except SQLAlchemyError as error:
             # The transaction may still be open in the driver: closing the connection ends it and frees its locks.
             self._connection.invalidate()
@@ -121,6 +123,12 @@ class Unit:
 
 
 @functools.cache
+def _locking(table: Table, names: tuple[str, ...]) -> Executable:
+    """Made once for each table: to make a statement takes longer than to run it."""
+    return select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names)).with_for_update()
+
+
+@functools.cache
 def _insert_new(table: Table, is_sqlite: bool) -> Executable:
     keys = [column.name for column in table.primary_key.columns]
     statement = (sqlite.insert if is_sqlite else postgresql.insert)(table).on_conflict_do_nothing(index_elements=keys)
@@ -128,20 +136,27 @@ def _insert_new(table: Table, is_sqlite: bool) -> Executable:
 
 
 @contextlib.contextmanager
-def begin(engine: Engine, *, writing: bool, at_micros: int) -> Iterator[Unit]:
-    """A connection in a transaction; on the way out what was not committed is rolled back."""
+def begin(engine: Engine, turns: Turns | None, *, writing: bool, at_micros: int) -> Iterator[Unit]:
+    """A connection in a transaction, when it is its turn; on the way out what was not committed is rolled back."""
     if inside():
         raise PvdmError("unit_nested", "a unit of work began inside another one; it would wait for itself")
     token = _inside.set(True)
     try:
-        with _connected(engine, writing=writing) as connection:
-            unit = Unit(connection, writing=writing, at_micros=at_micros)
+        # Whoever waits for a turn holds no connection meanwhile: the pool has few.
+        with _turn(turns, writing=writing), _connected(engine, writing=writing) as connection:
+            unit = Unit(connection, turns, writing=writing, at_micros=at_micros)
             try:
                 yield unit
             finally:
                 unit.close()
     finally:
         _inside.reset(token)
+
+
+def _turn(turns: Turns | None, *, writing: bool) -> contextlib.AbstractContextManager[None]:
+    if turns is None:
+        return contextlib.nullcontext()
+    return turns.writing() if writing else turns.reading()
 
 
 @contextlib.contextmanager

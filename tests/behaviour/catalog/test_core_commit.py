@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import COMMIT_TABLES_MAX, COMMIT_TRIES_MAX, Change
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.lake.format.new_table import new_table
 from pvdm.model.role import Role
 from pvdm.store import Unit, namespaces, tables
 from tests.catalog_examples import (
     CONTRACT,
     FIRST,
+    NOW_MS,
     OPERATOR,
     PRODUCER,
     RISK,
@@ -24,6 +27,7 @@ from tests.catalog_examples import (
     core_in,
     grant,
     ref_is,
+    request,
     set_ref,
     to_ref,
 )
@@ -344,7 +348,7 @@ def test_a_namespace_that_is_protected_meanwhile_has_no_unprotected_table(core: 
     assert code(caught) == "main_gated"
 
 
-@pytest.mark.parametrize("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
+@pytest.mark.parametrize("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR, Role.STEWARD])
 def test_a_table_is_made_by_producers_and_operators_only(core: Core, role: Role) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
@@ -452,3 +456,21 @@ def test_a_dropped_table_is_not_committed_to(core: Core) -> None:
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(InputError) as caught:
         core.commit("orders", WORD)
     assert code(caught) == "table_unknown"
+
+
+@pytest.mark.parametrize("where", ["metadata", "metadata/sub", ".", "link", "link/sub"])
+def test_no_table_lies_over_or_under_the_stewards_own_files_not_even_an_operators(core: Core, where: str) -> None:
+    core.root.mkdir(exist_ok=True)
+    (core.folder / "link").symlink_to(core.root)
+    before = core.table(protected=False)
+    moved = [{"action": "set-location", "location": f"file://{core.folder / where}"}]
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", moved, by=OPERATOR)
+    assert (code(caught), core.get().row) == ("location_reserved", before.row)
+
+
+def test_a_new_table_does_not_lie_there_either(core: Core) -> None:
+    made = new_table(request(), location=f"file://{core.root}/t", table_uuid=str(uuid.uuid4()), now_ms=NOW_MS)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commits.create(OPERATOR, core.states.namespace(SALES), "made", made)
+    assert code(caught) == "location_reserved"

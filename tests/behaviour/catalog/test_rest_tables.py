@@ -267,6 +267,19 @@ def test_a_dropped_table_is_registered_again_from_its_metadata_file(lake: Lake) 
     assert found["metadata"] == made["metadata"]
 
 
+def test_a_table_that_was_protected_once_is_not_registered_again_not_even_by_an_operator(lake: Lake) -> None:
+    made = lake.caller().make("t")
+    lake.protect("t")
+    lake.unprotect("t")
+    lake.caller().done("DELETE", T)
+    body = {"name": "t", "metadata-location": made["metadata-location"]}
+    response = lake.caller().ask("POST", "/namespaces/sales/register", json=body)
+    assert (told(response), response.json()["error"]["pvdm-code"]) == (
+        (409, "AlreadyExistsException"),
+        "table_uuid_taken",
+    )
+
+
 def test_a_live_tables_metadata_file_is_not_registered_under_another_name(lake: Lake) -> None:
     made = lake.caller().make("t")
     body = {"name": "again", "metadata-location": made["metadata-location"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,17 +72,12 @@ def refusal(work: Any) -> tuple[type[PvdmError], str]:
     return type(caught.value), caught.value.code
 
 
-def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Call] = []
+ENVELOPE = b'{"payload":""}'
 
-    def note(_: Wire, call: Call, __: object) -> bytes:
-        seen.append(call)
-        return b""
 
-    monkeypatch.setattr(Wire, "ask", note)
-    client = StewardClient("http://127.0.0.1:1")
-    envelope = b'{"payload":""}'
-    for work in (
+def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
+    """One call of each method."""
+    return (
         client.health,
         client.readiness,
         client.metrics,
@@ -91,7 +86,7 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
         client.events,
         lambda: client.confirm_clock("r"),
         client.trust_root,
-        lambda: client.submit_trust_root(envelope),
+        lambda: client.submit_trust_root(ENVELOPE),
         client.epochs,
         lambda: client.create_epoch("r"),
         lambda: client.activate_epoch(1, "r"),
@@ -108,22 +103,44 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
         lambda: client.proof_bundle(HEX32),
         lambda: client.open_proof(HEX32, "r"),
         client.overrides,
-        lambda: client.submit_override(envelope),
+        lambda: client.submit_override(ENVELOPE),
+        lambda: client.target("table", "sales.orders"),
+        client.protections,
+        lambda: client.submit_protection(ENVELOPE),
+        lambda: client.contract("cd" * 32),
+        client.migrations,
+        lambda: client.migration("ef" * 32),
+        lambda: client.submit_migration(ENVELOPE),
         lambda: client.challenge(
             nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={}
         ),
-        lambda: client.submit_attestation(envelope),
+        lambda: client.submit_attestation(ENVELOPE),
         client.attestations,
         client.log_checkpoint,
         lambda: client.log_tile("0/000"),
         lambda: client.log_proof(1),
         lambda: client.log_consistency(1, 2),
         lambda: client.exchange("id", "pvdm_x"),
-    ):
+    )
+
+
+def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Call] = []
+
+    def note(_: Wire, call: Call, __: object) -> bytes:
+        seen.append(call)
+        return b""
+
+    monkeypatch.setattr(Wire, "ask", note)
+    client = StewardClient("http://127.0.0.1:1")
+    for work in every_call(client):
         work()
     values = {
         HEX16: "{attempt_id}",
         HEX32: "{proof_id}",
+        "cd" * 32: "{contract_sha256}",
+        "ef" * 32: "{migration_id}",
+        "/targets/table": "/targets/{kind}",
         "/epochs/1": "/epochs/{number}",
         "/workloads/w": "/workloads/{workload_id}",
     }
@@ -145,6 +162,8 @@ def test_what_may_be_repeated_is_what_is_idempotent(monkeypatch: pytest.MonkeyPa
     client, envelope = StewardClient("http://127.0.0.1:1"), b'{"payload":""}'
     client.submit_trust_root(envelope)
     client.submit_override(envelope)
+    client.submit_protection(envelope)
+    client.submit_migration(envelope)
     client.submit_attestation(envelope)
     client.challenge(nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={})
     client.abort_attempt(HEX16, "r")

@@ -24,7 +24,7 @@ from pvdm.steward.notary import Notary
 from pvdm.steward.proofs import Recorded
 from pvdm.store.columns import metadata
 from tests.steward_examples import failed, override_of, signed_override
-from tests.steward_http import REASON, Served, bearer, error_of, limited, refusal, served
+from tests.steward_http import NO_SUCH_PROOF, REASON, Served, bearer, error_of, limited, refusal, served
 
 BODY_BYTES, ENVELOPE_BYTES = 262_144, 524_288
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
@@ -39,14 +39,15 @@ PATHS = sorted({route.path for route in ROUTES})
 DOCUMENT = document(ROUTES)
 
 # Who may call what, written down once more: a change of the service's own table must be meant.
-ANY = "attestor auditor consumer operator producer publisher"
+ANY = "attestor auditor consumer operator producer publisher steward"
 READERS = "auditor consumer operator publisher"
 WORKERS = "auditor operator producer publisher"
-SEEING = "auditor consumer operator producer publisher"
+SEEING = "auditor consumer operator producer publisher steward"
 MAKING = "operator producer"
-COMMITTING = "operator producer publisher"
+COMMITTING = "operator producer publisher steward"
 NAMESPACES = "/catalog/v1/namespaces"
 TABLES = "/catalog/v1/namespaces/{namespace}/tables"
+VIEWS = "/catalog/v1/namespaces/{namespace}/views"
 ALLOWED = {
     "GET /healthz": "",
     "GET /readyz": "",
@@ -76,6 +77,13 @@ ALLOWED = {
     "POST /v1/proofs/{proof_id}/open": "auditor",
     "GET /v1/overrides": READERS,
     "POST /v1/overrides": "operator",
+    "GET /v1/targets/{kind}": "auditor operator",
+    "GET /v1/protections": READERS,
+    "POST /v1/protections": "operator",
+    "GET /v1/contracts/{contract_sha256}": READERS,
+    "GET /v1/migrations": "auditor operator",
+    "GET /v1/migrations/{migration_id}": "auditor operator",
+    "POST /v1/migrations": "operator",
     "POST /v1/attestations/challenges": "attestor",
     "POST /v1/attestations": "attestor",
     "GET /v1/attestations": "attestor auditor operator",
@@ -100,6 +108,14 @@ ALLOWED = {
     f"POST {TABLES}/{{table}}/metrics": SEEING,
     "POST /catalog/v1/tables/rename": MAKING,
     "POST /catalog/v1/transactions/commit": COMMITTING,
+    f"GET {VIEWS}": SEEING,
+    f"POST {VIEWS}": MAKING,
+    "POST /catalog/v1/namespaces/{namespace}/register-view": MAKING,
+    f"GET {VIEWS}/{{view}}": SEEING,
+    f"HEAD {VIEWS}/{{view}}": SEEING,
+    f"POST {VIEWS}/{{view}}": MAKING,
+    f"DELETE {VIEWS}/{{view}}": MAKING,
+    "POST /catalog/v1/views/rename": MAKING,
 }
 
 
@@ -134,6 +150,10 @@ class Walk:
             "index": "0",
             "namespace": "ns",
             "table": "t",
+            "view": "v",
+            "kind": "table",
+            "contract_sha256": NO_SUCH_PROOF,
+            "migration_id": NO_SUCH_PROOF,
         }
         return template.replace(":path", "").format_map(values)
 

@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pvdm.catalog.sight import published, sees_all
 from pvdm.lake.format.main_state import MainState
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.updates import apply_updates
 from pvdm.model.role import Role
 from tests.lake_metadata_examples import Doc, column, document, partition_statistics, schema, snapshot, statistics
 
@@ -96,6 +97,23 @@ def test_another_staged_snapshot_changes_not_one_byte(version: int) -> None:
     assert published(TableMetadata.from_json(doc)).to_bytes() == published(whole).to_bytes()
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_the_first_branch_of_a_table_from_elsewhere_changes_not_one_byte(version: int) -> None:
+    doc: Any = document(version)
+    for optional in ("statistics", "partition-statistics", "metadata-log"):
+        del doc[optional]
+    whole = TableMetadata.from_json(doc)
+    branch = {"action": "set-snapshot-ref", "ref-name": "b", "type": "branch", "snapshot-id": whole.current_snapshot_id}
+    staged = apply_updates(whole, [branch], now_ms=whole.last_updated_ms + 5, previous_location="file:///old.json")
+    assert published(staged).to_bytes() == published(whole).to_bytes()
+
+
+def test_a_table_that_never_showed_anything_tells_no_time() -> None:
+    doc: Any = document(2) | {"current-snapshot-id": -1, "snapshot-log": []}
+    del doc["refs"]["main"]
+    assert published(TableMetadata.from_json(doc)).last_updated_ms == 0
+
+
 def test_a_table_that_shows_nothing_yet_has_no_snapshot() -> None:
     doc: Any = document(2) | {"current-snapshot-id": -1, "snapshot-log": []}
     del doc["refs"]["main"]
@@ -134,6 +152,7 @@ def test_the_whole_document_is_left_as_it_was() -> None:
         (Role.PRODUCER, True),
         (Role.OPERATOR, True),
         (Role.AUDITOR, True),
+        (Role.STEWARD, True),
         (Role.CONSUMER, False),
         (Role.PUBLISHER, False),
         (Role.ATTESTOR, False),

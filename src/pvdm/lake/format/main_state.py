@@ -64,12 +64,12 @@ class MainState:
 
     def differences(self, after: MainState) -> tuple[str, ...]:
         """What is other afterwards, one sentence each, in the order of the facts."""
+        return tuple(_sentence(name, self.facts.get(name), after.facts.get(name)) for name in self.changed(after))
+
+    def changed(self, after: MainState) -> tuple[str, ...]:
+        """The names of the facts that are other afterwards, in their order."""
         names = [*self.facts, *(name for name in after.facts if name not in self.facts)]
-        return tuple(
-            _sentence(name, self.facts.get(name), after.facts.get(name))
-            for name in names
-            if self.facts.get(name) != after.facts.get(name)
-        )
+        return tuple(name for name in names if self.facts.get(name) != after.facts.get(name))
 
 
 def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:

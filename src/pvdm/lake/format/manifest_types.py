@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pvdm.errors import InputError
 from pvdm.lake.format.avro_schema import RecordNode, parse_json
+from pvdm.lake.format.schema_model import primitive
+from pvdm.lake.format.type_names import DEFAULT_ALGORITHM, DEFAULT_CRS, parse_type_name
 from pvdm.model.schema import (
     NESTING_DEPTH_MAX,
     DecimalType,
@@ -23,16 +24,6 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
-
-ICEBERG_DECIMAL_PRECISION_MAX: Final = 38
-DEFAULT_CRS: Final = "OGC:CRS84"
-DEFAULT_ALGORITHM: Final = "spherical"
-
-_DECIMAL: Final = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.ASCII)
-_FIXED: Final = re.compile(r"fixed\[\s*(\d{1,10})\s*\]", re.ASCII)
-_GEOMETRY: Final = re.compile(r"geometry(?:\(\s*([^,()]+?)\s*\))?")
-_GEOGRAPHY: Final = re.compile(r"geography(?:\(\s*([^,()]+?)\s*(?:,\s*(\w+)\s*)?\))?")
-_NAMED: Final = {kind.value: PrimitiveType(kind) for kind in Kind if kind is not Kind.TIME_NS}
 
 
 def _invalid(expected: str, got: object) -> InputError:
@@ -82,7 +73,7 @@ def type_from_iceberg(value: Any, depth: int = 0) -> Type:
             got="more",
         )
     if isinstance(value, str):
-        return _named(value)
+        return primitive(parse_type_name(value, "a manifest's schema"))
     match value:
         case {"type": "struct", "fields": list(fields)}:
             return StructType(tuple(_field(field, depth + 1) for field in fields))
@@ -115,23 +106,6 @@ def _number(value: Mapping[str, Any], key: str) -> int:
     if not isinstance(found, int) or isinstance(found, bool):
         raise _invalid(f"{key} as an integer", found)
     return found
-
-
-def _named(name: str) -> Type:
-    if name in _NAMED:
-        return _NAMED[name]
-    if match := _DECIMAL.fullmatch(name):
-        precision, scale = int(match[1]), int(match[2])
-        if precision > ICEBERG_DECIMAL_PRECISION_MAX:
-            raise _invalid(f"a precision of at most {ICEBERG_DECIMAL_PRECISION_MAX}", name)
-        return DecimalType(precision, scale)
-    if match := _FIXED.fullmatch(name):
-        return FixedType(int(match[1]))
-    if match := _GEOMETRY.fullmatch(name):
-        return GeoType(match[1] or DEFAULT_CRS)
-    if match := _GEOGRAPHY.fullmatch(name):
-        return GeoType(match[1] or DEFAULT_CRS, match[2] or DEFAULT_ALGORITHM)
-    raise _invalid("a type of Iceberg", name)
 
 
 def type_to_iceberg(kind: Type) -> str:

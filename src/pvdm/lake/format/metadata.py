@@ -77,6 +77,7 @@ class TableMetadata:
     next_row_id: int
     raw: Raw = attribute(repr=False)
     _snapshots_by_id: Mapping[int, Snapshot] = attribute(repr=False)
+    _bytes: bytes | None = attribute(default=None, init=False, repr=False)
 
     @classmethod
     def parse(cls, data: bytes) -> TableMetadata:
@@ -92,7 +93,10 @@ class TableMetadata:
 
     def to_bytes(self, *, compress: bool = False) -> bytes:
         """The document as a metadata file has it; the same document gives the same bytes."""
-        data = require_size(dump_json(self.raw))
+        if self._bytes is None:
+            # Spelled once: a commit writes these bytes to a file and then tells them to whoever asks.
+            object.__setattr__(self, "_bytes", require_size(dump_json(self.raw)))
+        data = self._bytes or b""
         return zipped(data) if compress else data
 
     def to_json(self) -> dict[str, Json]:

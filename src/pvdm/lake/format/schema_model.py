@@ -52,7 +52,7 @@ def _fields(node: Node) -> tuple[Field, ...]:
 def _type(node: Node, key: str) -> Type:
     found = node.value(key)
     if isinstance(found, str):
-        return _primitive(parse_type_name(found, node.at(key)))
+        return primitive(parse_type_name(found, node.at(key)))
     inner = node.node(key)
     match inner.text("type"):
         case "struct":
@@ -67,7 +67,8 @@ def _inner(node: Node, part: str, required: bool) -> Inner:
     return Inner(_type(node, part), required, node.integer(f"{part}-id"))
 
 
-def _primitive(name: TypeName) -> Type:
+def primitive(name: TypeName) -> Type:
+    """The model's type of a name."""
     match name.base, name.parameters:
         case "decimal", (int(precision), int(scale)):
             return DecimalType(precision, scale)

@@ -11,7 +11,9 @@ from typing import Final
 from pvdm.errors import InputError
 from pvdm.lake.format.document import Json, canonical
 from pvdm.lake.format.node import INT_LAST, Node, Raw, invalid, shown
+from pvdm.lake.format.partition import Transform
 from pvdm.lake.format.schema_json import SchemaField, TableSchema
+from pvdm.lake.format.schema_model import primitive
 from pvdm.lake.format.type_names import TypeName
 
 PARTITION_ID_FIRST: Final = 1_000
@@ -20,16 +22,6 @@ SORT_ORDER_ID_FIRST: Final = 1
 
 _WIDTH: Final = re.compile(r"([A-Za-z0-9_]+)\[([0-9]+)\]")
 _PLAIN: Final = frozenset({"identity", "year", "month", "day", "hour", "void"})
-_TIMES: Final = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
-_SOURCES: Final = {
-    "year": _TIMES | {"date"},
-    "month": _TIMES | {"date"},
-    "day": _TIMES | {"date"},
-    "hour": _TIMES,
-    "truncate": frozenset({"int", "long", "string", "binary", "decimal"}),
-    "bucket": _TIMES | {"int", "long", "date", "time", "string", "binary", "fixed", "decimal", "uuid"},
-}
-_NO_IDENTITY: Final = frozenset({"variant", "geometry", "geography"})
 _SPEC_KEYS: Final = frozenset({"spec-id", "source-id", "field-id", "name", "transform"})
 _ORDER_KEYS: Final = frozenset({"order-id", "source-id", "transform", "direction", "null-order"})
 _DIRECTIONS: Final = ("asc", "desc")
@@ -257,11 +249,11 @@ def _unfit(schema: TableSchema, source_id: int, transform: str, *, structs_only:
 
 
 def _takes(transform: str, column: SchemaField) -> bool:
-    name = transform.partition("[")[0]
-    base = column.type.base if isinstance(column.type, TypeName) else column.type
-    if name == "identity":
-        return base not in _NO_IDENTITY
-    return name not in _SOURCES or base in _SOURCES[name]
+    """As readers apply it; one that is not known may take anything, and a struct stands for itself."""
+    known = Transform.parse(transform)
+    if not isinstance(column.type, TypeName):
+        return not known.known or known.name in ("identity", "void")
+    return not known.known or known.accepts(primitive(column.type))
 
 
 def _outer(schema: TableSchema, column: SchemaField) -> Iterator[SchemaField]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from pvdm.errors import InputError
 from pvdm.lake.format.draft import LAST_ADDED, Draft
@@ -25,6 +26,14 @@ from pvdm.lake.format.specs import (
     parse_spec,
     spec_raw,
 )
+
+
+class Described(Protocol):
+    """A draft that has a location and properties: a table's or a view's."""
+
+    location: str | None
+    properties: dict[str, str]
+    changed: bool
 
 
 def assign_uuid(draft: Draft, node: Node) -> None:
@@ -107,7 +116,7 @@ def set_current_schema(draft: Draft, node: Node) -> None:
 def make_schema_current(draft: Draft, schema_id: int, place: str) -> None:
     """Make a schema that the table has the current one."""
     if schema_id == LAST_ADDED:
-        schema_id = _last_added(draft.last_added_schema, "schema", place)
+        schema_id = last_added(draft.last_added_schema, "schema", place)
     if schema_id == draft.current_schema_id:
         return
     _schema(draft, schema_id, place)
@@ -195,7 +204,7 @@ def set_default_spec(draft: Draft, node: Node) -> None:
 def make_spec_default(draft: Draft, spec_id: int, place: str) -> None:
     """Make a spec the default."""
     if spec_id == LAST_ADDED:
-        spec_id = _last_added(draft.last_added_spec, "spec", place)
+        spec_id = last_added(draft.last_added_spec, "spec", place)
     if spec_id != draft.default_spec_id:
         draft.default_spec_id = spec_id
         draft.changed = True
@@ -245,32 +254,32 @@ def set_default_sort_order(draft: Draft, node: Node) -> None:
 def make_order_default(draft: Draft, order_id: int, place: str) -> None:
     """Make a sort order the default."""
     if order_id == LAST_ADDED:
-        order_id = _last_added(draft.last_added_order, "sort order", place)
+        order_id = last_added(draft.last_added_order, "sort order", place)
     if order_id != draft.default_order_id:
         draft.default_order_id = order_id
         draft.changed = True
 
 
-def set_location(draft: Draft, node: Node) -> None:
+def set_location(draft: Described, node: Node) -> None:
     """set-location."""
     move(draft, stripped_location(node.text("location"), node.at("location")))
 
 
-def move(draft: Draft, location: str) -> None:
-    """Give the table a location."""
+def move(draft: Described, location: str) -> None:
+    """Give the table, or the view, a location."""
     if location != draft.location:
         draft.location = location
         draft.changed = True
 
 
-def set_properties(draft: Draft, node: Node) -> None:
+def set_properties(draft: Described, node: Node) -> None:
     """set-properties; early clients say `updated`."""
     updates = node.strings("updates" if "updates" in node.raw or "updated" not in node.raw else "updated")
     draft.properties.update(updates)
     draft.changed |= bool(updates)
 
 
-def remove_properties(draft: Draft, node: Node) -> None:
+def remove_properties(draft: Described, node: Node) -> None:
     """remove-properties; early clients say `removed`. One that is not there is already gone."""
     removals = node.texts("removals" if "removals" in node.raw or "removed" not in node.raw else "removed")
     for name in removals:
@@ -291,7 +300,8 @@ def _schema(draft: Draft, schema_id: int, place: str) -> TableSchema:
     return found
 
 
-def _last_added(found: int | None, what: str, place: str) -> int:
+def last_added(found: int | None, what: str, place: str) -> int:
+    """The id that -1 stands for in an update."""
     if found is None:
         raise InputError(
             "last_added_missing",

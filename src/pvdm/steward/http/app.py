@@ -18,11 +18,13 @@ from pvdm.errors import InputError, PvdmError
 from pvdm.steward.http import (
     catalog_namespaces,
     catalog_tables,
+    catalog_views,
     oauth,
     openapi,
     routes_attestations,
     routes_log,
     routes_proofs,
+    routes_protection,
     routes_service,
     routes_trust,
     routes_work,
@@ -41,6 +43,7 @@ from pvdm.steward.notary import Notary
 # and give up in its time-out.
 THREADS_MAX: Final = 13
 MARK_SECONDS: Final = 60
+TIDY_SECONDS: Final = 600
 
 _ROUTERS: Final = (
     routes_service.router,
@@ -48,10 +51,12 @@ _ROUTERS: Final = (
     routes_trust.router,
     routes_work.router,
     routes_proofs.router,
+    routes_protection.router,
     routes_attestations.router,
     routes_log.router,
     catalog_namespaces.router,
     catalog_tables.router,
+    catalog_views.router,
 )
 
 
@@ -87,11 +92,12 @@ def serve(app: FastAPI, notary: Notary) -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = THREADS_MAX
-    marking = asyncio.create_task(_mark_the_time(app.state.notary))
+    tasks = [asyncio.create_task(work(app.state.notary)) for work in (_mark_the_time, _tidy_up)]
     try:
         yield
     finally:
-        marking.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def _mark_the_time(notary: Notary) -> None:
@@ -102,6 +108,16 @@ async def _mark_the_time(notary: Notary) -> None:
             await run_sync(notary.mark_time)
         except PvdmError as error:
             log_event("time_not_marked", code=error.code)
+
+
+async def _tidy_up(notary: Notary) -> None:
+    """Now and again, beside whatever else is done."""
+    while True:
+        await asyncio.sleep(TIDY_SECONDS)
+        try:
+            await run_sync(notary.tidy)
+        except PvdmError as error:
+            log_event("not_tidied", code=error.code)
 
 
 async def _invalid(_: Request, error: Any) -> NoReturn:

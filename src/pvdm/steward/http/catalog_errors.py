@@ -15,6 +15,7 @@ _FILE_MISSING: Final = "metadata_file_missing"
 _BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     "namespace_unknown": (404, "NoSuchNamespaceException"),
     "table_unknown": (404, "NoSuchTableException"),
+    "view_unknown": (404, "NoSuchViewException"),
     "warehouse_unknown": (404, "NotFoundException"),
     "route_unknown": (404, "NotFoundException"),
     "method_not_allowed": (405, "UnsupportedOperationException"),
@@ -22,6 +23,12 @@ _BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     "namespace_exists": (409, "AlreadyExistsException"),
     "table_exists": (409, "AlreadyExistsException"),
     "table_uuid_taken": (409, "AlreadyExistsException"),
+    "view_exists": (409, "AlreadyExistsException"),
+    "view_uuid_taken": (409, "AlreadyExistsException"),
+    "name_of_table": (409, "AlreadyExistsException"),
+    "name_of_view": (409, "AlreadyExistsException"),
+    # By this type Java's client knows its own word for it again.
+    "view_dialect_twice": (400, "IllegalArgumentException"),
     "requirement_table_exists": (409, "AlreadyExistsException"),
     _FILE_MISSING: (404, "NotFoundException"),
     "namespace_not_empty": (409, "NamespaceNotEmptyException"),
@@ -40,7 +47,7 @@ _BY_KIND: Final[Mapping[str, tuple[int, str]]] = {
     "bug": (500, "InternalServerError"),
 }
 
-_INVALID: Final = ("staging_", "schema_", "spec_", "sort_", "snapshot_", "format_")
+_INVALID: Final = ("staging_", "view_", "schema_", "spec_", "sort_", "snapshot_", "format_")
 
 
 def refusal(error: BaseException) -> Refusal:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from pvdm.catalog.names import judged_levels, levels_of
+from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
 from pvdm.errors import InputError
 from pvdm.lake.format.document import Json
 from pvdm.steward.http.catalog_parts import (
@@ -27,7 +28,7 @@ from pvdm.steward.http.catalog_parts import (
 )
 from pvdm.steward.http.parts import Caller
 
-IDEMPOTENCY_LIFETIME: Final = "P365D"
+IDEMPOTENCY_LIFETIME: Final = f"PT{REQUEST_KEPT_MAX_SECONDS // 3_600}H"
 
 _V1: Final = "/catalog/v1"
 _NAMESPACE: Final = "/catalog/v1/namespaces/{namespace}"
@@ -48,6 +49,14 @@ _ENDPOINTS: Final = (
     "POST /v1/{prefix}/namespaces/{namespace}/register",
     "POST /v1/{prefix}/tables/rename",
     "POST /v1/{prefix}/transactions/commit",
+    "GET /v1/{prefix}/namespaces/{namespace}/views",
+    "POST /v1/{prefix}/namespaces/{namespace}/views",
+    "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register-view",
+    "POST /v1/{prefix}/views/rename",
 )
 
 router = APIRouter(tags=["catalog"], include_in_schema=False)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, TypeAlias
 
+from anyio.to_thread import run_sync
 from fastapi import Depends, Path, Query, Request
 from fastapi.responses import Response
 
+from pvdm import fault
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import judged_levels, judged_name, levels_of
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX
-from pvdm.catalog.requests import Once
+from pvdm.catalog.requests import Once, after_change
 from pvdm.errors import InputError, PvdmError, StateUnknownError
 from pvdm.lake.format.document import Json, dump_json, parse_json
 from pvdm.lake.format.node import Node
@@ -24,6 +26,7 @@ from pvdm.store.namespaces import Levels
 from pvdm.store.tokens import Grant
 
 PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
+BODY_READ_AT_ONCE_MAX_BYTES: Final = 8_192
 JSON_TYPE: Final = "application/json"
 
 PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
@@ -42,8 +45,11 @@ async def _table(table: Annotated[str, Path()]) -> str:
     return judged_name(name_in(table), "the table's name")
 
 
-def _body(request: Request) -> Node:
-    return Node(parse_json(asked_in(request.scope).body), "$")
+async def _body(request: Request) -> Node:
+    data = asked_in(request.scope).body
+    # A small body is read in less time than a thread takes to be handed it.
+    value = parse_json(data) if len(data) <= BODY_READ_AT_ONCE_MAX_BYTES else await run_sync(parse_json, data)
+    return Node(value, "$")
 
 
 CatalogPart: TypeAlias = Annotated[Catalog, Depends(_catalog)]
@@ -84,8 +90,15 @@ def once(
     again: Callable[[Mapping[str, object]], Response],
 ) -> Response:
     """Do it, or tell what came of it when it was done before; two at once are done by one of them."""
-    if key is None:
-        return work()
+    told = work() if key is None else _done_once(catalog, key, work, again)
+    with after_change():
+        fault.point("catalog.before_answer")
+    return told
+
+
+def _done_once(
+    catalog: Catalog, key: Once, work: Callable[[], Response], again: Callable[[Mapping[str, object]], Response]
+) -> Response:
     earlier = catalog.requests.earlier(key)
     if earlier is None:
         try:
@@ -97,7 +110,8 @@ def once(
             earlier = catalog.requests.earlier(key)
             if earlier is None:
                 raise
-    return again(earlier)
+    with after_change():  # the table may have another name by now, or be gone; the change was made all the same
+        return again(earlier)
 
 
 def page_size(token: str | None, size: int | None) -> int | None:
@@ -110,6 +124,14 @@ def page_size(token: str | None, size: int | None) -> int | None:
 def page_token(last: Json) -> str:
     """Where the next page begins, in letters that callers need not read."""
     return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
+
+
+def names_page(levels: Levels, names: Sequence[str], count: int | None) -> Response:
+    """One page of a namespace's tables or views; a name more than the page holds says that there is another."""
+    told: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
+    if count is not None and len(names) > count:
+        told["next-page-token"] = page_token(names[count - 1])
+    return answer(told)
 
 
 def after_of(token: str | None) -> Json:

@@ -10,10 +10,10 @@ from fastapi.responses import Response
 
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
+from pvdm.catalog.requests import after_change
 from pvdm.catalog.shown import SnapshotMode, Told
 from pvdm.catalog.state import TableState
-from pvdm.errors import InputError, StateUnknownError
-from pvdm.lake.format.document import Json
+from pvdm.errors import InputError
 from pvdm.lake.format.node import Node
 from pvdm.steward.http.asked import header
 from pvdm.steward.http.catalog_parts import (
@@ -24,14 +24,13 @@ from pvdm.steward.http.catalog_parts import (
     PageToken,
     TablePart,
     after_name,
-    answer,
     answer_bytes,
     done,
     identifier,
+    names_page,
     once,
     once_of,
     page_size,
-    page_token,
 )
 from pvdm.steward.http.parts import Caller
 from pvdm.store.namespaces import Levels
@@ -51,13 +50,7 @@ def tables(
     """The tables of a namespace."""
     count = page_size(token, size)
     wanted = None if count is None else count + 1
-    names = catalog.tables.page(grant, levels, after=after_name(token), count=wanted)
-    told: dict[str, Json] = {
-        "identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]],
-    }
-    if count is not None and len(names) > count:
-        told["next-page-token"] = page_token(names[count - 1])
-    return answer(told)
+    return names_page(levels, catalog.tables.page(grant, levels, after=after_name(token), count=wanted), count)
 
 
 @router.post(_TABLES)
@@ -193,14 +186,8 @@ def _table(catalog: Catalog, grant: Grant, state: TableState) -> Response:
 
 def _changed(catalog: Catalog, grant: Grant, state: TableState) -> Response:
     """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
-    try:
+    with after_change():
         return _table(catalog, grant, state)
-    except Exception as error:
-        raise StateUnknownError(
-            "answer_not_made",
-            "the change was made, but its answer could not be",
-            hint="load the table and see",
-        ) from error
 
 
 def _told(told: Told) -> Response:

@@ -60,11 +60,13 @@ _WORKING: Final = frozenset({Role.PRODUCER, Role.PUBLISHER, Role.OPERATOR, Role.
 _READING: Final = frozenset({Role.PUBLISHER, Role.CONSUMER, Role.OPERATOR, Role.AUDITOR})
 _PUBLIC: Final = Rule(frozenset())
 _SHARED: Final = Rule(_ANY, AttemptToken.ALLOWED)
-_SEEING: Final = _READING | _PRODUCER
+_SEEING: Final = _READING | _PRODUCER | {Role.STEWARD}
 _MAKING: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}), body=Body.COMMIT)
 _DROPPING: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}))
 _SEEN: Final = Rule(_SEEING, AttemptToken.ALLOWED)
-_COMMITTING: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER}), AttemptToken.ALLOWED, Body.COMMIT)
+_COMMITTING: Final = Rule(
+    frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD}), AttemptToken.ALLOWED, Body.COMMIT
+)
 _ENVELOPE: Final = Rule(_OPERATOR, body=Body.ENVELOPE)
 _EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, everywhere=True)
 
@@ -99,6 +101,13 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/proofs/{proof_id}/open"): Rule(_AUDITOR, body=Body.JSON),
         ("GET", "/v1/overrides"): Rule(_READING),
         ("POST", "/v1/overrides"): _ENVELOPE,
+        ("GET", "/v1/targets/{kind}"): Rule(_WATCHING),
+        ("GET", "/v1/protections"): Rule(_READING),
+        ("POST", "/v1/protections"): _ENVELOPE,
+        ("GET", "/v1/contracts/{contract_sha256}"): Rule(_READING),
+        ("GET", "/v1/migrations"): Rule(_WATCHING),
+        ("GET", "/v1/migrations/{migration_id}"): Rule(_WATCHING),
+        ("POST", "/v1/migrations"): _ENVELOPE,
         ("POST", "/v1/attestations/challenges"): Rule(_ATTESTOR, body=Body.JSON),
         ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
         ("GET", "/v1/attestations"): Rule(_ATTESTOR | _WATCHING, everywhere_for=_WATCHING),
@@ -125,6 +134,14 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ),
         ("POST", "/catalog/v1/tables/rename"): _MAKING,
         ("POST", "/catalog/v1/transactions/commit"): _COMMITTING,
+        ("GET", "/catalog/v1/namespaces/{namespace}/views"): _SEEN,
+        ("POST", "/catalog/v1/namespaces/{namespace}/views"): _MAKING,
+        ("POST", "/catalog/v1/namespaces/{namespace}/register-view"): _MAKING,
+        ("GET", "/catalog/v1/namespaces/{namespace}/views/{view}"): _SEEN,
+        ("HEAD", "/catalog/v1/namespaces/{namespace}/views/{view}"): _SEEN,
+        ("POST", "/catalog/v1/namespaces/{namespace}/views/{view}"): _MAKING,
+        ("DELETE", "/catalog/v1/namespaces/{namespace}/views/{view}"): _DROPPING,
+        ("POST", "/catalog/v1/views/rename"): _MAKING,
     }
 )
 

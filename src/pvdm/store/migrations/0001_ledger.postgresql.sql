@@ -8,6 +8,8 @@ CREATE TABLE catalog_requests (
 	PRIMARY KEY (identity, idempotency_key)
 )
 --;
+CREATE INDEX catalog_requests_at_micros ON catalog_requests (at_micros)
+--;
 CREATE TABLE epoch_books (
 	revision BIGINT NOT NULL,
 	book BYTEA NOT NULL,
@@ -179,11 +181,13 @@ CREATE TABLE tables (
 	domain TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
 	location TEXT NOT NULL,
+	place TEXT COLLATE "C" NOT NULL,
 	metadata_location TEXT NOT NULL,
 	metadata_sha256 TEXT NOT NULL,
 	previous_location TEXT,
 	revision BIGINT NOT NULL,
 	contract_hash TEXT,
+	protected_micros BIGINT,
 	dropped_micros BIGINT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (table_id),
@@ -194,7 +198,35 @@ CREATE TABLE tables (
 --;
 CREATE UNIQUE INDEX tables_name_once ON tables (namespace_id, name) WHERE dropped_micros IS NULL
 --;
+CREATE INDEX tables_place ON tables (place) WHERE dropped_micros IS NULL
+--;
+CREATE UNIQUE INDEX tables_protected_uuid_once ON tables (table_uuid) WHERE protected_micros IS NOT NULL
+--;
+CREATE INDEX tables_uuid ON tables (table_uuid)
+--;
 CREATE UNIQUE INDEX tables_uuid_once ON tables (table_uuid) WHERE dropped_micros IS NULL
+--;
+CREATE TABLE views (
+	view_id TEXT NOT NULL,
+	namespace_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	view_uuid TEXT NOT NULL,
+	location TEXT NOT NULL,
+	metadata_location TEXT NOT NULL,
+	metadata_sha256 TEXT NOT NULL,
+	revision BIGINT NOT NULL,
+	dropped_micros BIGINT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (view_id),
+	CONSTRAINT view_id_hex CHECK (view_id ~ '^[0-9a-f]{32}$'),
+	CONSTRAINT metadata_sha256_hex CHECK (metadata_sha256 ~ '^[0-9a-f]{64}$'),
+	FOREIGN KEY(namespace_id) REFERENCES namespaces (namespace_id)
+)
+--;
+CREATE UNIQUE INDEX views_name_once ON views (namespace_id, name) WHERE dropped_micros IS NULL
+--;
+CREATE UNIQUE INDEX views_uuid_once ON views (view_uuid) WHERE dropped_micros IS NULL
 --;
 CREATE TABLE attempts (
 	attempt_id TEXT NOT NULL,
@@ -217,6 +249,16 @@ CREATE TABLE attempts (
 )
 --;
 CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
+--;
+CREATE TABLE contracts (
+	contract_sha256 TEXT NOT NULL,
+	body BYTEA NOT NULL,
+	statement_id TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (contract_sha256),
+	CONSTRAINT contract_sha256_hex CHECK (contract_sha256 ~ '^[0-9a-f]{64}$'),
+	FOREIGN KEY(statement_id) REFERENCES statements (statement_id)
+)
 --;
 CREATE TABLE lost_claims (
 	receipt_id TEXT NOT NULL,
@@ -256,6 +298,17 @@ CREATE TABLE spent (
 	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
 )
 --;
+CREATE TABLE staging_makers (
+	table_id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	maker TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (table_id, kind, name),
+	CONSTRAINT kind_known CHECK (kind IN ('branch', 'snapshot')),
+	FOREIGN KEY(table_id) REFERENCES tables (table_id)
+)
+--;
 CREATE TABLE nonces (
 	nonce TEXT NOT NULL,
 	purpose TEXT NOT NULL,
@@ -268,7 +321,7 @@ CREATE TABLE nonces (
 	PRIMARY KEY (nonce),
 	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
 	CONSTRAINT nonce_hex CHECK (nonce ~ '^[0-9a-f]{32}$'),
-	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation')),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation', 'protection', 'migration')),
 	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
 	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
 	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
@@ -291,7 +344,7 @@ CREATE TABLE tokens (
 	PRIMARY KEY (token_id),
 	CONSTRAINT token_id_hex CHECK (token_id ~ '^[0-9a-f]{32}$'),
 	CONSTRAINT secret_sha256_hex CHECK (secret_sha256 ~ '^[0-9a-f]{64}$'),
-	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor')),
+	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'steward')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
 	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
 	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
@@ -327,6 +380,30 @@ CREATE TABLE proofs (
 --;
 CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
 --;
+CREATE TABLE protections (
+	protection_id TEXT NOT NULL,
+	action TEXT NOT NULL,
+	table_uuid TEXT,
+	namespace_id TEXT,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	contract_sha256 TEXT NOT NULL,
+	operator TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (protection_id),
+	CONSTRAINT action_known CHECK (action IN ('protect', 'unprotect')),
+	CONSTRAINT contract_sha256_hex CHECK (contract_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT one_target CHECK ((table_uuid IS NULL) <> (namespace_id IS NULL)),
+	CONSTRAINT protections_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(protection_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
+)
+--;
+CREATE INDEX protections_domain ON protections (domain)
+--;
+CREATE INDEX protections_table_uuid ON protections (table_uuid)
+--;
 CREATE TABLE published (
 	workload_id TEXT NOT NULL,
 	chunk_id TEXT NOT NULL,
@@ -339,6 +416,27 @@ CREATE TABLE published (
 	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
 	CONSTRAINT published_nonce_once UNIQUE (nonce)
 )
+--;
+CREATE TABLE table_migrations (
+	migration_id TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	contract_sha256 TEXT NOT NULL,
+	metadata_sha256 TEXT,
+	operator TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (migration_id),
+	CONSTRAINT contract_sha256_hex CHECK (contract_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT table_migrations_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(migration_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
+)
+--;
+CREATE INDEX table_migrations_domain ON table_migrations (domain)
+--;
+CREATE INDEX table_migrations_table_uuid ON table_migrations (table_uuid)
 --;
 CREATE TABLE attestations (
 	attestation_id TEXT NOT NULL,
@@ -376,10 +474,6 @@ CREATE FUNCTION pvdm_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'pvdm rule: %', TG_ARGV[0] USING ERRCODE = 'PV001';
 END $$
---;
-CREATE TRIGGER catalog_requests_no_delete BEFORE DELETE ON catalog_requests
-FOR EACH ROW
-EXECUTE FUNCTION pvdm_refuse('rows of catalog_requests are never deleted')
 --;
 CREATE TRIGGER catalog_requests_no_update BEFORE UPDATE ON catalog_requests
 FOR EACH ROW
@@ -720,7 +814,12 @@ FOR EACH ROW
 WHEN (NEW.table_id IS DISTINCT FROM OLD.table_id
     OR NEW.domain IS DISTINCT FROM OLD.domain
     OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid)
-EXECUTE FUNCTION pvdm_refuse('only namespace_id, name, location, metadata_location, metadata_sha256, previous_location, revision, contract_hash, dropped_micros, at_micros of tables change')
+EXECUTE FUNCTION pvdm_refuse('only namespace_id, name, location, place, metadata_location, metadata_sha256, previous_location, revision, contract_hash, protected_micros, dropped_micros, at_micros of tables change')
+--;
+CREATE TRIGGER tables_protected_once BEFORE UPDATE ON tables
+FOR EACH ROW
+WHEN (OLD.protected_micros IS NOT NULL AND NEW.protected_micros IS DISTINCT FROM OLD.protected_micros)
+EXECUTE FUNCTION pvdm_refuse('when a table was first protected stays known')
 --;
 CREATE TRIGGER tables_no_truncate BEFORE TRUNCATE ON tables
 FOR EACH STATEMENT
@@ -730,14 +829,42 @@ CREATE FUNCTION pvdm_tables_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'tables', CAST(NEW.table_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'place', OLD.place, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'protected_micros', OLD.protected_micros, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
 CREATE TRIGGER tables_event AFTER INSERT OR UPDATE ON tables
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_tables_event()
+--;
+CREATE TRIGGER views_no_delete BEFORE DELETE ON views
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of views are never deleted')
+--;
+CREATE TRIGGER views_fixed BEFORE UPDATE ON views
+FOR EACH ROW
+WHEN (NEW.view_id IS DISTINCT FROM OLD.view_id
+    OR NEW.domain IS DISTINCT FROM OLD.domain
+    OR NEW.view_uuid IS DISTINCT FROM OLD.view_uuid)
+EXECUTE FUNCTION pvdm_refuse('only namespace_id, name, location, metadata_location, metadata_sha256, revision, dropped_micros, at_micros of views change')
+--;
+CREATE TRIGGER views_no_truncate BEFORE TRUNCATE ON views
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of views are never deleted')
+--;
+CREATE FUNCTION pvdm_views_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'views', CAST(NEW.view_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('view_id', OLD.view_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'view_uuid', OLD.view_uuid, 'location', OLD.location, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'revision', OLD.revision, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('view_id', NEW.view_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'view_uuid', NEW.view_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'revision', NEW.revision, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER views_event AFTER INSERT OR UPDATE ON views
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_views_event()
 --;
 CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts
 FOR EACH ROW
@@ -787,6 +914,31 @@ END $$
 CREATE TRIGGER attempts_event AFTER INSERT OR UPDATE ON attempts
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_attempts_event()
+--;
+CREATE TRIGGER contracts_no_delete BEFORE DELETE ON contracts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of contracts are never deleted')
+--;
+CREATE TRIGGER contracts_no_update BEFORE UPDATE ON contracts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of contracts never change')
+--;
+CREATE TRIGGER contracts_no_truncate BEFORE TRUNCATE ON contracts
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of contracts are never deleted')
+--;
+CREATE FUNCTION pvdm_contracts_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'contracts', CAST(NEW.contract_sha256 AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('contract_sha256', OLD.contract_sha256, 'statement_id', OLD.statement_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('contract_sha256', NEW.contract_sha256, 'statement_id', NEW.statement_id, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER contracts_event AFTER INSERT ON contracts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_contracts_event()
 --;
 CREATE TRIGGER lost_claims_no_delete BEFORE DELETE ON lost_claims
 FOR EACH ROW
@@ -866,6 +1018,21 @@ END $$
 CREATE TRIGGER spent_event AFTER INSERT ON spent
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_spent_event()
+--;
+CREATE TRIGGER staging_makers_no_delete BEFORE DELETE ON staging_makers
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of staging_makers are never deleted')
+--;
+CREATE TRIGGER staging_makers_fixed BEFORE UPDATE ON staging_makers
+FOR EACH ROW
+WHEN (NEW.table_id IS DISTINCT FROM OLD.table_id
+    OR NEW.kind IS DISTINCT FROM OLD.kind
+    OR NEW.name IS DISTINCT FROM OLD.name)
+EXECUTE FUNCTION pvdm_refuse('only maker, at_micros of staging_makers change')
+--;
+CREATE TRIGGER staging_makers_no_truncate BEFORE TRUNCATE ON staging_makers
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of staging_makers are never deleted')
 --;
 CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
 FOR EACH ROW
@@ -995,6 +1162,31 @@ CREATE TRIGGER proofs_event AFTER INSERT ON proofs
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_proofs_event()
 --;
+CREATE TRIGGER protections_no_delete BEFORE DELETE ON protections
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of protections are never deleted')
+--;
+CREATE TRIGGER protections_no_update BEFORE UPDATE ON protections
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of protections never change')
+--;
+CREATE TRIGGER protections_no_truncate BEFORE TRUNCATE ON protections
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of protections are never deleted')
+--;
+CREATE FUNCTION pvdm_protections_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'protections', CAST(NEW.protection_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('protection_id', OLD.protection_id, 'action', OLD.action, 'table_uuid', OLD.table_uuid, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'contract_sha256', OLD.contract_sha256, 'operator', OLD.operator, 'nonce', OLD.nonce, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('protection_id', NEW.protection_id, 'action', NEW.action, 'table_uuid', NEW.table_uuid, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER protections_event AFTER INSERT ON protections
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_protections_event()
+--;
 CREATE TRIGGER published_no_delete BEFORE DELETE ON published
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of published are never deleted')
@@ -1019,6 +1211,31 @@ END $$
 CREATE TRIGGER published_event AFTER INSERT ON published
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_published_event()
+--;
+CREATE TRIGGER table_migrations_no_delete BEFORE DELETE ON table_migrations
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of table_migrations are never deleted')
+--;
+CREATE TRIGGER table_migrations_no_update BEFORE UPDATE ON table_migrations
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of table_migrations never change')
+--;
+CREATE TRIGGER table_migrations_no_truncate BEFORE TRUNCATE ON table_migrations
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of table_migrations are never deleted')
+--;
+CREATE FUNCTION pvdm_table_migrations_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'table_migrations', CAST(NEW.migration_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('migration_id', OLD.migration_id, 'table_uuid', OLD.table_uuid, 'name', OLD.name, 'domain', OLD.domain, 'contract_sha256', OLD.contract_sha256, 'metadata_sha256', OLD.metadata_sha256, 'operator', OLD.operator, 'nonce', OLD.nonce, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('migration_id', NEW.migration_id, 'table_uuid', NEW.table_uuid, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'metadata_sha256', NEW.metadata_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER table_migrations_event AFTER INSERT ON table_migrations
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_table_migrations_event()
 --;
 CREATE TRIGGER attestations_no_delete BEFORE DELETE ON attestations
 FOR EACH ROW
@@ -1113,3 +1330,37 @@ END $$
 CREATE TRIGGER log_entries_next BEFORE INSERT ON log_entries
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_log_entries_next()
+--;
+CREATE VIEW iceberg_tables AS
+SELECT 'pvdm' AS catalog_name,
+    (SELECT string_agg(level, '.' ORDER BY at) FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at)) AS table_namespace,
+    t.name AS table_name,
+    t.metadata_location AS metadata_location,
+    t.previous_location AS previous_metadata_location,
+    'TABLE' AS iceberg_type
+FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
+WHERE t.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)
+UNION ALL
+SELECT 'pvdm', (SELECT string_agg(level, '.' ORDER BY at) FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at)), v.name, v.metadata_location, NULL, 'VIEW'
+FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
+WHERE v.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)
+--;
+CREATE VIEW iceberg_namespace_properties AS
+SELECT 'pvdm' AS catalog_name,
+    (SELECT string_agg(level, '.' ORDER BY at) FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at)) AS namespace,
+    key AS property_key,
+    value AS property_value
+FROM namespaces n, json_each_text(n.properties::json) AS property (key, value)
+WHERE n.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)
+UNION ALL
+SELECT 'pvdm', (SELECT string_agg(level, '.' ORDER BY at) FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at)), 'exists', 'true'
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND n.properties = '{}' AND NOT EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)
+--;
+CREATE VIEW iceberg_left_out AS
+SELECT DISTINCT 'pvdm' AS catalog_name,
+    n.levels AS levels,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL) AS table_count,
+    (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)

@@ -9,6 +9,8 @@ CREATE TABLE catalog_requests (
 )
  STRICT
 --;
+CREATE INDEX catalog_requests_at_micros ON catalog_requests (at_micros)
+--;
 CREATE TABLE epoch_books (
 	revision INTEGER NOT NULL,
 	book BLOB NOT NULL,
@@ -192,11 +194,13 @@ CREATE TABLE tables (
 	domain TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
 	location TEXT NOT NULL,
+	place TEXT NOT NULL,
 	metadata_location TEXT NOT NULL,
 	metadata_sha256 TEXT NOT NULL,
 	previous_location TEXT,
 	revision INTEGER NOT NULL,
 	contract_hash TEXT,
+	protected_micros INTEGER,
 	dropped_micros INTEGER,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (table_id),
@@ -208,7 +212,36 @@ CREATE TABLE tables (
 --;
 CREATE UNIQUE INDEX tables_name_once ON tables (namespace_id, name) WHERE dropped_micros IS NULL
 --;
+CREATE INDEX tables_place ON tables (place) WHERE dropped_micros IS NULL
+--;
+CREATE UNIQUE INDEX tables_protected_uuid_once ON tables (table_uuid) WHERE protected_micros IS NOT NULL
+--;
+CREATE INDEX tables_uuid ON tables (table_uuid)
+--;
 CREATE UNIQUE INDEX tables_uuid_once ON tables (table_uuid) WHERE dropped_micros IS NULL
+--;
+CREATE TABLE views (
+	view_id TEXT NOT NULL,
+	namespace_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	view_uuid TEXT NOT NULL,
+	location TEXT NOT NULL,
+	metadata_location TEXT NOT NULL,
+	metadata_sha256 TEXT NOT NULL,
+	revision INTEGER NOT NULL,
+	dropped_micros INTEGER,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (view_id),
+	CONSTRAINT view_id_hex CHECK (length(view_id) = 32 AND view_id NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT metadata_sha256_hex CHECK (length(metadata_sha256) = 64 AND metadata_sha256 NOT GLOB '*[^0-9a-f]*'),
+	FOREIGN KEY(namespace_id) REFERENCES namespaces (namespace_id)
+)
+ STRICT
+--;
+CREATE UNIQUE INDEX views_name_once ON views (namespace_id, name) WHERE dropped_micros IS NULL
+--;
+CREATE UNIQUE INDEX views_uuid_once ON views (view_uuid) WHERE dropped_micros IS NULL
 --;
 CREATE TABLE attempts (
 	attempt_id TEXT NOT NULL,
@@ -232,6 +265,17 @@ CREATE TABLE attempts (
  STRICT
 --;
 CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
+--;
+CREATE TABLE contracts (
+	contract_sha256 TEXT NOT NULL,
+	body BLOB NOT NULL,
+	statement_id TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (contract_sha256),
+	CONSTRAINT contract_sha256_hex CHECK (length(contract_sha256) = 64 AND contract_sha256 NOT GLOB '*[^0-9a-f]*'),
+	FOREIGN KEY(statement_id) REFERENCES statements (statement_id)
+)
+ STRICT
 --;
 CREATE TABLE lost_claims (
 	receipt_id TEXT NOT NULL,
@@ -274,6 +318,18 @@ CREATE TABLE spent (
 )
  STRICT
 --;
+CREATE TABLE staging_makers (
+	table_id TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	name TEXT NOT NULL,
+	maker TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (table_id, kind, name),
+	CONSTRAINT kind_known CHECK (kind IN ('branch', 'snapshot')),
+	FOREIGN KEY(table_id) REFERENCES tables (table_id)
+)
+ STRICT
+--;
 CREATE TABLE nonces (
 	nonce TEXT NOT NULL,
 	purpose TEXT NOT NULL,
@@ -286,7 +342,7 @@ CREATE TABLE nonces (
 	PRIMARY KEY (nonce),
 	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
 	CONSTRAINT nonce_hex CHECK (length(nonce) = 32 AND nonce NOT GLOB '*[^0-9a-f]*'),
-	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation')),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation', 'protection', 'migration')),
 	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
 	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
 	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
@@ -310,7 +366,7 @@ CREATE TABLE tokens (
 	PRIMARY KEY (token_id),
 	CONSTRAINT token_id_hex CHECK (length(token_id) = 32 AND token_id NOT GLOB '*[^0-9a-f]*'),
 	CONSTRAINT secret_sha256_hex CHECK (length(secret_sha256) = 64 AND secret_sha256 NOT GLOB '*[^0-9a-f]*'),
-	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor')),
+	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'steward')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
 	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
 	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
@@ -349,6 +405,31 @@ CREATE TABLE proofs (
 --;
 CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
 --;
+CREATE TABLE protections (
+	protection_id TEXT NOT NULL,
+	action TEXT NOT NULL,
+	table_uuid TEXT,
+	namespace_id TEXT,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	contract_sha256 TEXT NOT NULL,
+	operator TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (protection_id),
+	CONSTRAINT action_known CHECK (action IN ('protect', 'unprotect')),
+	CONSTRAINT contract_sha256_hex CHECK (length(contract_sha256) = 64 AND contract_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT one_target CHECK ((table_uuid IS NULL) <> (namespace_id IS NULL)),
+	CONSTRAINT protections_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(protection_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
+)
+ STRICT
+--;
+CREATE INDEX protections_domain ON protections (domain)
+--;
+CREATE INDEX protections_table_uuid ON protections (table_uuid)
+--;
 CREATE TABLE published (
 	workload_id TEXT NOT NULL,
 	chunk_id TEXT NOT NULL,
@@ -362,6 +443,28 @@ CREATE TABLE published (
 	CONSTRAINT published_nonce_once UNIQUE (nonce)
 )
  STRICT
+--;
+CREATE TABLE table_migrations (
+	migration_id TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	name TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	contract_sha256 TEXT NOT NULL,
+	metadata_sha256 TEXT,
+	operator TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (migration_id),
+	CONSTRAINT contract_sha256_hex CHECK (length(contract_sha256) = 64 AND contract_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT table_migrations_nonce_once UNIQUE (nonce),
+	FOREIGN KEY(migration_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(nonce) REFERENCES nonces (nonce)
+)
+ STRICT
+--;
+CREATE INDEX table_migrations_domain ON table_migrations (domain)
+--;
+CREATE INDEX table_migrations_table_uuid ON table_migrations (table_uuid)
 --;
 CREATE TABLE attestations (
 	attestation_id TEXT NOT NULL,
@@ -396,11 +499,6 @@ CREATE TABLE overrides (
  STRICT
 --;
 CREATE INDEX overrides_fail_proof_id ON overrides (fail_proof_id)
---;
-CREATE TRIGGER catalog_requests_no_delete BEFORE DELETE ON catalog_requests
-BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: rows of catalog_requests are never deleted');
-END
 --;
 CREATE TRIGGER catalog_requests_no_update BEFORE UPDATE ON catalog_requests
 BEGIN
@@ -697,7 +795,13 @@ WHEN NEW.table_id IS NOT OLD.table_id
     OR NEW.domain IS NOT OLD.domain
     OR NEW.table_uuid IS NOT OLD.table_uuid
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only namespace_id, name, location, metadata_location, metadata_sha256, previous_location, revision, contract_hash, dropped_micros, at_micros of tables change');
+    SELECT RAISE(ABORT, 'pvdm rule: only namespace_id, name, location, place, metadata_location, metadata_sha256, previous_location, revision, contract_hash, protected_micros, dropped_micros, at_micros of tables change');
+END
+--;
+CREATE TRIGGER tables_protected_once BEFORE UPDATE ON tables
+WHEN OLD.protected_micros IS NOT NULL AND NEW.protected_micros IS NOT OLD.protected_micros
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: when a table was first protected stays known');
 END
 --;
 CREATE TRIGGER tables_event_insert AFTER INSERT ON tables
@@ -705,15 +809,44 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'tables', CAST(NEW.table_id AS TEXT),
         NULL,
-        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER tables_event_update AFTER UPDATE ON tables
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'tables', CAST(NEW.table_id AS TEXT),
-        json_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
-        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+        json_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'place', OLD.place, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'protected_micros', OLD.protected_micros, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
+        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER views_no_delete BEFORE DELETE ON views
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of views are never deleted');
+END
+--;
+CREATE TRIGGER views_fixed BEFORE UPDATE ON views
+WHEN NEW.view_id IS NOT OLD.view_id
+    OR NEW.domain IS NOT OLD.domain
+    OR NEW.view_uuid IS NOT OLD.view_uuid
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only namespace_id, name, location, metadata_location, metadata_sha256, revision, dropped_micros, at_micros of views change');
+END
+--;
+CREATE TRIGGER views_event_insert AFTER INSERT ON views
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'views', CAST(NEW.view_id AS TEXT),
+        NULL,
+        json_object('view_id', NEW.view_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'view_uuid', NEW.view_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'revision', NEW.revision, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER views_event_update AFTER UPDATE ON views
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'views', CAST(NEW.view_id AS TEXT),
+        json_object('view_id', OLD.view_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'view_uuid', OLD.view_uuid, 'location', OLD.location, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'revision', OLD.revision, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
+        json_object('view_id', NEW.view_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'view_uuid', NEW.view_uuid, 'location', NEW.location, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'revision', NEW.revision, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts
@@ -766,6 +899,24 @@ BEGIN
     VALUES (NEW.at_micros, 'update', 'attempts', CAST(NEW.attempt_id AS TEXT),
         json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
         json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER contracts_no_delete BEFORE DELETE ON contracts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of contracts are never deleted');
+END
+--;
+CREATE TRIGGER contracts_no_update BEFORE UPDATE ON contracts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of contracts never change');
+END
+--;
+CREATE TRIGGER contracts_event_insert AFTER INSERT ON contracts
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'contracts', CAST(NEW.contract_sha256 AS TEXT),
+        NULL,
+        json_object('contract_sha256', NEW.contract_sha256, 'statement_id', NEW.statement_id, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER lost_claims_no_delete BEFORE DELETE ON lost_claims
@@ -832,6 +983,19 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'spent', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'snapshot_id', NEW.snapshot_id, 'receipt_id', NEW.receipt_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER staging_makers_no_delete BEFORE DELETE ON staging_makers
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of staging_makers are never deleted');
+END
+--;
+CREATE TRIGGER staging_makers_fixed BEFORE UPDATE ON staging_makers
+WHEN NEW.table_id IS NOT OLD.table_id
+    OR NEW.kind IS NOT OLD.kind
+    OR NEW.name IS NOT OLD.name
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only maker, at_micros of staging_makers change');
 END
 --;
 CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
@@ -953,6 +1117,24 @@ BEGIN
         json_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros));
 END
 --;
+CREATE TRIGGER protections_no_delete BEFORE DELETE ON protections
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of protections are never deleted');
+END
+--;
+CREATE TRIGGER protections_no_update BEFORE UPDATE ON protections
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of protections never change');
+END
+--;
+CREATE TRIGGER protections_event_insert AFTER INSERT ON protections
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'protections', CAST(NEW.protection_id AS TEXT),
+        NULL,
+        json_object('protection_id', NEW.protection_id, 'action', NEW.action, 'table_uuid', NEW.table_uuid, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER published_no_delete BEFORE DELETE ON published
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of published are never deleted');
@@ -969,6 +1151,24 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER table_migrations_no_delete BEFORE DELETE ON table_migrations
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of table_migrations are never deleted');
+END
+--;
+CREATE TRIGGER table_migrations_no_update BEFORE UPDATE ON table_migrations
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of table_migrations never change');
+END
+--;
+CREATE TRIGGER table_migrations_event_insert AFTER INSERT ON table_migrations
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'table_migrations', CAST(NEW.migration_id AS TEXT),
+        NULL,
+        json_object('migration_id', NEW.migration_id, 'table_uuid', NEW.table_uuid, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'metadata_sha256', NEW.metadata_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER attestations_no_delete BEFORE DELETE ON attestations
@@ -1031,3 +1231,37 @@ WHEN NEW.entry_index <> (SELECT coalesce(max(entry_index) + 1, 0) FROM log_entri
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: log entries have no gap');
 END
+--;
+CREATE VIEW iceberg_tables AS
+SELECT 'pvdm' AS catalog_name,
+    (SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key)) AS table_namespace,
+    t.name AS table_name,
+    t.metadata_location AS metadata_location,
+    t.previous_location AS previous_metadata_location,
+    'TABLE' AS iceberg_type
+FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
+WHERE t.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
+UNION ALL
+SELECT 'pvdm', (SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key)), v.name, v.metadata_location, NULL, 'VIEW'
+FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
+WHERE v.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
+--;
+CREATE VIEW iceberg_namespace_properties AS
+SELECT 'pvdm' AS catalog_name,
+    (SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key)) AS namespace,
+    key AS property_key,
+    value AS property_value
+FROM namespaces n, json_each(n.properties)
+WHERE n.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
+UNION ALL
+SELECT 'pvdm', (SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key)), 'exists', 'true'
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND n.properties = '{}' AND NOT EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
+--;
+CREATE VIEW iceberg_left_out AS
+SELECT DISTINCT 'pvdm' AS catalog_name,
+    n.levels AS levels,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL) AS table_count,
+    (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
+FROM namespaces n
+WHERE n.dropped_micros IS NULL AND EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)

@@ -1,0 +1,44 @@
+"""Places of the warehouse: where a new table or view lies, and which files may be read for one that is registered."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES
+from pvdm.lake.paths import Location
+from pvdm.store.namespaces import Levels
+
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_FOLDER_CHARACTERS: Final = 64
+
+
+def own_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
+    """A folder that nothing had before: names come again, and files of a dropped table may still lie there."""
+    folders = [_PLAIN.sub("_", part)[:_FOLDER_CHARACTERS] for part in (*levels, name)]
+    folders[-1] = f"{folders[-1]}-{uuid.replace('-', '')}"
+    return warehouse.child(*folders)
+
+
+def is_inside(warehouse: Location, place: Location) -> bool:
+    """In the warehouse by its name and, for a local file, where its links lead to."""
+    if not place.is_under(warehouse):
+        return False
+    return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
+
+
+def read_metadata(path: Path) -> bytes:
+    """The bytes of a metadata file that somebody else wrote."""
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise FileNotFoundError
+        with path.open("rb") as file:
+            return file.read(METADATA_SIZE_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError("metadata_location_missing", "there is no metadata file", got=str(path)[:200]) from None
+    except OSError as error:
+        raise UnavailableError(
+            "metadata_files_unavailable", f"the metadata file cannot be read: {error.strerror}"
+        ) from None

@@ -1,0 +1,54 @@
+"""The queue in front of each table: commits to one table are judged and swapped one after the other, as they came.
+
+It spares work and nothing rests on it: without it two commits would be judged on one base, and the second one's file
+would be written and synced in vain. The swap compares all the same, and so does whoever waited too long for a turn.
+Other Stewards on the same ledger have queues of their own; between them stands the database's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pvdm.store.namespaces import Levels
+from pvdm.store.turns import Queue
+
+COMMIT_TURN_MAX_SECONDS: Final = 10
+
+
+class TableQueues:
+    """A queue for every table that somebody commits to just now."""
+
+    def __init__(self, *, seconds: float = COMMIT_TURN_MAX_SECONDS) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[Levels, str], tuple[Queue, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @contextlib.contextmanager
+    def turn(self, tables: Iterable[tuple[Levels, str]]) -> Iterator[None]:
+        """A turn at all of the tables, taken in one order, so that two that wait never wait in a circle."""
+        with contextlib.ExitStack() as stack:
+            for table in sorted(set(tables)):
+                queue = stack.enter_context(self._joined(table))
+                stack.enter_context(queue.turn(self._seconds))
+            yield
+
+    @contextlib.contextmanager
+    def _joined(self, table: tuple[Levels, str]) -> Iterator[Queue]:
+        with self._lock:
+            queue, users = self._queues.get(table, (Queue(), 0))
+            self._queues[table] = (queue, users + 1)
+        try:
+            yield queue
+        finally:
+            with self._lock:
+                users = self._queues[table][1] - 1
+                if users:
+                    self._queues[table] = (queue, users)
+                else:
+                    del self._queues[table]

@@ -1,0 +1,320 @@
+"""The desk of views: made, registered, loaded, listed, replaced, renamed, dropped; a view holds words, never rows."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pvdm import fault
+from pvdm.catalog.access import require_free
+from pvdm.catalog.names import judged_name
+from pvdm.catalog.namespaces import PAGE_ROWS_MAX
+from pvdm.catalog.places import is_inside, own_place, read_metadata
+from pvdm.catalog.requests import Once, after_change
+from pvdm.catalog.tables import Desks, repeated
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
+from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.node import Node
+from pvdm.lake.format.view_metadata import ViewMetadata
+from pvdm.lake.format.view_updates import apply_view_updates, check_view_requirements, new_view
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from pvdm.store import Unit, namespaces, views
+from pvdm.store.namespaces import Levels, Namespace
+from pvdm.store.tables import Pointer
+from pvdm.store.tokens import Grant
+from pvdm.store.views import NewView, ViewRow
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """What is judged and what the swap compares are one and the same."""
+
+    row: ViewRow
+    metadata: ViewMetadata
+
+
+# Puts the pointer into the ledger, in the transaction that it is given.
+Swap = Callable[[Unit, Pointer], ViewRow]
+
+
+class Views:
+    """Everything that is done to views; in a namespace that protects its tables only operators change them."""
+
+    def __init__(self, desks: Desks, files: MetadataFiles) -> None:
+        self._desks = desks
+        self._files = files
+
+    def load(self, grant: Grant, levels: Levels, name: str) -> ViewState:
+        """The view, for those of its domain."""
+        return self._state(self._row(grant, levels, name)[1])
+
+    def require(self, grant: Grant, levels: Levels, name: str) -> None:
+        """The view is there for the bearer."""
+        self._row(grant, levels, name)
+
+    def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
+        """The names in a namespace; without a count all of them."""
+        found: list[str] = []
+        home = self._desks.namespaces.get(grant, levels)
+        with self._desks.ledger.read() as unit:
+            while count is None or len(found) < count:
+                wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
+                rows = views.page(unit, home.namespace_id, after=after, count=wanted)
+                found.extend(row.name for row in rows)
+                if len(rows) < wanted:
+                    break
+                after = rows[-1].name
+        return found
+
+    def create(self, grant: Grant, levels: Levels, request: Json, *, once: Once | None = None) -> ViewState:
+        """A new view."""
+        node = Node(request, "$")
+        name = judged_name(node.text("name"), "the view's name")
+
+        def make() -> ViewState:
+            home = self._home(grant, levels)
+            view_uuid = str(uuid.uuid4())
+            own = own_place(self._desks.warehouse, levels, name, view_uuid)
+            location = node.optional_text("location") or str(own)
+            now_ms = self._desks.clock.now_micros() // 1_000
+            after = new_view(request, location=location, view_uuid=view_uuid, now_ms=now_ms)
+            return self._create(grant, home, name, after, once)
+
+        with _named(levels, name):
+            return repeated(make)
+
+    def register(
+        self, grant: Grant, levels: Levels, name: str, metadata_location: str, *, once: Once | None = None
+    ) -> ViewState:
+        """A view from the metadata file that it had elsewhere; the Steward keeps its own copy of that."""
+        judged_name(name, "the view's name")
+
+        def make() -> ViewState:
+            home = self._home(grant, levels)
+            after = self._foreign(grant, home, metadata_location)
+            return self._create(grant, home, name, after, once)
+
+        with _named(levels, name):
+            return repeated(make)
+
+    def commit(
+        self,
+        grant: Grant,
+        levels: Levels,
+        name: str,
+        requirements: Sequence[Json],
+        updates: Sequence[Json],
+        *,
+        once: Once | None = None,
+    ) -> ViewState:
+        """Replace the view, or change what is said about it; a moved base is judged again."""
+        return repeated(lambda: self._commit(grant, levels, name, requirements, updates, once))
+
+    def again(self, grant: Grant, facts: Sequence[Json], levels: Levels, name: str) -> ViewState:
+        """The state that an earlier request with the same key led to."""
+        _, row = self._row(grant, levels, name)
+        location, sha256 = (str(fact) for fact in facts)
+        return self._state(replace(row, pointer=Pointer(location, sha256)))
+
+    def rename(
+        self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: Once | None = None
+    ) -> None:
+        """Another name, perhaps in another namespace of the same domain."""
+        judged_name(target[1], "the view's new name")
+        try:
+            repeated(lambda: self._rename(grant, source, target, once))
+        except ConflictError as error:
+            what = {"view_exists": "View", "name_of_table": "Table"}.get(error.code)
+            if what is None:
+                raise
+            said = f"Cannot rename {_shown(*source)} to {_shown(*target)}. {what} already exists"
+            raise ConflictError(error.code, said) from None
+
+    def drop(self, grant: Grant, levels: Levels, name: str, *, once: Once | None = None) -> None:
+        """End the view; its metadata files stay."""
+        repeated(lambda: self._drop(grant, levels, name, once))
+
+    def _commit(
+        self,
+        grant: Grant,
+        levels: Levels,
+        name: str,
+        requirements: Sequence[Json],
+        updates: Sequence[Json],
+        once: Once | None,
+    ) -> ViewState:
+        home, row = self._row(grant, levels, name)
+        self._require_changing(grant, home)
+        before = self._state(row)
+        check_view_requirements(before.metadata, requirements)
+        now_ms = self._desks.clock.now_micros() // 1_000
+        after = apply_view_updates(before.metadata, updates, now_ms=now_ms)
+        if after is before.metadata:
+            return self._unchanged(before, once)
+        moved = after.location != before.metadata.location
+        if moved:
+            self._desks.access.require_place(grant, after.location)
+
+        def swap(unit: Unit, pointer: Pointer) -> ViewRow:
+            put = views.swap(unit, home, row, pointer, location=after.location)
+            if moved:
+                _require_free(unit, after.location)
+            return put
+
+        return self._put(after, row.revision + 1, swap, once)
+
+    def _unchanged(self, state: ViewState, once: Once | None) -> ViewState:
+        """Nothing to write; what is kept for a key is the state that was judged."""
+        if once is not None:
+            self._desks.ledger.transact(
+                lambda unit: _note(unit, once, state.row), at_micros=self._desks.clock.now_micros()
+            )
+        return state
+
+    def _rename(self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: Once | None) -> None:
+        old, row = self._row(grant, *source)
+        self._require_changing(grant, old)
+        new = self._home(grant, target[0])
+        if new.domain != row.domain:
+            raise NotAllowedError("domain_wrong", "a view stays in its domain", expected=row.domain, got=new.domain)
+
+        def work(unit: Unit) -> None:
+            views.rename(unit, row, (old, new), target[1])
+            if once is not None:
+                once.note(unit, {}, status=204)
+
+        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+
+    def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> None:
+        home, row = self._row(grant, levels, name)
+        self._require_changing(grant, home)
+
+        def work(unit: Unit) -> None:
+            views.drop(unit, home, row)
+            if once is not None:
+                once.note(unit, {}, status=204)
+
+        self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+
+    def _create(self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, once: Once | None) -> ViewState:
+        self._desks.access.require_place(grant, after.location)
+
+        def swap(unit: Unit, pointer: Pointer) -> ViewRow:
+            row = views.create(unit, home, NewView(name, after.view_uuid, after.location, pointer))
+            _require_free(unit, row.location)
+            return row
+
+        return self._put(after, 0, swap, once)
+
+    def _put(self, after: ViewMetadata, revision: int, swap: Swap, once: Once | None) -> ViewState:
+        """The file first, synced; then the pointer, and nothing after it can fail."""
+        file = self._files.write(after.view_uuid, revision, after.to_bytes())
+        fault.point("catalog.after_metadata_file")
+
+        def work(unit: Unit) -> ViewRow:
+            row = swap(unit, Pointer(file.location, file.sha256))
+            if once is not None:
+                _note(unit, once, row)
+            return row
+
+        try:
+            row = self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
+        except StateUnknownError:
+            raise  # the swap may have happened: its file stays
+        except PvdmError:
+            with contextlib.suppress(PvdmError):
+                self._files.remove(file)
+            raise
+        with after_change():
+            fault.point("catalog.after_swap")
+        return ViewState(row, after)
+
+    def _foreign(self, grant: Grant, home: Namespace, metadata_location: str) -> ViewMetadata:
+        """An operator may bring any file; others one in the view's own place, or one that their domain dropped."""
+        place = parse_location(metadata_location)
+        inside = is_inside(self._desks.warehouse, place)
+        with self._desks.ledger.read() as unit:
+            dropped = views.find_dropped(unit, str(place))
+        own = dropped is not None and dropped.domain == home.domain
+        if grant.role is not Role.OPERATOR and not (inside or own):
+            raise _outside(str(self._desks.warehouse), str(place))
+        after = ViewMetadata.parse(read_metadata(place.local))
+        if grant.role is not Role.OPERATOR and not (own or place.is_under(parse_location(after.location))):
+            raise _outside(f"a file under {after.location}", str(place))
+        return after
+
+    def _home(self, grant: Grant, levels: Levels) -> Namespace:
+        """A namespace in which the bearer may put a view."""
+        self._desks.access.require_making(grant)
+        home = self._desks.namespaces.get(grant, levels)
+        self._require_changing(grant, home)
+        return home
+
+    def _require_changing(self, grant: Grant, home: Namespace) -> None:
+        """A view is read by its name as a table is, so among published tables only an operator puts one."""
+        self._desks.access.require_making(grant)
+        if home.protected_by is not None and grant.role is not Role.OPERATOR:
+            where = namespaces.shown(home.levels)
+            raise NotAllowedError(
+                "namespace_gated",
+                f"the namespace {where} protects its tables, and a view in it could pass for one",
+                expected=Role.OPERATOR,
+                got=grant.role,
+                hint="ask an operator, or keep the view in a namespace that protects nothing; nothing was changed",
+            )
+
+    def _row(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, ViewRow]:
+        with self._desks.ledger.read() as unit:
+            home = namespaces.find(unit, levels)
+            row = None if home is None else views.find(unit, home.namespace_id, name)
+        if home is None:
+            raise _unknown(levels, name)
+        self._desks.access.require_namespace(grant, home)
+        if row is None:
+            raise _unknown(levels, name)
+        return home, row
+
+    def _state(self, row: ViewRow) -> ViewState:
+        """The document of a row; the file is read, hashed and parsed every time: views are small."""
+        data = self._files.read(StoredFile(row.pointer.location, row.pointer.sha256))
+        return ViewState(row, ViewMetadata.parse(data))
+
+
+def _require_free(unit: Unit, location: str) -> None:
+    """No table lies there, nor comes there until the end of the unit."""
+    unit.lock_name("places")
+    require_free(unit, location)
+
+
+def _note(unit: Unit, once: Once, row: ViewRow) -> None:
+    once.note(unit, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
+
+
+@contextlib.contextmanager
+def _named(levels: Levels, name: str) -> Iterator[None]:
+    """A name that is taken is told with its namespace, as clients expect it."""
+    try:
+        yield
+    except ConflictError as error:
+        said = {"view_exists": "View already exists", "name_of_table": "Table with same name already exists"}
+        if error.code not in said:
+            raise
+        raise ConflictError(error.code, f"{said[error.code]}: {_shown(levels, name)}") from None
+
+
+def _shown(levels: Levels, name: str) -> str:
+    return namespaces.shown((*levels, name))
+
+
+def _unknown(levels: Levels, name: str) -> InputError:
+    return InputError("view_unknown", f"View does not exist: {_shown(levels, name)}")
+
+
+def _outside(expected: str, got: str) -> NotAllowedError:
+    return NotAllowedError(
+        "location_outside", "the metadata file is not one that may be registered", expected=expected, got=got[:200]
+    )

@@ -1,0 +1,176 @@
+"""`pvdm protect` and `pvdm unprotect`: an operator's signed word puts a table behind the gate, or takes it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pvdm.cli.approval_words import Signing, protection_lines, signing_options
+from pvdm.cli.asking import require_yes
+from pvdm.cli.files import read_file
+from pvdm.cli.options import PlaceType, json_option
+from pvdm.cli.proof_words import printable
+from pvdm.cli.screen import say, say_json
+from pvdm.cli.service import Service, service_options
+from pvdm.cli.views import view_json
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.metadata.migration import state_of
+from pvdm.model.migration import (
+    CONTRACT_MAX_BYTES,
+    NamespaceTarget,
+    Protection,
+    ProtectionAction,
+    TableTarget,
+    contract_sha256,
+)
+from pvdm.model.table import NamespaceRef, TableRef
+from pvdm.steward.contracts import contract_text
+
+if TYPE_CHECKING:
+    from pvdm.client import ProtectionView, StewardClient, TargetView
+
+
+@click.command("protect", short_help="Put a table, or a namespace, under a contract.")
+@json_option
+@click.argument("table", required=False, metavar="TABLE")
+@click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are born protected.")
+@click.option("--contract", "contract_file", type=PlaceType(), required=True, metavar="FILE", help="The contract.")
+@signing_options
+@service_options
+def protect(
+    *,
+    as_json: bool,
+    table: str | None,
+    namespace: str | None,
+    contract_file: Path,
+    signing: Signing,
+    service: Service,
+) -> None:
+    """Put a table under a contract: from then on what its main shows changes by a proof or a signed migration only.
+
+    You sign the table as it is now (UUID, name, schema, structure) with your own key, which stays on your side. The
+    Steward verifies it, logs it and protects the table in one step. The contract is one YAML document; the Steward
+    keeps it. A namespace that is protected protects every table that is created in it from now on.
+
+    \b
+    Examples:
+      pvdm protect sales.orders --contract orders.yaml --key tom.pem --operator tom --reason "orders go live"
+      pvdm protect --namespace curated --contract curated.yaml --key tom.pem --operator tom --reason "…"
+    """
+    contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES))
+    with service.connect() as client:
+        found = _target(client, table, namespace)
+        said = Protection(
+            action=ProtectionAction.PROTECT,
+            target=_signed_target(found, contract_sha256(contract)),
+            contract=contract,
+            **signing.facts(),
+        )
+        view = client.submit_protection(signing.sign(said))
+    _tell(view, as_json=as_json)
+
+
+@click.command("unprotect", short_help="Take a table, or a namespace, out from under its contract.")
+@json_option
+@click.argument("table", required=False, metavar="TABLE")
+@click.option("--namespace", metavar="NAMESPACE", help="A namespace instead; tables that are in it stay protected.")
+@click.option("--yes", is_flag=True, help="Sign without asking.")
+@signing_options
+@service_options
+def unprotect(
+    *,
+    as_json: bool,
+    table: str | None,
+    namespace: str | None,
+    yes: bool,
+    signing: Signing,
+    service: Service,
+) -> None:
+    """Take a table out from under its contract: anyone who may write to it then changes what its main shows.
+
+    It is signed with your own key and logged, for everybody to see.
+
+    \b
+    Examples:
+      pvdm unprotect sales.orders --key tom.pem --operator tom --reason "orders are retired"
+      pvdm unprotect --namespace curated --key tom.pem --operator tom --reason "…"
+    """
+    with service.connect() as client:
+        found = _target(client, table, namespace)
+        if found.contract_sha256 is None:
+            raise NotAllowedError("not_protected", f"{found.name} is not protected", hint="nothing was changed")
+        if not yes:
+            lines = [(f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None)]
+            require_yes("let it be changed without a proof, in your name?", lines)
+        said = Protection(
+            action=ProtectionAction.UNPROTECT,
+            target=_signed_target(found, found.contract_sha256),
+            contract=None,
+            **signing.facts(),
+        )
+        view = client.submit_protection(signing.sign(said))
+    _tell(view, as_json=as_json)
+
+
+@click.command("protections", short_help="List who protected what, and who ended it.")
+@json_option
+@service_options
+def protections(*, as_json: bool, service: Service) -> None:
+    """List the protections that the Steward has accepted, newest first: who, what, under which contract, and why.
+
+    \b
+    Examples:
+      pvdm protections --url https://steward.example:8181
+      pvdm protections --json | jq '.protections[] | {name, action, operator}'
+    """
+    with service.connect() as client:
+        views = client.protections()
+    if as_json:
+        say_json({"protections": [view_json(view) for view in views]})
+        return
+    if not views:
+        say("nothing was ever protected here")
+    for view in views:
+        _lines(view)
+
+
+def _target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
+    """The one thing that is meant."""
+    if table is not None and namespace is None:
+        return client.target("table", table)
+    if namespace is not None and table is None:
+        return client.target("namespace", namespace)
+    raise click.UsageError("name a TABLE, or a namespace with --namespace")
+
+
+def _signed_target(found: TargetView, contract: str) -> TableTarget | NamespaceTarget:
+    if found.kind == "namespace":
+        return NamespaceTarget(NamespaceRef(found.catalog, found.id, found.name), contract)
+    return TableTarget(table_ref(found), state_of(table_metadata(found), contract))
+
+
+def table_ref(found: TargetView) -> TableRef:
+    """The table as signed documents name it."""
+    return TableRef(found.catalog, found.id, found.name)
+
+
+def table_metadata(found: TargetView) -> TableMetadata:
+    """The table's document; who signs works out from it what is signed, and believes no hash that was sent along."""
+    if found.metadata is None:
+        raise InputError("table_expected", "this is no table", expected="a table", got=found.kind)
+    return TableMetadata.parse(found.metadata)
+
+
+def _tell(view: ProtectionView, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"protection": view_json(view)})
+        return
+    _lines(view)
+
+
+def _lines(view: ProtectionView) -> None:
+    for line, style in protection_lines(view):
+        say(printable(line), style=style)

@@ -1,0 +1,147 @@
+"""The gate's way for signed migrations: from exactly the approved state to exactly the approved state, and no data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from pvdm.digest.plan import fingerprint
+from pvdm.errors import NotAllowedError
+from pvdm.lake.format.document import Json, canonical
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.structure import structure_sha256
+from pvdm.metadata.permit import Permit
+from pvdm.model.migration import Migration, TableState
+from pvdm.store.tables import TableRow
+from pvdm.trust.verify import Verified
+
+
+def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
+    """The table's state under a contract, as approvals and proofs name it."""
+    return TableState(
+        contract_sha256,
+        fingerprint(to_model(metadata.current_schema)).hex(),
+        metadata.default_spec_id,
+        metadata.format_version,
+        structure_sha256(metadata),
+    )
+
+
+def permit_migration(
+    approved: Verified[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
+) -> Permit:
+    """The permit for the swap from this row to these bytes, once it is what the operator has signed."""
+    said = approved.predicate
+    require_table(said.table.uuid, row)
+    require_state(said.before, before, require_protected(row))
+    require_same_table(before, after)
+    require_same_data(before, after)
+    require_result(said.after, after)
+    return Permit(row.table_uuid, row.pointer.sha256, hashlib.sha256(data).hexdigest())
+
+
+def require_table(table_uuid: str, row: TableRow) -> None:
+    """The UUID is what counts: a table of the same name may be another one."""
+    if row.table_uuid != table_uuid:
+        raise NotAllowedError(
+            "approval_wrong_table",
+            "the approval is for another table than the one of that name",
+            expected=row.table_uuid,
+            got=table_uuid,
+            hint="nothing was changed",
+        )
+
+
+def require_protected(row: TableRow) -> str:
+    """The contract that the table is protected under."""
+    if row.contract_hash is None:
+        raise NotAllowedError(
+            "not_protected",
+            f"{row.name} is not protected",
+            expected="a table under a contract",
+            got="none",
+            hint="nothing was changed; a table without protection changes by ordinary commits",
+        )
+    return row.contract_hash
+
+
+def require_state(approved: TableState, metadata: TableMetadata, contract_sha256: str) -> None:
+    """The table is in the state that the operator saw; what moved meanwhile is named."""
+    found = state_of(metadata, contract_sha256)
+    moved = _moved(approved, found)
+    if moved:
+        raise NotAllowedError(
+            "approval_stale",
+            f"the table is not in the state that was approved: other {' and '.join(name for name, _, _ in moved)}",
+            expected=", ".join(f"{name} {old}" for name, old, _ in moved),
+            got=", ".join(f"{name} {new}" for name, _, new in moved),
+            hint="nothing was changed; look at the table as it is now, and sign again",
+        )
+
+
+def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
+    """A migration changes neither which table it is nor where it lies."""
+    for what, old, new in (
+        ("UUID", before.table_uuid, after.table_uuid),
+        ("location", before.location, after.location),
+    ):
+        if old != new:
+            raise NotAllowedError(
+                "migration_moves_table",
+                f"a migration cannot change the table's {what}",
+                expected=str(old),
+                got=str(new),
+                hint="nothing was changed",
+            )
+
+
+def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
+    """A migration changes nothing that is shown: rows come and go by proofs alone."""
+    for (what, old), (_, new) in zip(_data(before), _data(after), strict=True):
+        if old != new:
+            raise NotAllowedError(
+                "migration_moves_data",
+                f"a migration cannot change the table's {what}",
+                expected=f"the {what} as before",
+                got="others",
+                hint="nothing was changed; stage rows on a branch and publish them by a proof",
+            )
+
+
+def require_result(approved: TableState, after: TableMetadata) -> None:
+    """The updates lead to the state that the operator saw, to the last property."""
+    found = state_of(after, approved.contract_sha256)
+    moved = _moved(approved, found)
+    if moved:
+        raise NotAllowedError(
+            "migration_result_differs",
+            f"the updates lead to another state than was approved: other {' and '.join(name for name, _, _ in moved)}",
+            expected=", ".join(f"{name} {old}" for name, old, _ in moved),
+            got=", ".join(f"{name} {new}" for name, _, new in moved),
+            hint="nothing was changed; propose the migration again with this version of pvdm",
+        )
+
+
+def _moved(old: TableState, new: TableState) -> list[tuple[str, object, object]]:
+    facts = (
+        ("contract", old.contract_sha256, new.contract_sha256),
+        ("schema", old.schema_fingerprint, new.schema_fingerprint),
+        ("partition spec", old.spec_id, new.spec_id),
+        ("format version", old.format_version, new.format_version),
+        ("structure", old.structure_sha256, new.structure_sha256),
+    )
+    return [(name, before, after) for name, before, after in facts if before != after]
+
+
+def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """What is shown, each part in one spelling; the current snapshot is the one that the ref `main` has."""
+    refs: dict[str, Json] = {name: ref.raw for name, ref in metadata.refs.items()}
+    log: list[Json] = [[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log]
+    yield "snapshots", canonical([snapshot.raw for snapshot in metadata.snapshots])
+    yield "refs", canonical(refs)
+    yield "snapshot log", canonical(log)
+    yield "statistics", canonical([file.raw for file in metadata.statistics])
+    yield "partition statistics", canonical([file.raw for file in metadata.partition_statistics])
+    yield "sequence number", str(metadata.last_sequence_number)
+    yield "row ids", str(metadata.next_row_id)

@@ -1,0 +1,193 @@
+"""Signed migrations at the Steward's side: the approved updates become the table's document and a log entry at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.state import TableState as Found
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.lake.format.document import Json, parse_json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.node import Node
+from pvdm.metadata.migration import permit_migration
+from pvdm.metadata.permit import Permit
+from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
+from pvdm.steward.access import require_domain, scope
+from pvdm.steward.approvals import Judged, find_table, is_stored, judge, read_approval, replayed, require_good
+from pvdm.steward.recorder import Document, Recorder
+from pvdm.steward.roots import TrustRoots
+from pvdm.store import Ledger, Unit, protections, statements, tables
+from pvdm.store.clock import LedgerClock
+from pvdm.store.namespaces import Levels, Namespace
+from pvdm.store.protections import MigrationRecord
+from pvdm.store.schema import StatementKind
+from pvdm.store.statements import Statement
+from pvdm.store.tables import TableRow
+from pvdm.store.tokens import Grant
+from pvdm.trust.statement import read_signed
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationView:
+    """What a listing shows: who changed which table from what to what, and why."""
+
+    migration_id: str
+    table: str
+    table_uuid: str
+    operator: str
+    reason: str
+    before: TableState
+    after: TableState
+    updates: str
+    metadata_sha256: str | None
+    issued_at: int
+    expires_at: int
+    log_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A table as an operator looks at it before signing: its identity, its contract and its document, byte for byte."""
+
+    catalog: str
+    levels: Levels
+    name: str
+    table_uuid: str
+    contract_sha256: str | None
+    metadata: bytes
+
+
+class Migrations:
+    """The migrations that this Steward has applied, and the tables as they are before the next one."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        recorder: Recorder,
+        trust: TrustRoots,
+        catalog: Callable[[], Catalog],
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._recorder = recorder
+        self._trust = trust
+        self._catalog = catalog
+
+    def submit(self, envelope: bytes, grant: Grant) -> MigrationView:
+        """Apply a migration; the same bytes again change nothing."""
+        migration_id, _ = read_approval(envelope, Migration)
+        if not is_stored(self._ledger, migration_id, envelope):
+            try:
+                self._apply(judge(envelope, Migration, self._trust, self._clock), grant)
+            except (NotAllowedError, ConflictError):
+                # Somebody was first; the same call at the same time is no replay.
+                if not is_stored(self._ledger, migration_id, envelope):
+                    raise
+        found = self.get(migration_id, grant)
+        self._recorder.cover()
+        return found
+
+    def get(self, migration_id: str, grant: Grant) -> MigrationView:
+        """One migration of the bearer's domain."""
+        with self._ledger.read() as unit:
+            found = protections.find_migration(unit, migration_id)
+            if found is None:
+                raise InputError("migration_unknown", "the ledger holds no such migration", got=migration_id[:80])
+            require_domain(grant, found.domain)
+            return _view(found, statements.get(unit, migration_id))
+
+    def listed(self, grant: Grant) -> list[MigrationView]:
+        """Every migration of the bearer's domain, newest first."""
+        with self._ledger.read() as unit:
+            found = protections.listed_migrations(unit, domain=scope(grant))
+            return [_view(each, statements.get(unit, each.migration_id)) for each in found]
+
+    def table(self, levels: Levels, name: str, grant: Grant) -> Shown:
+        """The table as it is now, for who is about to sign something about it."""
+        catalog = self._catalog()
+        found = catalog.tables.load(grant, levels, name)
+        row = found.row
+        data = found.metadata.to_bytes()
+        return Shown(catalog.name, levels, name, row.table_uuid, row.contract_hash, data)
+
+    def namespace(self, levels: Levels, grant: Grant) -> tuple[str, Namespace]:
+        """The catalog's name and the namespace as it is now."""
+        catalog = self._catalog()
+        return catalog.name, catalog.namespaces.get(grant, levels)
+
+    def _apply(self, judged: Judged[Migration], grant: Grant) -> None:
+        catalog, said = self._catalog(), judged.said
+        with self._ledger.read() as unit:
+            row, levels = find_table(unit, said.table, grant, catalog.name)
+        change = Change(levels, row.name, (), parse_updates(said.updates))
+
+        def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:
+            return permit_migration(judged.approval, before.row, before.metadata, after, data)
+
+        def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
+            return self._transact(judged, swap)
+
+        try:
+            catalog.commits.commit(grant, [change], permit=permit, transact=transact)
+        except ConflictError as error:
+            if error.code == "nonce_taken":
+                raise replayed(said.nonce) from None
+            raise
+
+    def _transact(self, judged: Judged[Migration], swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
+        """Log entry, migration, contract and swap in one transaction; `submit` tells the outside when it is done."""
+        document = Document(StatementKind.MIGRATION, judged.approval.statement_id, judged.envelope)
+        rows: list[TableRow] = []
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            require_good(unit, judged)
+            rows[:] = [self._settled(unit, judged, row, places[0]) for row in swap(unit)]
+
+        self._recorder.store([document], work)
+        return rows
+
+    def _settled(self, unit: Unit, judged: Judged[Migration], row: TableRow, log_index: int) -> TableRow:
+        said, migration_id = judged.said, judged.approval.statement_id
+        record = MigrationRecord(
+            migration_id,
+            row.table_uuid,
+            said.table.name,
+            row.domain,
+            said.after.contract_sha256,
+            row.pointer.sha256,
+            said.operator,
+            said.nonce,
+        )
+        protections.put_migration(unit, record, judged.envelope, log_index=log_index)
+        if said.contract is None:
+            return row
+        protections.keep_contract(unit, said.contract.encode(), statement_id=migration_id)
+        return tables.protect(unit, row, said.after.contract_sha256)
+
+
+def parse_updates(text: str) -> list[Json]:
+    """The updates of a migration: a JSON array, as Iceberg's protocol has it."""
+    value = parse_json(text.encode(), size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
+    return list(Node({"updates": value}, "$").items("updates"))
+
+
+def _view(record: MigrationRecord, statement: Statement) -> MigrationView:
+    said = read_signed(statement.envelope, Migration)
+    return MigrationView(
+        record.migration_id,
+        said.table.name,
+        said.table.uuid,
+        said.operator,
+        said.reason,
+        said.before,
+        said.after,
+        said.updates,
+        record.metadata_sha256,
+        said.issued_at,
+        said.expires_at,
+        statement.log_index,
+    )

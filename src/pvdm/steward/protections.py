@@ -1,0 +1,248 @@
+"""Protection at the Steward's side: an operator's word is verified, then logged and in force at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pvdm.catalog.commit import COMMIT_TRIES_MAX, MOVED
+from pvdm.catalog.desks import Catalog
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.metadata.migration import require_state
+from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
+from pvdm.steward.access import require_domain, scope
+from pvdm.steward.approvals import (
+    Judged,
+    find_namespace,
+    find_table,
+    is_stored,
+    judge,
+    read_approval,
+    replayed,
+    require_good,
+)
+from pvdm.steward.recorder import Document, Recorder
+from pvdm.steward.roots import TrustRoots
+from pvdm.store import Ledger, Unit, namespaces, protections, statements, tables
+from pvdm.store.clock import LedgerClock
+from pvdm.store.protections import ProtectionRecord
+from pvdm.store.schema import StatementKind
+from pvdm.store.schema_protection import ActionWord
+from pvdm.store.statements import Statement
+from pvdm.store.tokens import Grant
+from pvdm.trust.statement import read_signed
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectionView:
+    """What a listing shows: who put what under which contract, or took it out, and why."""
+
+    protection_id: str
+    action: str
+    table_uuid: str | None
+    namespace_id: str | None
+    name: str
+    contract_sha256: str
+    schema_fingerprint: str | None
+    structure_sha256: str | None
+    operator: str
+    reason: str
+    issued_at: int
+    expires_at: int
+    log_index: int
+
+
+class Protections:
+    """The protections that this Steward has accepted."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        recorder: Recorder,
+        trust: TrustRoots,
+        catalog: Callable[[], Catalog],
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._recorder = recorder
+        self._trust = trust
+        self._catalog = catalog
+
+    def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
+        """Put a table or a namespace under a contract, or take it out; the same bytes again change nothing."""
+        protection_id, _ = read_approval(envelope, Protection)
+        if not is_stored(self._ledger, protection_id, envelope):
+            try:
+                self._accept(judge(envelope, Protection, self._trust, self._clock), grant)
+            except (NotAllowedError, ConflictError):
+                # Somebody was first; the same call at the same time is no replay.
+                if not is_stored(self._ledger, protection_id, envelope):
+                    raise
+        found = self.get(protection_id, grant)
+        self._recorder.cover()
+        return found
+
+    def get(self, protection_id: str, grant: Grant) -> ProtectionView:
+        """One protection of the bearer's domain."""
+        with self._ledger.read() as unit:
+            found = protections.find(unit, protection_id)
+            if found is None:
+                raise InputError("protection_unknown", "the ledger holds no such protection", got=protection_id[:80])
+            require_domain(grant, found.domain)
+            return _view(found, statements.get(unit, protection_id))
+
+    def listed(self, grant: Grant) -> list[ProtectionView]:
+        """Every protection of the bearer's domain, newest first."""
+        with self._ledger.read() as unit:
+            found = protections.listed(unit, domain=scope(grant))
+            return [_view(each, statements.get(unit, each.protection_id)) for each in found]
+
+    def contract(self, sha256: str, grant: Grant) -> bytes:
+        """The bytes of a contract under which something of the bearer's domain is, or was."""
+        with self._ledger.read() as unit:
+            body = protections.contract(unit, sha256)
+            domains = protections.contract_domains(unit, sha256)
+        if not any(grant.reaches(domain) for domain in domains):
+            require_domain(grant, next(iter(domains), ""))
+        return body
+
+    def _accept(self, judged: Judged[Protection], grant: Grant) -> None:
+        """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
+        for tried in range(1, COMMIT_TRIES_MAX + 1):
+            work = self._judged(judged, grant)
+            document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
+            try:
+                self._recorder.store([document], work)
+            except ConflictError as error:
+                if error.code == "nonce_taken":
+                    raise replayed(judged.said.nonce) from None
+                if error.code not in MOVED or tried == COMMIT_TRIES_MAX:
+                    raise
+            else:
+                return
+
+    def _judged(self, judged: Judged[Protection], grant: Grant) -> Callable[[Unit, Sequence[int]], None]:
+        match judged.said.target:
+            case TableTarget() as target:
+                return self._of_table(judged, target, grant)
+            case target:
+                return self._of_namespace(judged, target, grant)
+
+    def _of_table(
+        self, judged: Judged[Protection], target: TableTarget, grant: Grant
+    ) -> Callable[[Unit, Sequence[int]], None]:
+        catalog = self._catalog()
+        with self._ledger.read() as unit:
+            row, _ = find_table(unit, target.table, grant, catalog.name)
+        after = require_step(judged.said, row.contract_hash)
+        require_state(target.state, catalog.states.of(row).metadata, row.contract_hash or target.contract_sha256)
+        record = _record(judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            require_good(unit, judged)
+            tables.lock(unit, [row.table_uuid])
+            tables.protect(unit, row, after)
+            _store(unit, judged, record, places[0])
+
+        return work
+
+    def _of_namespace(
+        self, judged: Judged[Protection], target: NamespaceTarget, grant: Grant
+    ) -> Callable[[Unit, Sequence[int]], None]:
+        with self._ledger.read() as unit:
+            found = find_namespace(unit, target.namespace, grant, self._catalog().name)
+        after = require_step(judged.said, found.protected_by)
+        record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            require_good(unit, judged)
+            namespaces.protect(unit, found, after)
+            _store(unit, judged, record, places[0])
+
+        return work
+
+
+def require_step(said: Protection, standing: str | None) -> str | None:
+    """The contract afterwards: what has none comes under one, and what is under this one leaves it."""
+    if said.action is ProtectionAction.PROTECT:
+        require_free(standing)
+        return said.target.contract_sha256
+    require_under(standing, said.target.contract_sha256)
+    return None
+
+
+def require_free(standing: str | None) -> None:
+    """One contract at a time: another one comes by a migration, which says from which to which."""
+    if standing is not None:
+        raise NotAllowedError(
+            "protected_already",
+            "it is protected under a contract already",
+            expected="no contract",
+            got=standing,
+            hint="nothing was changed; a table comes under another contract by `pvdm migrate propose --contract`",
+        )
+
+
+def require_under(standing: str | None, contract_sha256: str) -> None:
+    """Out of exactly the contract that the operator saw it under."""
+    if standing is None:
+        raise NotAllowedError(
+            "not_protected", "it is not protected", expected=contract_sha256, got="none", hint="nothing was changed"
+        )
+    if standing != contract_sha256:
+        raise NotAllowedError(
+            "approval_stale",
+            "it is protected under another contract by now",
+            expected=contract_sha256,
+            got=standing,
+            hint="nothing was changed; look at it as it is now, and sign again",
+        )
+
+
+def _record(
+    judged: Judged[Protection],
+    *,
+    name: str,
+    domain: str,
+    table_uuid: str | None = None,
+    namespace_id: str | None = None,
+) -> ProtectionRecord:
+    said = judged.said
+    return ProtectionRecord(
+        judged.approval.statement_id,
+        ActionWord(said.action.value),
+        table_uuid,
+        namespace_id,
+        name,
+        domain,
+        said.target.contract_sha256,
+        said.operator,
+        said.nonce,
+    )
+
+
+def _store(unit: Unit, judged: Judged[Protection], record: ProtectionRecord, log_index: int) -> None:
+    protections.put(unit, record, judged.envelope, log_index=log_index)
+    if judged.said.contract is not None:
+        protections.keep_contract(unit, judged.said.contract.encode(), statement_id=record.protection_id)
+
+
+def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
+    said = read_signed(statement.envelope, Protection)
+    state = said.target.state if isinstance(said.target, TableTarget) else None
+    return ProtectionView(
+        record.protection_id,
+        said.action.value,
+        record.table_uuid,
+        record.namespace_id,
+        record.name,
+        record.contract_sha256,
+        None if state is None else state.schema_fingerprint,
+        None if state is None else state.structure_sha256,
+        said.operator,
+        said.reason,
+        said.issued_at,
+        said.expires_at,
+        statement.log_index,
+    )

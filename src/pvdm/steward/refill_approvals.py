@@ -1,0 +1,89 @@
+"""Protections and migrations of a lost time, put back into force by a restore, in the order of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pvdm.model.migration import Migration, NamespaceTarget, Protection, ProtectionAction
+from pvdm.steward.refill_check import Found
+from pvdm.store import Unit, namespaces, protections, tables
+from pvdm.store.protections import MigrationRecord, ProtectionRecord
+from pvdm.store.schema_protection import ActionWord
+from pvdm.store.tokens import EVERY_DOMAIN
+from pvdm.trust.log.entry import EntryKind
+from pvdm.trust.statement import read_signed
+
+
+@dataclass(slots=True)
+class Refilled:
+    """What is under another contract now than in the backup, and which tables a lost migration was about."""
+
+    protected: set[str] = field(default_factory=set)
+    migrated: set[str] = field(default_factory=set)
+
+
+def refill_approvals(unit: Unit, found: Sequence[Found]) -> Refilled:
+    """Each approval that the backup lacks has its effect again, on what the backup has; its row is written anyway."""
+    done = Refilled()
+    for each in found:
+        if each.envelope is None:
+            continue
+        if each.entry.kind is EntryKind.PROTECTION:
+            _protection(unit, each.statement_id(), read_signed(each.envelope, Protection), done)
+        elif each.entry.kind is EntryKind.MIGRATION:
+            _migration(unit, each.statement_id(), read_signed(each.envelope, Migration), done)
+    return done
+
+
+def _protection(unit: Unit, protection_id: str, said: Protection, done: Refilled) -> None:
+    after = said.target.contract_sha256 if said.action is ProtectionAction.PROTECT else None
+    table_uuid = namespace_id = None
+    if isinstance(said.target, NamespaceTarget):
+        name, namespace_id = said.target.namespace.name, said.target.namespace.id
+        domain = _set_namespace(unit, namespace_id, after, done)
+    else:
+        name, table_uuid = said.target.table.name, said.target.table.uuid
+        domain = _set_table(unit, table_uuid, after, done)
+    action = ActionWord(said.action.value)
+    contract = said.target.contract_sha256
+    record = ProtectionRecord(
+        protection_id, action, table_uuid, namespace_id, name, domain, contract, said.operator, said.nonce
+    )
+    protections.note(unit, record)
+    if said.contract is not None:
+        protections.keep_contract(unit, said.contract.encode(), statement_id=protection_id)
+
+
+def _migration(unit: Unit, migration_id: str, said: Migration, done: Refilled) -> None:
+    """The contract is back; the document is the backup's, so the change itself has to be proposed again."""
+    contract = said.after.contract_sha256
+    domain = _set_table(unit, said.table.uuid, contract, done)
+    done.migrated.add(said.table.name)
+    record = MigrationRecord(
+        migration_id, said.table.uuid, said.table.name, domain, contract, None, said.operator, said.nonce
+    )
+    protections.note_migration(unit, record)
+    if said.contract is not None:
+        protections.keep_contract(unit, said.contract.encode(), statement_id=migration_id)
+
+
+def _set_table(unit: Unit, table_uuid: str, contract: str | None, done: Refilled) -> str:
+    """The table's domain; of one that the backup does not have nobody knows it, so only who has every domain sees."""
+    row = tables.find_uuid(unit, table_uuid)
+    if row is None:
+        return EVERY_DOMAIN
+    if row.contract_hash != contract:
+        tables.protect(unit, row, contract)
+        done.protected.add(row.table_uuid)
+    return row.domain
+
+
+def _set_namespace(unit: Unit, namespace_id: str, contract: str | None, done: Refilled) -> str:
+    found = namespaces.find_id(unit, namespace_id)
+    if found is None:
+        return EVERY_DOMAIN
+    if found.protected_by != contract:
+        namespaces.protect(unit, found, contract)
+        done.protected.add(found.namespace_id)
+    return found.domain

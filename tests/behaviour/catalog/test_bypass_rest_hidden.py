@@ -1,0 +1,211 @@
+"""Attempts to see what is not published: refs, snapshots, logs, files, counters, tags of answers, other domains."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pvdm.catalog.shown import PUBLISHED_FILES_KEPT_MAX
+from tests.catalog_bypass import (
+    EMPTYS,
+    FIRST,
+    HEAD,
+    HIDDEN,
+    TRACES,
+    Ask,
+    Attack,
+    Scene,
+    T,
+    commit,
+    require_no_trace,
+    require_same,
+    rows,
+    run,
+    scene_at,
+)
+from tests.catalog_rest import Caller, file_of, set_ref
+from tests.lake_metadata_examples import statistics
+
+TABLES = "/namespaces/sales/tables"
+EMPTY = f"{TABLES}/empty"
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_at(tmp_path_factory.mktemp("bypass")) as found:
+        before = found.main()
+        yield found
+        require_same(before, found.main())
+
+
+def send(method: str, path: str, body: Any = None, **options: Any) -> Ask:
+    def ask(_: Scene, caller: Caller) -> httpx.Response:
+        return caller.ask(method, path, **({} if body is None else {"json": body}), **options)
+
+    return ask
+
+
+def outside(method: str, path: str, **options: Any) -> Ask:
+    """A route of the Steward that is not the catalog's."""
+
+    def ask(_: Scene, caller: Caller) -> httpx.Response:
+        return caller.http.request(method, path, headers=caller.headers, **options)
+
+    return ask
+
+
+def with_tag_of(other: str, form: str = "{}") -> Ask:
+    """A load that says it has what another role was given."""
+
+    def ask(scene: Scene, caller: Caller) -> httpx.Response:
+        tag = scene.callers[other].ask("GET", T).headers["etag"]
+        return caller.ask("GET", T, headers={"if-none-match": form.format(tag)})
+
+    return ask
+
+
+GUESS = {"type": "assert-ref-snapshot-id", "ref": "secretwork", "snapshot-id": 1}
+READERS = ("consumer", "publisher")
+SEEING = [
+    Attack(name, by, ask, status) for by in READERS for name, (ask, status) in {
+        "a load": (send("GET", T), 200),
+        "a load with all snapshots": (send("GET", T, params={"snapshots": "all"}), 200),
+        "a load with the snapshots of refs": (send("GET", T, params={"snapshots": "refs"}), 200),
+        "a load with the snapshots of staging": (send("GET", T, params={"snapshots": "secretwork"}), 400),
+        "a load at a snapshot": (send("GET", T, params={"snapshot-id": str(HIDDEN)}), 400),
+        "a load at a ref": (send("GET", T, params={"ref": "secretwork"}), 400),
+        "a load through a view": (send("GET", T, params={"referenced-by": "sales.x"}), 200),
+        "a load of what shows nothing yet": (send("GET", EMPTY), 200),
+        "the producer's tag of the answer": (with_tag_of("producer"), 200),
+        "the producer's tag, weak": (with_tag_of("producer", "W/{}"), 200),
+        "any tag": (with_tag_of("producer", "*"), 200),
+        "whether it is there": (send("HEAD", T), 204),
+        "the list of tables": (send("GET", TABLES), 200),
+        "the list of namespaces": (send("GET", "/namespaces"), 200),
+        "the list inside another domain": (send("GET", "/namespaces", params={"parent": "risk"}), 403),
+        "another domain's tables by a page token": (
+            send("GET", "/namespaces/risk/tables", params={
+                "pageToken": base64.urlsafe_b64encode(b'"a"').decode().rstrip("="), "pageSize": "5"}), 403),
+        "another domain's namespace by a page token": (
+            send("GET", "/namespaces", params={
+                "pageToken": base64.urlsafe_b64encode(b'["r"]').decode().rstrip("="), "pageSize": "5"}), 200),
+        "a report about a hidden snapshot": (
+            send("POST", f"{T}/metrics", {"report-type": "scan-report", "snapshot-id": HIDDEN}), 204),
+        "a scan planned by the server": (send("POST", f"{T}/plan", {"snapshot-id": HIDDEN}), 404),
+        "credentials for the table": (send("GET", f"{T}/credentials"), 404),
+        "the configuration": (send("GET", "/config"), 200),
+        "the Steward's counters": (outside("GET", "/metrics"), 403),
+        "the Steward's events": (outside("GET", "/v1/events"), 403),
+        "an attempt": (outside("GET", "/v1/attempts/" + "00" * 16), 404 if by == "publisher" else 403),
+        "a commit that guesses a ref": (commit(requirements=[GUESS]), 403 if by == "consumer" else 409),
+        "a commit that guesses a snapshot": (commit(set_ref("v9", HIDDEN, "tag")), 403 if by == "consumer" else 400),
+    }.items()
+] + [
+    Attack("workloads", "consumer", outside("GET", "/v1/workloads"), 403),
+    Attack("another domain's list of namespaces", "risk consumer", send("GET", "/namespaces"), 200),
+    Attack("nobody's load", "nobody", send("GET", T), 401),
+    Attack("nobody's configuration", "nobody", send("GET", "/config"), 401),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", SEEING, ids=lambda attack: attack.named)
+def test_what_is_hidden_is_not_told(scene: Scene, attack: Attack) -> None:
+    response = run(scene, attack)
+    if response.status_code == 200 and "metadata-location" in response.text:
+        answer = response.json()
+        assert not [trace for trace in TRACES if trace in json.dumps(file_of(answer))]
+
+
+@pytest.mark.parametrize("mode", ["all", "refs"])
+def test_a_consumer_has_main_its_ancestry_and_published_tags(scene: Scene, mode: str) -> None:
+    metadata = scene.callers["consumer"].done("GET", T, params={"snapshots": mode})["metadata"]
+    assert {name: ref["snapshot-id"] for name, ref in metadata["refs"].items()} == {"main": HEAD, "v1": FIRST}
+    assert [each["snapshot-id"] for each in metadata["snapshots"]] == [FIRST, HEAD]
+    assert [each["snapshot-id"] for each in metadata["snapshot-log"]] == [FIRST, HEAD]
+    assert (metadata["metadata-log"], metadata["last-sequence-number"]) == ([], 2)
+
+
+def staging(scene: Scene) -> Iterator[None]:
+    """Every kind of staging, one step after the other."""
+    producer, clock = scene.callers["producer"], scene.lake.steward.stand.time
+    steps: list[Callable[[], list[Any]]] = [
+        lambda: [scene.next(51, parent=HEAD), set_ref("more", 51)],
+        lambda: [scene.next(52, parent=51), set_ref("more", 52)],
+        lambda: [{"action": "set-statistics", "statistics": statistics(52)}],
+        lambda: [{"action": "remove-snapshot-ref", "ref-name": "more"}],
+        lambda: [{"action": "remove-snapshots", "snapshot-ids": [51, 52]}],
+    ]
+    for updates in steps:
+        clock.pass_by(1_000_000)
+        response = producer.commit("t", updates())
+        assert response.status_code == 200, response.text
+        yield
+
+
+def test_staging_changes_not_one_byte_of_what_a_consumer_gets(scene: Scene) -> None:
+    scene.known, consumer = None, scene.callers["consumer"]
+    before = {mode: consumer.ask("GET", T, params={"snapshots": mode}) for mode in ("all", "refs")}
+    folder = Path(before["all"].json()["metadata-location"].removeprefix("file://")).parent
+    files = sorted(folder.iterdir())
+    for _ in staging(scene):
+        for mode, first in before.items():
+            again = consumer.ask("GET", T, params={"snapshots": mode})
+            assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+            tag = {"if-none-match": first.headers["etag"]}
+            assert consumer.ask("GET", T, params={"snapshots": mode}, headers=tag).status_code == 304
+        assert sorted(folder.iterdir()) == files
+
+
+def test_staging_on_a_table_that_shows_nothing_yet_is_not_told(scene: Scene) -> None:
+    scene.known, consumer = None, scene.callers["consumer"]
+    before = consumer.ask("GET", EMPTY)
+    scene.lake.steward.stand.time.pass_by(1_000_000)
+    update = scene.next(61, parent=EMPTYS, name="empty", **rows(3))
+    assert scene.callers["producer"].commit("empty", [update, set_ref("secretstage", 61)]).status_code == 200
+    after = consumer.ask("GET", EMPTY)
+    assert (after.content, after.headers["etag"]) == (before.content, before.headers["etag"])
+    assert after.json()["metadata"]["last-updated-ms"] == 0
+
+
+def test_a_readers_folder_holds_no_trace_of_staging(scene: Scene) -> None:
+    answer = scene.callers["consumer"].done("GET", T)
+    folder = Path(answer["metadata-location"].removeprefix("file://")).parent
+    assert folder.parent == scene.lake.folder / "catalog" / "published"
+    for path in folder.iterdir():
+        assert not [trace for trace in TRACES if trace in path.read_text()]
+    assert folder.parent not in Path(scene.row().pointer.location.removeprefix("file://")).parents
+
+
+def test_a_readers_file_that_was_edited_on_disk_is_written_again(scene: Scene) -> None:
+    answer = scene.callers["consumer"].done("GET", T)
+    path = Path(answer["metadata-location"].removeprefix("file://"))
+    kept = path.read_bytes()
+    for damage in (lambda: path.write_bytes(kept.replace(b"sales", b"eve")), path.unlink):
+        damage()
+        assert scene.callers["consumer"].done("GET", T) == answer
+        assert path.read_bytes() == kept
+
+
+def test_readers_files_are_kept_up_to_a_number(scene: Scene) -> None:
+    scene.known, consumer, operator = None, scene.callers["consumer"], scene.callers["operator"]
+    path = f"{TABLES}/open"
+    for number in range(PUBLISHED_FILES_KEPT_MAX + 5):
+        update = {"action": "set-properties", "updates": {"n": str(number)}}
+        assert operator.commit("open", [update]).status_code == 200
+        last = consumer.done("GET", path)
+    folder = Path(last["metadata-location"].removeprefix("file://")).parent
+    assert len(list(folder.iterdir())) == PUBLISHED_FILES_KEPT_MAX + 1
+    assert file_of(last)["properties"]["n"] == str(PUBLISHED_FILES_KEPT_MAX + 4)
+
+
+def test_another_domain_is_told_the_same_of_what_is_there_and_what_is_not(scene: Scene) -> None:
+    stranger = scene.callers["risk consumer"]
+    there, not_there = (stranger.ask("GET", f"{TABLES}/{name}") for name in ("t", "none"))
+    assert (there.status_code, there.content) == (not_there.status_code, not_there.content)
+    require_no_trace("risk consumer", there)

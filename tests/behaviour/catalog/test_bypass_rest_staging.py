@@ -1,0 +1,333 @@
+"""Attempts to use staging as a way around the gate: tags, foreign branches, numbers, places, names, requirements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.catalog_bypass import (
+    EMPTYS,
+    FIRST,
+    HEAD,
+    HIDDEN,
+    HIDDEN_HEAD,
+    Ask,
+    Attack,
+    Scene,
+    T,
+    commit,
+    made,
+    require_same,
+    rows,
+    run,
+    scene_at,
+)
+from tests.catalog_rest import Caller, set_ref
+from tests.lake_metadata_examples import statistics
+
+FAR = 2**63 - 1
+STAGE = set_ref("b", 21)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_at(tmp_path_factory.mktemp("bypass")) as found:
+        before = found.main()
+        yield found
+        require_same(before, found.main())
+
+
+def staged(parent: int | None = HEAD, **more: Any) -> list[Any]:
+    """A write to a branch that is sane in every way but those given."""
+    fields = {name.replace("_", "-"): value for name, value in more.items()}
+    return [lambda scene: scene.next(21, parent=parent, **fields), STAGE]
+
+
+def staged_at(place: Callable[[Scene], str]) -> list[Any]:
+    """A write to a branch whose manifest list is elsewhere."""
+    return [lambda scene: scene.next(21, **{"manifest-list": place(scene)}), STAGE]
+
+
+def linked(scene: Scene) -> str:
+    home = Path(scene.location.removeprefix("file://"))
+    link = home / "linked"
+    if not link.is_symlink():
+        link.symlink_to(Path(scene.row("open").location.removeprefix("file://")))
+    return f"{scene.location}/linked/snap.avro"
+
+
+def raw(body: Callable[[Scene], str]) -> Ask:
+    """A commit whose body is text, as no client library would write it."""
+
+    def ask(scene: Scene, caller: Caller) -> httpx.Response:
+        return caller.ask("POST", T, content=body(scene), headers={"content-type": "application/json"})
+
+    return ask
+
+
+def requiring(*requirements: Any) -> Ask:
+    return commit(set_ref("main", HIDDEN), requirements=list(requirements))
+
+
+def assert_ref(snapshot_id: int | None, ref: str = "main") -> dict[str, Any]:
+    return {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": snapshot_id}
+
+
+TAGS = [
+    Attack("a tag on what is staged", "publisher", commit(set_ref("v2", HIDDEN, "tag")), 400, "ref_snapshot_unknown"),
+    Attack("a tag on what is staged", "operator", commit(set_ref("v2", HIDDEN, "tag")), 403, "tag_outside_main"),
+    Attack("a tag", "producer", commit(set_ref("v2", HEAD, "tag")), 403, "tag_not_allowed"),
+    Attack("a tag", "steward", commit(set_ref("v2", HEAD, "tag")), 403, "tag_not_allowed"),
+    Attack("a tag", "attempt one", commit(set_ref("v2", HEAD, "tag")), 403, "tag_not_allowed"),
+    Attack("the published tag moved", "producer", commit(set_ref("v1", HEAD, "tag")), 403, "tag_not_allowed"),
+    Attack("the published tag moved to staging", "publisher", commit(set_ref("v1", HIDDEN, "tag")), 400,
+           "ref_snapshot_unknown"),
+    Attack("the published tag taken away", "producer",
+           commit({"action": "remove-snapshot-ref", "ref-name": "v1"}), 403, "tag_not_allowed"),
+    Attack("the published tag made a branch", "operator", commit(set_ref("v1", HEAD)), 403, "tag_outside_main"),
+    Attack("the published tag made a branch", "producer", commit(set_ref("v1", HIDDEN)), 403, "tag_not_allowed"),
+    Attack("main as a tag", "operator", commit(set_ref("main", HEAD, "tag")), 400, "main_not_a_branch"),
+    Attack("main as a tag on what is staged", "operator", commit(set_ref("main", HIDDEN, "tag")), 400,
+           "main_not_a_branch"),
+    Attack("main through a tag and back", "producer",
+           commit(set_ref("v2", HIDDEN, "tag"), set_ref("main", HIDDEN)), 403, "main_gated"),
+    Attack("a staging branch made a tag", "operator", commit(set_ref("secretwork", HIDDEN_HEAD, "tag")), 403,
+           "tag_outside_main"),
+    Attack("a staging branch made a published tag", "publisher", commit(set_ref("secretwork", HEAD, "tag")), 403,
+           "branch_not_allowed"),
+]  # fmt: skip
+BRANCHES = [
+    Attack("a branch", "publisher", commit(set_ref("b", HEAD)), 403, "branch_not_allowed"),
+    Attack("a write to a branch", "publisher", commit(*staged()), 403, "branch_not_allowed"),
+    Attack("a staging branch taken away", "publisher",
+           commit({"action": "remove-snapshot-ref", "ref-name": "secretwork"}), 200),
+    Attack("staged snapshots taken away", "publisher",
+           commit({"action": "remove-snapshots", "snapshot-ids": [HIDDEN]}), 200),
+    Attack("statistics of what is staged", "publisher",
+           commit({"action": "set-statistics", "statistics": statistics(HIDDEN)}), 403, "main_gated"),
+    Attack("another's branch", "attempt one", commit(set_ref("secretwork", HEAD)), 403, "branch_of_other_attempt"),
+    Attack("another attempt's branch", "attempt one", commit(set_ref("pvdm-two", HEAD)), 403,
+           "branch_of_other_attempt"),
+    Attack("a branch of its own choice", "attempt one", commit(set_ref("mine", HEAD)), 403,
+           "branch_of_other_attempt"),
+    Attack("another's snapshots taken away", "attempt one",
+           commit({"action": "remove-snapshots", "snapshot-ids": [HIDDEN]}), 403, "snapshot_not_own"),
+    Attack("another's branch expired", "attempt one",
+           commit({"action": "remove-snapshots", "snapshot-ids": [HIDDEN_HEAD]}), 403, "branch_of_other_attempt"),
+    Attack("another's snapshot through its own branch", "attempt one",
+           commit(set_ref("pvdm-one", HIDDEN_HEAD),
+                  {"action": "set-statistics", "statistics": statistics(HIDDEN) | {"file-size-in-bytes": 7}}),
+           403, "snapshot_not_own"),
+    Attack("its branch at another table", "attempt elsewhere", commit(set_ref("pvdm-three", HEAD)), 403,
+           "attempt_of_other_table"),
+    Attack("another table's attempt on a known branch", "attempt elsewhere", commit(set_ref("secretwork", HEAD)),
+           403, "attempt_of_other_table"),
+    Attack("an unprotected table", "attempt one", commit(set_ref("pvdm-one", FIRST), table="open"), 403,
+           "role_wrong"),
+    Attack("an unprotected table", "publisher", commit(set_ref("v1", FIRST, "tag"), table="open"), 403, "role_wrong"),
+    Attack("an unprotected table", "steward", commit(set_ref("b", FIRST), table="open"), 403, "role_wrong"),
+    Attack("a snapshot on no branch, as wap.id", "producer", commit(staged()[0]), 403, "snapshot_without_branch"),
+    Attack("a snapshot on no branch, beside another", "producer",
+           commit(staged()[0], lambda scene: bumped(scene, 22), set_ref("b", 22)), 403, "snapshot_without_branch"),
+    Attack("a write", "consumer", commit(*staged()), 403, "role_wrong"),
+    Attack("a write", "auditor", commit(*staged()), 403, "role_wrong"),
+    Attack("an empty commit", "consumer", commit(), 403, "role_wrong"),
+]  # fmt: skip
+NAMES = [
+    Attack(f"a branch named {name!a}", "producer", commit(set_ref(name, HEAD)), 403, "ref_name_misleading")
+    for name in ("main ", " main", "MAIN", "Main", "main\u0000", "main\u200b", "ｍａｉｎ", "ma\u00adin", "main\n",
+                 "ref\u202eniam", "x" * 256, str(HEAD), str(HIDDEN))
+] + [
+    Attack(f"a tag named {name!a}", "publisher", commit(set_ref(name, HEAD, "tag")), 403, "ref_name_misleading")
+    for name in ("MAIN", "main.", str(FIRST))
+] + [
+    Attack("a branch without a name", "producer", commit(set_ref("", HEAD)), 400, "lake_value_invalid"),
+]  # fmt: skip
+
+
+def bumped(scene: Scene, snapshot_id: int) -> Any:
+    """A second snapshot of one commit."""
+    update = scene.next(snapshot_id)
+    update["snapshot"]["sequence-number"] += 1
+    return update
+
+
+def sharing(scene: Scene) -> list[Any]:
+    """Two snapshots of one number, which is right for the second."""
+    first, second = scene.next(21), scene.next(22, parent=None)
+    for update in (first, second):
+        update["snapshot"]["sequence-number"] += 1
+    return [first, second, set_ref("b", 21), set_ref("c", 22)]
+
+
+def replaced(scene: Scene) -> list[Any]:
+    """A staged snapshot goes and comes back under its id, with files from elsewhere."""
+    gone = {"action": "remove-snapshots", "snapshot-ids": [HIDDEN_HEAD]}
+    elsewhere = scene.next(HIDDEN_HEAD, parent=HIDDEN, **{"manifest-list": "file:///elsewhere/m.avro"})
+    return [gone, elsewhere, set_ref("secretwork", HIDDEN_HEAD)]
+
+
+def circular(scene: Scene) -> list[Any]:
+    """A staged snapshot goes and comes back as its own parent."""
+    gone = {"action": "remove-snapshots", "snapshot-ids": [HIDDEN_HEAD]}
+    return [gone, scene.next(HIDDEN_HEAD, parent=HIDDEN_HEAD), set_ref("secretwork", HIDDEN_HEAD)]
+
+
+def branches(count: int) -> list[Any]:
+    return [set_ref(f"b{each}", HEAD) for each in range(count)]
+
+
+def added_and_removed(scene: Scene) -> list[Any]:
+    return [scene.next(21), {"action": "remove-snapshots", "snapshot-ids": [21]}]
+
+
+def shared(scene: Scene) -> Any:
+    """A first snapshot of a branch may share the last number in Iceberg; here it may not."""
+    return scene.next(21, parent=None, **{"sequence-number": scene.table()["metadata"]["last-sequence-number"]})
+
+
+INSANE = [
+    Attack(name, "producer", commit(*updates), 400, "staging_not_sane")
+    for name, updates in {
+        "the last sequence number of all": staged(sequence_number=FAR),
+        "a sequence number skipped": staged(sequence_number=9),
+        "a time in the far future": staged(timestamp_ms=9_999_999_999_999),
+        "a time in the far past": staged(timestamp_ms=1),
+        "the last time of all": staged(timestamp_ms=FAR),
+        "another schema": staged(schema_id=0),
+        "a schema that is not there": staged(schema_id=77),
+        "a parent that is not there": staged(parent=4242),
+        "itself as parent": staged(parent=21),
+        "row ids before format 3": staged(first_row_id=0, added_rows=5),
+        "a summary of a megabyte": staged(summary={"operation": "append", "x": "y" * 1_000_000}),
+        "a snapshot that uses a number and goes": [added_and_removed],
+        "two snapshots of one number": [sharing],
+        "a staged snapshot replaced under its id": [replaced],
+        "a staged snapshot replaced by one that is its own parent": [circular],
+        "more branches than one producer's share": branches(251),
+        "a manifest list outside the warehouse": staged_at(lambda _: "file:///etc/passwd"),
+        "a manifest list of another table": staged_at(lambda scene: f"{scene.row('open').location}/m.avro"),
+        "a manifest list of another domain": staged_at(
+            lambda scene: f"{scene.row('secrettable', ('risk',)).location}/m.avro"
+        ),
+        "a manifest list beside the table": staged_at(lambda scene: f"{scene.location}2/m.avro"),
+        "a manifest list behind a link": staged_at(linked),
+        "a manifest list in the Steward's place": staged_at(lambda scene: scene.row().pointer.location),
+        "a manifest list of another scheme": staged_at(lambda scene: scene.location.replace("file://", "s3://b")),
+    }.items()
+] + [
+    Attack("a manifest list by a way out", "producer", commit(*staged_at(lambda scene: f"{scene.location}/../m.avro")),
+           400, "location_invalid"),
+    Attack("a manifest list by an escaped way out", "producer",
+           commit(*staged_at(lambda scene: f"{scene.location}/%2e%2e/m.avro")), 400, "location_invalid"),
+    Attack("a manifest list under a host's name", "producer",
+           commit(*staged_at(lambda scene: scene.location.replace("file:///", "file://host/"))), 400,
+           "location_invalid"),
+    Attack("a manifest list outside the attempt's prefix", "attempt one",
+           commit(lambda scene: scene.next(21), set_ref("pvdm-one", 21)), 400, "staging_not_sane"),
+    Attack("a manifest list of another attempt", "attempt one",
+           commit(lambda scene: scene.next(21, **{"manifest-list": f"{scene.location}/attempts/two/m.avro"}),
+                  set_ref("pvdm-one", 21)), 400, "staging_not_sane"),
+    Attack("a sequence number given before", "producer", commit(*staged(sequence_number=1)), 409,
+           "snapshot_sequence_stale"),
+    Attack("a negative sequence number", "producer", commit(*staged(sequence_number=-1)), 400,
+           "lake_value_invalid"),
+    Attack("more branches than a table may have", "operator", commit(*branches(1_001)), 400, "staging_not_sane"),
+    Attack("the last sequence number again", "producer", commit(shared, STAGE), 409, "snapshot_sequence_stale"),
+    Attack("more rows than a table can have", "producer",
+           commit(lambda scene: scene.next(21, parent=EMPTYS, name="empty", **rows(3, 2**62)), STAGE, table="empty"),
+           400, "staging_not_sane"),
+    Attack("row ids skipped", "producer",
+           commit(lambda scene: scene.next(21, parent=EMPTYS, name="empty", **rows(2**62)), STAGE, table="empty"),
+           400, "snapshot_row_ids_skipped"),
+    Attack("row ids given before", "producer",
+           commit(lambda scene: scene.next(21, parent=EMPTYS, name="empty", **rows(0)), STAGE, table="empty"),
+           409, "snapshot_row_ids_stale"),
+    Attack("a snapshot under main's id", "producer", commit(lambda scene: scene.next(HEAD), set_ref("b", HEAD)), 400,
+           "snapshot_exists"),
+    Attack("a branch to nowhere", "producer", commit(set_ref("b", 4242)), 400, "ref_snapshot_unknown"),
+    Attack("a schema change on a branch", "producer",
+           commit({"action": "add-schema", "schema": {"type": "struct", "schema-id": 3, "fields": []}}, *staged()),
+           403, "structure_gated"),
+]  # fmt: skip
+REQUIREMENTS = [
+    Attack("no requirement", "producer", requiring(), 403, "main_gated"),
+    Attack("the right requirement", "producer", requiring(assert_ref(HEAD)), 403, "main_gated"),
+    Attack("a stale requirement", "producer", requiring(assert_ref(FIRST)), 409, "requirement_ref_moved"),
+    Attack("main required to be missing", "producer", requiring(assert_ref(None)), 409, "requirement_ref_exists"),
+    Attack("a ref that is not there", "producer", requiring(assert_ref(1, "no")), 409, "requirement_ref_missing"),
+    Attack("an invented requirement", "producer", requiring({"type": "assert-permit", "permit": "x"}), 400,
+           "requirement_unknown"),
+    Attack("a requirement that is no object", "producer", requiring("assert-true"), 400, "lake_value_invalid"),
+    Attack("the create requirement", "producer", requiring({"type": "assert-create"}), 409,
+           "requirement_table_exists"),
+    Attack("the create requirement and another", "producer",
+           requiring({"type": "assert-create"}, assert_ref(HEAD)), 400, "requirements_mixed"),
+    Attack("another table's uuid", "producer",
+           requiring({"type": "assert-table-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"}), 409,
+           "requirement_uuid"),
+    Attack("a hidden ref's snapshot guessed", "publisher", requiring(assert_ref(1, "secretwork")), 409,
+           "requirement_ref_missing"),
+]  # fmt: skip
+BODIES = [
+    Attack("an unknown update", "producer", commit({"action": "publish-branch", "ref-name": "secretwork"}), 400,
+           "update_unknown"),
+    Attack("an unknown update after a good one", "producer", commit(set_ref("b", HEAD), {"action": "x"}), 400,
+           "update_unknown"),
+    Attack("a view's update", "producer", commit({"action": "set-current-view-version", "view-version-id": 1}), 400,
+           "update_unknown"),
+    Attack("an update without an action", "producer", commit({"ref-name": "main"}), 400, "lake_field_missing"),
+    Attack("an action in capitals", "producer",
+           commit(set_ref("main", HIDDEN) | {"action": "SET-SNAPSHOT-REF"}), 403, "main_gated"),
+    Attack("a snapshot id as text", "producer", commit(set_ref("main", HIDDEN) | {"snapshot-id": str(HIDDEN)}), 400,
+           "lake_value_invalid"),
+    Attack("a snapshot id as a float", "producer",
+           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"main","type":"branch",'
+                         f'"snapshot-id":{HIDDEN}.0}}]}}'), 400, "lake_value_invalid"),
+    Attack("a snapshot id with an exponent", "producer",
+           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"main","type":"branch",'
+                         '"snapshot-id":11e0}]}'), 400, "lake_value_invalid"),
+    Attack("a snapshot id beyond 64 bits", "producer", commit(set_ref("main", 2**64 + HEAD)), 400,
+           "lake_value_invalid"),
+    Attack("a ref named twice in one object", "producer",
+           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"b","ref-name":"main",'
+                         f'"type":"branch","snapshot-id":{HIDDEN}}}]}}'), 400, "lake_json_key_duplicate"),
+    Attack("updates named twice", "producer", raw(lambda _: '{"updates":[],"updates":[]}'), 400,
+           "lake_json_key_duplicate"),
+    Attack("a type in capitals", "producer", commit(set_ref("main", HIDDEN, "BRANCH")), 403, "main_gated"),
+    Attack("a type of one's own", "producer", commit(set_ref("b", HIDDEN, "main")), 400, "lake_value_invalid"),
+    Attack("NaN for a number", "producer",
+           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"b","type":"branch",'
+                         '"snapshot-id":NaN}]}'), 400, "lake_json_number_invalid"),
+    Attack("another table named in the body", "producer",
+           raw(lambda _: '{"identifier":{"namespace":["sales"],"name":"open"},"updates":[]}'), 400,
+           "identifier_differs"),
+    Attack("a permit in the body", "producer",
+           raw(lambda _: '{"permit":{"table_uuid":"x"},"updates":[{"action":"set-snapshot-ref",'
+                             f'"ref-name":"main","type":"branch","snapshot-id":{HIDDEN}}}]}}'), 403, "main_gated"),
+]  # fmt: skip
+ALL = [*TAGS, *BRANCHES, *NAMES, *INSANE, *REQUIREMENTS, *BODIES]
+
+
+@pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.named)
+def test_staging_is_no_way_around(scene: Scene, attack: Attack) -> None:
+    run(scene, attack)
+
+
+def test_what_is_staged_by_those_who_may_leaves_main_alone(scene: Scene) -> None:
+    before, producer = scene.main(), scene.callers["producer"]
+    scene.known = None
+    for updates in (
+        [lambda scene: scene.next(31), set_ref("b", 31)],
+        [lambda scene: scene.next(32, parent=31), set_ref("b", 32)],
+        [set_ref("b", 31) | {"max-ref-age-ms": 1, "min-snapshots-to-keep": 1}],
+        [{"action": "remove-snapshot-ref", "ref-name": "b"}],
+        [{"action": "remove-snapshots", "snapshot-ids": [31, 32]}],
+    ):
+        response = producer.commit("t", made(scene, *updates))
+        assert response.status_code == 200, response.text
+        require_same(before, scene.main())

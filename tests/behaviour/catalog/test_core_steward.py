@@ -1,0 +1,48 @@
+"""The Steward's own workers in the catalog: they keep staging branches, and are gated as anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import NotAllowedError
+from tests.catalog_examples import FIRST, SALES, STEWARD, Core, core_in, ref_is, set_ref
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
+    with core_in(tmp_path, migrated_file) as made:
+        yield made
+
+
+def test_the_steward_makes_a_branch_writes_to_it_and_removes_it(core: Core) -> None:
+    base = core.table().metadata
+    core.commit("orders", [set_ref("stage", FIRST)], requirements=[ref_is(base, "stage")], by=STEWARD)
+    staged = core.staged(by=STEWARD).metadata
+    assert staged.refs["stage"].snapshot_id != FIRST
+    gone = core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "stage"}], by=STEWARD)
+    assert "stage" not in gone.metadata.refs
+
+
+def test_the_steward_sets_no_tag(core: Core) -> None:
+    core.table()
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", [set_ref("v1", FIRST, "tag")], by=STEWARD)
+    assert caught.value.code == "tag_not_allowed"
+
+
+def test_the_steward_writes_to_no_table_that_is_not_protected(core: Core) -> None:
+    core.table(protected=False)
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", [set_ref("stage", FIRST)], by=STEWARD)
+    assert caught.value.code == "role_wrong"
+
+
+def test_the_steward_neither_renames_nor_drops(core: Core) -> None:
+    row = core.table("other", levels=SALES, protected=False).row
+    for what in ("its name would change", "it would be dropped"):
+        with pytest.raises(NotAllowedError) as caught:
+            core.access.require_change(STEWARD, row, what)
+        assert caught.value.code == "role_wrong"

@@ -1,0 +1,63 @@
+"""docs/protection.md: its commands run as they stand, in their order, and its codes and routes exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.model.role import Role
+from pvdm.steward.http.roles import RULES
+from tests.behaviour.cli.served import Door
+from tests.behaviour.cli.support import Run
+from tests.databases import memory_folder
+from tests.protection_examples import CONTRACT, HASH, Scene, furnish, with_catalog
+from tests.steward_http import served
+
+PAGE = (Path(__file__).parents[3] / "docs" / "protection.md").read_text("utf-8")
+COMMANDS = re.findall(r"^\$ (pvdm .*)$", PAGE, re.MULTILINE)
+
+
+@pytest.fixture
+def scene(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pvdm: Run,
+    at_examples_time: None,
+    example_key: Callable[[str], Path],
+) -> Iterator[Scene]:
+    example_key("operator-tom")
+    (tmp_path / "orders.yaml").write_text(CONTRACT)
+    with memory_folder() as folder, served(folder, changed=with_catalog(folder.resolve())) as running:
+        Door(running.stand, running.server.url, tmp_path, monkeypatch).come_as(Role.OPERATOR)
+        yield furnish(running.stand)
+
+
+def test_the_commands_run_one_after_the_other(scene: Scene, pvdm: Run) -> None:
+    assert len(COMMANDS) >= 8
+    standing = []
+    for line in COMMANDS:
+        ran = pvdm(*shlex.split(line)[1:])
+        assert ran.code == 0, f"{line}\n{ran.err}"
+        standing.append(scene.contract_of())
+    assert {HASH, None} == set(standing)
+    found = scene.found().metadata
+    assert (found.properties["owner"], found.current_schema.find("channel") is not None) == ("shop", True)
+
+
+def test_the_difference_that_the_page_shows_is_the_one_that_is_shown(scene: Scene, pvdm: Run) -> None:
+    protect, _, propose = COMMANDS[:3]
+    pvdm(*shlex.split(protect)[1:])
+    shown = pvdm(*shlex.split(propose)[1:]).out
+    told = re.findall(r"^  ([+~] .*)$", PAGE, re.MULTILINE)
+    assert [line.partition("{")[0] for line in told if line.partition("{")[0] not in shown] == []
+    assert len(told) == 5
+
+
+def test_the_routes_of_the_page_are_served_to_those_it_names() -> None:
+    for spans, who in re.findall(r"^\| (`(?:GET|POST) [^|]*`) \| ([a-z, ]+) \|", PAGE, re.MULTILINE):
+        for method, path in re.findall(r"`(GET|POST) ([^`]+)`", spans):
+            assert sorted(RULES[method, path].roles) == sorted(who.split(", ")), path

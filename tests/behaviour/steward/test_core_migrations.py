@@ -1,0 +1,389 @@
+"""Signed migrations at the Steward: exactly what was approved, with its log entry, or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.metadata.migration import state_of
+from pvdm.model.migration import Migration, ProtectionAction
+from pvdm.model.role import Role
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.verify import sign_statement
+from tests.behaviour.steward.test_core_protections import OTHER_UUID, at_once
+from tests.databases import memory_folder
+from tests.protection_examples import (
+    COLUMN,
+    HASH,
+    OTHER_CONTRACT,
+    OTHER_HASH,
+    WORD,
+    Doc,
+    Scene,
+    code_of,
+    scene_at,
+    signed,
+)
+from tools.proof_kit import SECOND
+
+ELSEWHERE: list[Doc] = [{"action": "set-properties", "updates": {"elsewhere": "yes"}}]
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with memory_folder() as folder, scene_at(folder) as made:
+        made.protect()
+        yield made
+
+
+@pytest.fixture
+def either(ledger_url: str, tmp_path: Path) -> Iterator[Scene]:
+    """The scene on each database in turn."""
+    with scene_at(tmp_path, ledger_url=ledger_url) as made:
+        made.protect()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Scene]:
+    """A scene that no test may change: `orders` is protected, `free` is not."""
+    with memory_folder() as folder, scene_at(folder) as made:
+        made.protect()
+        made.stage()
+        made.make("free")
+        yield made
+
+
+def refused(scene: Scene, call: Callable[[], object], kind: type[PvdmError] = NotAllowedError) -> str:
+    """The code, once it is clear that nothing was kept, not even a file."""
+
+    def facts() -> tuple[object, ...]:
+        files = sorted(path.name for path in (scene.stand.folder / "catalog").rglob("*") if path.is_file())
+        return scene.notary.log.size(), scene.found().row, scene.found("free").row, files
+
+    before = facts()
+    code = code_of(call, kind)
+    assert facts() == before
+    return code
+
+
+def spec_update(scene: Scene) -> list[Doc]:
+    spec = {"spec-id": 1, "fields": [{"name": "town", "transform": "identity", "source-id": 3, "field-id": 1001}]}
+    return [{"action": "add-spec", "spec": spec}, {"action": "set-default-spec", "spec-id": -1}]
+
+
+def order_update(scene: Scene) -> list[Doc]:
+    fields = [{"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}]
+    order = {"order-id": 1, "fields": fields}
+    return [
+        {"action": "add-sort-order", "sort-order": order},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+    ]
+
+
+CHANGES: dict[str, Callable[[Scene], list[Doc]]] = {
+    "property": lambda _: WORD,
+    "column": lambda _: COLUMN,
+    "spec": spec_update,
+    "sort order": order_update,
+    "format": lambda _: [{"action": "upgrade-format-version", "format-version": 3}],
+    "all": lambda scene: [*WORD, *COLUMN, *spec_update(scene), *order_update(scene)],
+}
+
+
+def test_every_change_is_applied_as_approved_logged_and_shown(either: Scene) -> None:
+    either.stage()
+    for name, updates in CHANGES.items():
+        if name == "all":
+            continue
+        before = either.found().metadata
+        said = either.migration(updates(either))
+        view = either.migrate(said)
+        after = either.found()
+        assert state_of(after.metadata, HASH) == said.after == view.after, name
+        assert json.loads(either.notary.log.entry(view.log_index))["kind"] == "migration"
+        assert view.metadata_sha256 == after.row.pointer.sha256
+        assert [each.raw for each in after.metadata.snapshots] == [each.raw for each in before.snapshots]
+        assert after.metadata.refs == before.refs
+    assert len(either.notary.migrations.listed(either.grant())) == len(CHANGES) - 1
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_tables_of_every_format_are_migrated_with_all_kinds_of_changes_at_once(scene: Scene, version: int) -> None:
+    scene.make("t", version=version)
+    scene.stage("t", branch="main")
+    scene.protect(scene.protection("t"))
+    scene.stage("t")
+    said = scene.migration([*CHANGES["format"](scene), *CHANGES["all"](scene)], "t")
+    assert scene.migrate(said).after == said.after
+    found = scene.found("t").metadata
+    assert (found.format_version, found.current_snapshot_id) == (3, scene.found("t").metadata.refs["main"].snapshot_id)
+    scene.stage("t")
+
+
+def test_a_new_column_gives_a_new_schema_fingerprint(scene: Scene) -> None:
+    view = scene.migrate(scene.migration(COLUMN))
+    assert view.before.schema_fingerprint != view.after.schema_fingerprint
+
+
+def test_another_contract_comes_by_a_migration(either: Scene) -> None:
+    view = either.migrate(either.migration([], contract=OTHER_CONTRACT))
+    assert (either.contract_of(), view.after.contract_sha256) == (OTHER_HASH, OTHER_HASH)
+    assert either.notary.protections.contract(OTHER_HASH, either.grant()) == OTHER_CONTRACT.encode()
+    said = either.protection(action=ProtectionAction.UNPROTECT, contract=OTHER_CONTRACT)
+    assert either.protect(said).contract_sha256 == OTHER_HASH
+
+
+def test_contract_and_structure_change_together(scene: Scene) -> None:
+    scene.migrate(scene.migration(COLUMN, contract=OTHER_CONTRACT))
+    found = scene.found()
+    assert (found.row.contract_hash, len(found.metadata.current_schema.fields)) == (OTHER_HASH, 4)
+
+
+def test_the_same_bytes_again_give_the_same_answer(scene: Scene) -> None:
+    envelope = signed(scene.migration())
+    first = scene.notary.migrations.submit(envelope, scene.grant())
+    row = scene.found().row
+    assert scene.notary.migrations.submit(envelope, scene.grant()) == first
+    assert scene.found().row == row
+
+
+def test_of_the_same_bytes_several_times_at_once_all_get_one_answer(either: Scene) -> None:
+    envelope, grant = signed(either.migration()), either.grant()
+    answers = at_once(*[lambda: either.notary.migrations.submit(envelope, grant)] * 4)
+    assert answers == [answers[0]] * 4
+    assert len(either.notary.migrations.listed(grant)) == 1
+
+
+def test_of_two_operators_at_once_one_is_told_that_the_table_moved_on(either: Scene) -> None:
+    grant = either.grant()
+    envelopes = [signed(either.migration(updates)) for updates in (WORD, ELSEWHERE)]
+    answers = at_once(*[partial(either.notary.migrations.submit, data, grant) for data in envelopes])
+    assert [answer for answer in answers if isinstance(answer, str)] == ["approval_stale"]
+    assert len(set(either.found().metadata.properties) & {"word", "elsewhere"}) == 1
+
+
+def test_a_branch_commit_between_judging_and_swap_is_kept_and_the_migration_judged_again(scene: Scene) -> None:
+    envelope, grant = signed(scene.migration()), scene.grant()
+    done: list[None] = []
+
+    def stage_meanwhile() -> None:
+        if not done:
+            done.append(None)
+            # Another Steward on the same ledger: its commits do not wait in this one's queue.
+            with pytest.MonkeyPatch.context() as patch:
+                commits = scene.notary.catalog.commits
+                patch.setattr(commits, "_queues", type(commits._queues)())
+                scene.stage(branch="meanwhile")
+
+    with fault.armed("catalog.after_metadata_file", fault.Call(stage_meanwhile)):
+        scene.notary.migrations.submit(envelope, grant)
+    found = scene.found().metadata
+    assert found.properties["word"] == "mine"
+    assert "meanwhile" in found.refs
+
+
+def test_a_migration_whose_answer_was_lost_is_answered_when_asked_again(scene: Scene) -> None:
+    envelope, grant = signed(scene.migration()), scene.grant()
+    with (
+        fault.armed("steward.before_outside", fault.Raise(UnavailableError("lost", "the answer is lost"))),
+        pytest.raises(UnavailableError),
+    ):
+        scene.notary.migrations.submit(envelope, grant)
+    assert scene.found().metadata.properties["word"] == "mine"
+    notary = scene.stand.reopen()
+    assert notary.migrations.submit(envelope, scene.grant()).table == "sales.orders"
+    notary.recorder.require_consistent()
+
+
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.before_commit"])
+def test_a_migration_that_fails_before_its_commit_leaves_nothing(scene: Scene, point: str) -> None:
+    row, size = scene.found().row, scene.notary.log.size()
+    envelope, grant = signed(scene.migration()), scene.grant()
+    with (
+        fault.armed(point, fault.Raise(UnavailableError("no", "gone"))),
+        pytest.raises(UnavailableError),
+    ):
+        scene.notary.migrations.submit(envelope, grant)
+    assert (scene.found().row, scene.notary.log.size()) == (row, size)
+    scene.notary.migrations.submit(envelope, grant)
+    assert scene.found().metadata.properties["word"] == "mine"
+
+
+SIGNERS_REFUSED = {"rogue": "key_unknown", "operator-ruth": "key_is_break_glass", "source-payments": "key_role_wrong"}
+
+
+@pytest.mark.parametrize("signer", sorted(SIGNERS_REFUSED))
+def test_a_key_that_is_no_operators_is_refused(still: Scene, signer: str) -> None:
+    said = replace(still.migration(), operator=signer)
+    assert refused(still, lambda: still.migrate(said, signer=signer)) == SIGNERS_REFUSED[signer]
+
+
+def test_the_stewards_own_key_migrates_nothing(still: Scene) -> None:
+    signer = still.notary.keys.signer(KeyRole.SIGNING, 1)
+    data = sign_statement(replace(still.migration(), operator="steward-one"), signer).to_bytes()
+    assert refused(still, lambda: still.notary.migrations.submit(data, still.grant())) == "approval_signed_by_steward"
+
+
+def with_ref(said: Migration, **facts: str) -> Migration:
+    return replace(said, table=replace(said.table, **facts))
+
+
+def with_state(said: Migration, side: str, **facts: Any) -> Migration:
+    return replace(said, **{side: replace(getattr(said, side), **facts)})
+
+
+WRONG: dict[str, tuple[Callable[[Migration], Migration], str]] = {
+    "UUID": (lambda said: with_ref(said, uuid=OTHER_UUID), "approval_wrong_table"),
+    "name": (lambda said: with_ref(said, name="sales.invoices"), "approval_wrong_name"),
+    "catalog": (lambda said: with_ref(said, catalog="elsewhere"), "approval_wrong_catalog"),
+    "schema before": (lambda said: with_state(said, "before", schema_fingerprint="00" * 32), "approval_stale"),
+    "spec before": (lambda said: with_state(said, "before", spec_id=3), "approval_stale"),
+    "format before": (lambda said: with_state(said, "before", format_version=1), "approval_stale"),
+    "structure before": (lambda said: with_state(said, "before", structure_sha256="00" * 32), "approval_stale"),
+    "schema after": (lambda said: with_state(said, "after", schema_fingerprint="00" * 32), "migration_result_differs"),
+    "spec after": (lambda said: with_state(said, "after", spec_id=3), "migration_result_differs"),
+    "format after": (lambda said: with_state(said, "after", format_version=3), "migration_result_differs"),
+    "structure after": (lambda said: with_state(said, "after", structure_sha256="00" * 32), "migration_result_differs"),
+    "updates": (lambda said: replace(said, updates=json.dumps(ELSEWHERE)), "migration_result_differs"),
+    "more updates": (lambda said: replace(said, updates=json.dumps([*WORD, *ELSEWHERE])), "migration_result_differs"),
+    "no updates": (lambda said: replace(said, updates="[]"), "migration_result_differs"),
+}
+
+
+@pytest.mark.parametrize("wrong", sorted(WRONG))
+def test_another_table_state_or_result_than_was_signed_is_refused(still: Scene, wrong: str) -> None:
+    spoil, code = WRONG[wrong]
+    said = spoil(still.migration())
+    assert refused(still, lambda: still.migrate(said)) == code
+
+
+def test_a_contract_that_moved_on_is_refused(scene: Scene) -> None:
+    said = scene.migration()
+    scene.migrate(scene.migration([], contract=OTHER_CONTRACT))
+    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "approval_stale"
+
+
+def snapshot_update(scene: Scene) -> list[Doc]:
+    base = scene.found().metadata
+    made: Doc = {
+        "snapshot-id": 77,
+        "sequence-number": base.next_sequence_number,
+        "timestamp-ms": max(scene.now // 1_000, base.last_updated_ms),
+        "summary": {"operation": "append"},
+        "manifest-list": f"{base.location}/metadata/snap-77.avro",
+        "schema-id": 0,
+    }
+    return [{"action": "add-snapshot", "snapshot": made}]
+
+
+def statistics(action: str) -> list[Doc]:
+    file: Doc = {"snapshot-id": 1_001, "statistics-path": "file:///x.puffin", "file-size-in-bytes": 1}
+    if action == "set-partition-statistics":
+        return [{"action": action, "partition-statistics": file}]
+    file |= {"file-footer-size-in-bytes": 1, "blob-metadata": []}
+    return [{"action": action, "snapshot-id": 1_001, "statistics": file}]
+
+
+def branch(name: str, **facts: Any) -> list[Doc]:
+    return [{"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": 1_001, **facts}]
+
+
+FORBIDDEN: dict[str, tuple[Callable[[Scene], list[Doc]], str]] = {
+    "a snapshot more": (snapshot_update, "migration_moves_data"),
+    "a snapshot on main": (
+        lambda s: [*snapshot_update(s), *branch("main", **{"snapshot-id": 77})],
+        "migration_moves_data",
+    ),
+    "a snapshot less": (lambda _: [{"action": "remove-snapshots", "snapshot-ids": [1_001]}], "migration_moves_data"),
+    "a branch more": (lambda _: branch("more"), "migration_moves_data"),
+    "a branch less": (lambda _: [{"action": "remove-snapshot-ref", "ref-name": "stage"}], "migration_moves_data"),
+    "main's retention": (lambda _: branch("main", **{"min-snapshots-to-keep": 1}), "migration_moves_data"),
+    "no main": (lambda _: [{"action": "remove-snapshot-ref", "ref-name": "main"}], "migration_moves_data"),
+    "statistics": (lambda _: statistics("set-statistics"), "migration_moves_data"),
+    "partition statistics": (lambda _: statistics("set-partition-statistics"), "migration_moves_data"),
+    "location": (lambda _: [{"action": "set-location", "location": "file:///elsewhere"}], "migration_moves_table"),
+    "UUID": (lambda _: [{"action": "assign-uuid", "uuid": OTHER_UUID}], "migration_moves_table"),
+}
+
+
+@pytest.mark.parametrize("forbidden", sorted(FORBIDDEN))
+def test_no_signature_lets_a_migration_touch_rows_or_identity(still: Scene, forbidden: str) -> None:
+    updates, code = FORBIDDEN[forbidden]
+    # Signed with the very state that it would lead to, and hidden behind a change that is allowed.
+    said = still.migration([*WORD, *updates(still)])
+    assert refused(still, lambda: still.migrate(said)) == code
+
+
+def test_a_table_that_is_not_protected_is_not_migrated(still: Scene) -> None:
+    assert refused(still, lambda: still.migrate(still.migration(name="free"))) == "not_protected"
+
+
+def test_a_table_that_was_unprotected_since_is_not_migrated(scene: Scene) -> None:
+    said = scene.migration()
+    scene.protect(scene.protection(action=ProtectionAction.UNPROTECT))
+    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "not_protected"
+
+
+def test_an_expired_migration_is_refused(scene: Scene) -> None:
+    said = scene.migration()
+    scene.stand.time.pass_by(3_600 * SECOND)
+    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "approval_expired"
+
+
+def test_a_nonce_that_was_used_is_refused(scene: Scene) -> None:
+    first = scene.migration()
+    scene.migrate(first)
+    second = replace(scene.migration(ELSEWHERE), nonce=first.nonce)
+    assert code_of(lambda: scene.migrate(second), NotAllowedError) == "approval_replayed"
+    assert "elsewhere" not in scene.found().metadata.properties
+
+
+def test_an_operator_of_another_domain_migrates_nothing_here(still: Scene) -> None:
+    assert refused(still, lambda: still.migrate(domain="risk")) == "domain_wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("{}", "lake_value_invalid"),
+        ("[", "lake_json_malformed"),
+        ('[{"action":"no-such-update"}]', "update_unknown"),
+    ],
+)
+def test_updates_that_are_none_are_bad_input(still: Scene, text: str, code: str) -> None:
+    said = replace(still.migration(), updates=text)
+    assert refused(still, lambda: still.migrate(said), InputError) == code
+
+
+def test_migrations_are_shown_to_their_domain(scene: Scene) -> None:
+    view = scene.migrate()
+    assert scene.notary.migrations.listed(scene.grant(Role.AUDITOR, "sales")) == [view]
+    assert scene.notary.migrations.listed(scene.grant(Role.AUDITOR, "risk")) == []
+    strange = scene.grant(Role.AUDITOR, "risk")
+    assert code_of(lambda: scene.notary.migrations.get(view.migration_id, strange)) == "domain_wrong"
+    assert code_of(lambda: scene.notary.migrations.get("00" * 32, scene.grant())) == "migration_unknown"
+
+
+def test_a_table_is_shown_to_who_is_about_to_sign(scene: Scene) -> None:
+    shown = scene.notary.migrations.table(("sales",), "orders", scene.grant())
+    assert (shown.contract_sha256, shown.table_uuid) == (HASH, scene.found().row.table_uuid)
+    assert shown.metadata == scene.found().metadata.to_bytes()
+    strange = scene.grant(Role.OPERATOR, "risk")
+    assert code_of(lambda: scene.notary.migrations.table(("sales",), "orders", strange)) == "domain_wrong"
+    catalog, namespace = scene.notary.migrations.namespace(("sales",), scene.grant())
+    assert (catalog, namespace.levels) == (scene.notary.catalog.name, ("sales",))
+
+
+def test_a_contract_that_is_no_yaml_comes_by_no_migration(scene: Scene) -> None:
+    said = scene.migration([], contract="a: [1")
+    assert code_of(lambda: scene.migrate(said), InputError) == "contract_invalid"
+    assert scene.contract_of() == HASH

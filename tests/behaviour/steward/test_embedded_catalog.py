@@ -1,0 +1,137 @@
+"""The catalog of an embedded Steward: served on loopback, in the folder, for tokens that are lent to engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import pvdm
+from pvdm.client import AccessToken, Identity, LentToken
+from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.model.role import Role
+from pvdm.steward import access
+from pvdm.steward.embedded import EmbeddedSteward
+
+DAY = 86_400
+
+
+@pytest.fixture
+def steward(tmp_path: Path) -> Iterator[EmbeddedSteward]:
+    with pvdm.Steward.embedded(tmp_path / "steward") as made:
+        yield made
+
+
+def code(work: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        work()
+    return caught.value.code
+
+
+def asked(steward: EmbeddedSteward, token: AccessToken, method: str, path: str, **options: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {token.text}"}
+    return httpx.request(method, f"{steward.url}/catalog/v1{path}", headers=headers, trust_env=False, **options)
+
+
+def who(steward: EmbeddedSteward, token: AccessToken) -> Identity:
+    with steward.with_token(token) as client:
+        return client.identity()
+
+
+def made_table(steward: EmbeddedSteward) -> str:
+    """Where a table's metadata file lies."""
+    token = steward.token_for(Role.PRODUCER, "sales")
+    assert asked(steward, token, "POST", "/namespaces", json={"namespace": ["sales"]}).status_code == 200
+    column = {"id": 1, "name": "id", "required": True, "type": "long"}
+    body = {"name": "t", "schema": {"type": "struct", "schema-id": 0, "fields": [column]}}
+    answer = asked(steward, token, "POST", "/namespaces/sales/tables", json=body).json()
+    location: str = answer["metadata"]["location"]
+    assert Path(answer["metadata-location"].removeprefix("file://")).is_relative_to(steward.folder / "catalog")
+    return location.removeprefix("file://")
+
+
+def test_tables_lie_in_the_folder_and_the_catalogs_own_files_beside_them(steward: EmbeddedSteward) -> None:
+    assert Path(made_table(steward)).is_relative_to(steward.folder / "warehouse")
+
+
+def test_the_catalog_asks_for_a_token(steward: EmbeddedSteward) -> None:
+    answer = httpx.get(f"{steward.url}/catalog/v1/namespaces", trust_env=False)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (401, "NotAuthorizedException")
+
+
+def test_a_folder_whose_file_knows_no_catalog_serves_one_and_keeps_its_tables(tmp_path: Path) -> None:
+    with pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        assert "[catalog]" not in steward.config.read_text()
+        made_table(steward)
+    with pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        token = steward.token_for(Role.CONSUMER, "sales")
+        assert asked(steward, token, "GET", "/namespaces/sales/tables/t").status_code == 200
+
+
+def test_a_folder_that_would_serve_other_machines_is_not_opened(tmp_path: Path) -> None:
+    with pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        config = steward.config
+    text = config.read_text().replace('host = "127.0.0.1"', 'host = "0.0.0.0"\ntls_certificate = "c"\ntls_key = "k"')
+    config.write_text(text)
+    assert code(lambda: pvdm.Steward.embedded(tmp_path / "steward")) == "embedded_not_loopback"
+
+
+def test_a_lent_token_has_the_role_asked_for_and_is_the_same_until_the_end(steward: EmbeddedSteward) -> None:
+    lent = steward.lend(Role.CONSUMER, "sales")
+    assert steward.lend(Role.CONSUMER, "sales") is lent
+    assert steward.lend(Role.CONSUMER, "risk") is not lent
+    found = who(steward, lent.token)
+    assert (found.role, found.domain, found.token_id) == (Role.CONSUMER, "sales", lent.token_id)
+
+
+def test_who_names_no_role_is_lent_the_stewards_own(steward: EmbeddedSteward) -> None:
+    found = who(steward, steward.lend().token)
+    assert (found.role, found.domain) == (Role.OPERATOR, "*")
+
+
+def test_a_lent_token_outlasts_a_day_and_ends_with_the_steward(tmp_path: Path) -> None:
+    with pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        lent = steward.lend(Role.PRODUCER, "sales")
+        clock = steward._notary.clock.now_micros()
+        assert who(steward, lent.token).expires_at - clock > 300 * DAY * 1_000_000
+    with pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        assert code(lambda: who(steward, lent.token)) == "token_revoked"
+
+
+def lent_by(steward: EmbeddedSteward, token: AccessToken) -> LentToken:
+    with pvdm.Steward.connect(steward.url, token) as client:
+        return client.lend()
+
+
+def test_a_client_lends_its_own_token_with_its_id(steward: EmbeddedSteward) -> None:
+    token = steward.token_for(Role.PRODUCER, "sales")
+    lent = lent_by(steward, token)
+    assert (lent.token.text, lent.token_id) == (token.text, who(steward, token).token_id)
+
+
+def test_a_short_lived_token_is_lent_without_its_id_since_it_buys_no_other(steward: EmbeddedSteward) -> None:
+    parent = steward.lend(Role.PRODUCER, "sales")
+    assert parent.token_id is not None
+    short = steward.exchange(parent.token_id, parent.token).token
+    assert lent_by(steward, short).token_id is None
+
+
+def test_a_client_lends_no_role_and_no_domain_but_its_own(steward: EmbeddedSteward) -> None:
+    with pvdm.Steward.connect(steward.url, steward.token_for(Role.CONSUMER, "sales")) as client:
+        assert client.lend(Role.CONSUMER, "sales").token_id is not None
+        assert code(lambda: client.lend(Role.PRODUCER)) == "lent_role_wrong"
+        assert code(lambda: client.lend(domain="risk")) == "lent_role_wrong"
+
+
+def test_what_keeps_a_token_from_being_exchanged_is_told(
+    steward: EmbeddedSteward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> object:
+        raise NotAllowedError("token_revoked", "the token was revoked, or replaced by a rotation")
+
+    token = steward.token_for(Role.CONSUMER)
+    monkeypatch.setattr(access.Access, "exchange", refused)
+    assert code(lambda: lent_by(steward, token)) == "token_exchange_refused"

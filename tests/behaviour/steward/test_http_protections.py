@@ -1,0 +1,110 @@
+"""Protections and migrations over HTTP: through the client, by every role that may, and with the Steward's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from pvdm.client import StewardClient
+from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.model.migration import ProtectionAction
+from pvdm.model.role import Role
+from tests.databases import memory_folder
+from tests.protection_examples import CONTRACT, HASH, Scene, code_of, furnish, signed, with_catalog
+from tests.steward_http import served
+
+
+@dataclass(frozen=True)
+class House:
+    """A served Steward with the table `sales.orders`."""
+
+    scene: Scene
+    url: str
+
+    def client(self, role: Role = Role.OPERATOR, domain: str = "*") -> StewardClient:
+        return StewardClient(self.url, self.scene.stand.token(role, domain)[0])
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with memory_folder() as folder, served(folder, changed=with_catalog(folder.resolve())) as running:
+        yield House(furnish(running.stand), running.server.url)
+
+
+def test_a_table_is_looked_at_protected_migrated_and_listed(house: House) -> None:
+    with house.client() as client:
+        found = client.target("table", "sales.orders")
+        assert (found.id, found.contract_sha256) == (house.scene.found().row.table_uuid, None)
+        assert found.metadata == house.scene.found().metadata.to_bytes()
+        envelope = signed(house.scene.protection())
+        protection = client.submit_protection(envelope)
+        assert client.submit_protection(envelope) == protection
+        assert (protection.action, protection.contract_sha256) == (ProtectionAction.PROTECT, HASH)
+        assert client.protections() == (protection,)
+        assert client.contract(HASH) == CONTRACT.encode()
+        assert client.target("table", "sales.orders").contract_sha256 == HASH
+        envelope = signed(house.scene.migration())
+        migration = client.submit_migration(envelope)
+        assert client.submit_migration(envelope) == migration
+        assert client.migrations() == (migration,)
+        assert client.migration(migration.migration_id) == migration
+        assert migration.before.contract_sha256 == migration.after.contract_sha256 == HASH
+
+
+def test_a_namespace_is_looked_at(house: House) -> None:
+    with house.client(Role.AUDITOR, "sales") as client:
+        found = client.target("namespace", "sales")
+    assert (found.kind, found.id, found.metadata) == ("namespace", house.scene.space().namespace_id, None)
+
+
+NOT_THERE = {
+    ("table", "sales.nothing"): "table_unknown",
+    ("table", "nowhere.orders"): "table_unknown",
+    ("table", "orders"): "table_unknown",
+    ("namespace", "nowhere"): "namespace_unknown",
+    ("table", "sales..orders"): "name_invalid",
+    ("view", "sales.orders"): "request_invalid",
+}
+
+
+def test_what_is_not_there_is_told_as_that(house: House) -> None:
+    with house.client() as client:
+        found = {asked: code_of(partial(client.target, *asked), InputError) for asked in NOT_THERE}
+    assert found == NOT_THERE
+
+
+def test_another_domain_sees_neither_table_nor_protection_nor_migration(house: House) -> None:
+    house.scene.protect()
+    migration = house.scene.migrate()
+    with house.client(Role.AUDITOR, "risk") as client:
+        assert code_of(lambda: client.target("table", "sales.orders"), NotAllowedError) == "domain_wrong"
+        assert code_of(lambda: client.target("namespace", "sales"), NotAllowedError) == "domain_wrong"
+        assert code_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
+        assert code_of(lambda: client.migration(migration.migration_id), NotAllowedError) == "domain_wrong"
+        assert (client.protections(), client.migrations()) == ((), ())
+
+
+def test_a_consumer_sees_the_protections_and_contracts_of_its_domain_and_no_more(house: House) -> None:
+    house.scene.protect()
+    with house.client(Role.CONSUMER, "sales") as client:
+        assert [view.contract_sha256 for view in client.protections()] == [HASH]
+        assert client.contract(HASH) == CONTRACT.encode()
+        for call in (client.migrations, lambda: client.target("table", "sales.orders")):
+            assert code_of(call, NotAllowedError) == "role_wrong"
+
+
+def test_refusals_keep_their_codes_over_http(house: House) -> None:
+    house.scene.protect()
+    with house.client() as client:
+        again = signed(house.scene.protection())
+        stale = signed(house.scene.migration())
+        house.scene.migrate()
+        found: list[tuple[type[PvdmError], str]] = []
+        for call in (lambda: client.submit_protection(again), lambda: client.submit_migration(stale)):
+            with pytest.raises(PvdmError) as caught:
+                call()
+            found.append((type(caught.value), caught.value.code))
+    assert found == [(NotAllowedError, "protected_already"), (NotAllowedError, "approval_stale")]

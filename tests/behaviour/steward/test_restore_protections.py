@@ -1,0 +1,160 @@
+"""After a restore whatever the log says is protected is protected, and no approval of before counts a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import NotAllowedError
+from pvdm.lake.paths import parse_location
+from pvdm.model.migration import ProtectionAction
+from pvdm.model.role import Role
+from pvdm.steward.restore import Restored
+from pvdm.store import protections
+from tests import restore_examples
+from tests.databases import memory_folder
+from tests.protection_examples import (
+    CONTRACT,
+    HASH,
+    OTHER_CONTRACT,
+    OTHER_HASH,
+    SALES,
+    WORD,
+    Scene,
+    code_of,
+    scene_at,
+    signed,
+)
+from tools.proof_kit import SECOND
+
+
+@dataclass(slots=True)
+class Lost:
+    """A scene, and the way to lose its database after a backup."""
+
+    scene: Scene
+    safe: restore_examples.Scene
+
+    def lose_and_restore(self) -> Restored:
+        self.safe.lose_the_database()
+        done = self.safe.restore()
+        self.safe.start()
+        self.safe.activate_new_epoch()
+        return done
+
+
+@pytest.fixture
+def lost() -> Iterator[Lost]:
+    with (
+        memory_folder() as folder,
+        scene_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as scene,
+    ):
+        yield Lost(scene, restore_examples.Scene(scene.stand))
+
+
+def test_a_table_whose_protection_was_lost_comes_back_protected(lost: Lost) -> None:
+    lost.safe.back_up()
+    view = lost.scene.protect()
+    done = lost.lose_and_restore()
+    assert (lost.scene.contract_of(), done.protected) == (HASH, (view.table_uuid,))
+    assert lost.scene.notary.protections.get(view.protection_id, lost.scene.grant()) == view
+    assert lost.scene.notary.protections.contract(HASH, lost.scene.grant()) == CONTRACT.encode()
+    assert code_of(lambda: lost.scene.commit(WORD), NotAllowedError) == "main_gated"
+
+
+def test_a_namespace_whose_protection_was_lost_comes_back_protected(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.scene.protect(lost.scene.namespace_protection())
+    lost.lose_and_restore()
+    assert lost.scene.make("born").row.contract_hash == HASH
+
+
+def test_the_last_word_of_the_log_counts(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
+    lost.scene.protect(lost.scene.protection(contract=OTHER_CONTRACT))
+    lost.lose_and_restore()
+    assert lost.scene.contract_of() == OTHER_HASH
+
+
+def test_a_table_that_was_unprotected_in_the_lost_time_is_so_again(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
+    lost.lose_and_restore()
+    assert lost.scene.contract_of() is None
+
+
+def test_what_the_backup_has_is_not_told_as_brought_back(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    done = lost.lose_and_restore()
+    assert (lost.scene.contract_of(), done.protected, done.migrated) == (HASH, (), ())
+
+
+def test_the_contract_of_a_lost_migration_stands_and_its_table_is_named(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    view = lost.scene.migrate(lost.scene.migration(contract=OTHER_CONTRACT))
+    done = lost.lose_and_restore()
+    assert (lost.scene.contract_of(), done.migrated) == (OTHER_HASH, ("sales.orders",))
+    assert "word" not in lost.scene.found().metadata.properties
+    assert lost.scene.notary.protections.contract(OTHER_HASH, lost.scene.grant()) == OTHER_CONTRACT.encode()
+    shown = lost.scene.notary.migrations.get(view.migration_id, lost.scene.grant())
+    assert shown == replace(view, metadata_sha256=None)
+
+
+def test_a_lost_migration_is_proposed_and_applied_again(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    lost.scene.migrate()
+    lost.lose_and_restore()
+    lost.scene.stand.time.pass_by(SECOND)
+    lost.scene.migrate()
+    assert lost.scene.found().metadata.properties["word"] == "mine"
+
+
+def test_an_approval_that_was_signed_before_the_restore_is_refused_after_it(lost: Lost) -> None:
+    lost.safe.back_up()
+    protection = signed(lost.scene.protection())
+    lost.lose_and_restore()
+    lost.scene.stand.time.pass_by(SECOND)
+    code = code_of(lambda: lost.scene.notary.protections.submit(protection, lost.scene.grant()), NotAllowedError)
+    assert code == "approval_before_restore"
+    lost.scene.protect()
+    assert lost.scene.contract_of() == HASH
+
+
+def test_a_restore_that_is_interrupted_and_finished_protects_once(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.scene.protect()
+    lost.safe.lose_the_database()
+    with (
+        fault.armed("steward.restore.after_refill", fault.Raise(RuntimeError("the power is gone"))),
+        pytest.raises(RuntimeError),
+    ):
+        lost.safe.restore()
+    done = lost.safe.restore()
+    lost.safe.start()
+    assert (lost.scene.contract_of(), len(done.protected)) == (HASH, 1)
+
+
+def test_a_table_that_the_backup_lacks_comes_back_protected_and_by_an_operator_only(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.scene.make("later")
+    lost.scene.protect(lost.scene.protection("later"))
+    row = lost.scene.found("later").row
+    lost.lose_and_restore()
+    with lost.scene.notary.ledger.read() as unit:
+        assert protections.standing_contract(unit, row.table_uuid.upper()) == HASH
+    # What a producer could do then: write the document into the table's own place, and bring it in from there.
+    place = parse_location(row.location).child("metadata", "v1.metadata.json")
+    place.local.parent.mkdir(parents=True)
+    place.local.write_bytes(parse_location(row.pointer.location).local.read_bytes())
+    desk, producer = lost.scene.notary.catalog.tables, lost.scene.grant(Role.PRODUCER, "sales")
+    assert code_of(lambda: desk.register(producer, SALES, "again", str(place))) == "table_uuid_protected"
+    assert desk.register(lost.scene.grant(), SALES, "again", str(place)).row.contract_hash == HASH

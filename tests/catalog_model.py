@@ -1,0 +1,213 @@
+"""What a table must be after a sequence of commits, told by the words of the updates alone; knows nothing of pvdm."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Doc = dict[str, Any]
+
+_KNOWN_REF = frozenset({"snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"})
+_STAGING = ("last-updated-ms", "last-sequence-number", "next-row-id", "metadata-log")
+"""Fields that staging moves and that nothing on main is read by."""
+
+
+@dataclass
+class Model:
+    """A table: its document, as far as a commit can name it, and the rows behind each snapshot."""
+
+    document: Doc
+    protected: bool
+    rows: dict[int, tuple[dict[int, object], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def born(cls, document: Doc, *, protected: bool) -> Model:
+        """A table whose first document was judged by itself."""
+        return cls(copy.deepcopy(document), protected)
+
+    @property
+    def version(self) -> int:
+        return int(self.document["format-version"])
+
+    @property
+    def refs(self) -> Doc:
+        found: Doc = self.document["refs"]
+        return found
+
+    @property
+    def snapshots(self) -> dict[int, Doc]:
+        return {each["snapshot-id"]: each for each in self.document["snapshots"]}
+
+    def head(self, ref: str) -> int | None:
+        found = self.refs.get(ref)
+        return None if found is None else int(found["snapshot-id"])
+
+    def is_tag(self, ref: str) -> bool:
+        return ref in self.refs and self.refs[ref]["type"] == "tag"
+
+    def ancestry(self) -> list[int]:
+        """Main's snapshots, newest first."""
+        return ancestry(self.document)
+
+    def scan(self, ref: str) -> list[Doc]:
+        """The rows that a reader of the ref gets: a tag is read with its snapshot's columns, a branch with today's."""
+        head = self.head(ref)
+        if head is None:
+            return []
+        schema_id = self.document["current-schema-id"]
+        if self.is_tag(ref):
+            schema_id = self.snapshots[head]["schema-id"]
+        columns = next(each for each in self.document["schemas"] if each["schema-id"] == schema_id)["fields"]
+        return [{each["name"]: _value(row, each) for each in columns} for row in self.rows[head]]
+
+    def apply(self, updates: Sequence[Doc]) -> None:
+        """Every update in turn."""
+        last_added: dict[str, int] = {}
+        for update in updates:
+            action = update["action"].replace("-", "_")
+            getattr(self, f"_{action}")(update, last_added)
+
+    def _add_snapshot(self, update: Doc, _: dict[str, int]) -> None:
+        snapshot = update["snapshot"]
+        self.document["snapshots"].append(snapshot)
+        if self.version > 1:
+            # One that was written for format 1, before the table was upgraded, has none.
+            self.document["last-sequence-number"] = snapshot.get("sequence-number", 0)
+        if self.version > 2:
+            self.document["next-row-id"] += snapshot["added-rows"]
+
+    def _set_snapshot_ref(self, update: Doc, _: dict[str, int]) -> None:
+        name = update["ref-name"]
+        told = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
+        unknown = {key: value for key, value in self.refs.get(name, {}).items() if key not in _KNOWN_REF}
+        self.refs[name] = unknown | told
+
+    def _remove_snapshot_ref(self, update: Doc, _: dict[str, int]) -> None:
+        self.refs.pop(update["ref-name"], None)
+
+    def _remove_snapshots(self, update: Doc, _: dict[str, int]) -> None:
+        gone = set(update["snapshot-ids"]) & self.snapshots.keys()
+        for key in ("snapshots", "statistics", "partition-statistics"):
+            self.document[key] = [each for each in self.document.get(key, []) if each["snapshot-id"] not in gone]
+        for name in [name for name, ref in self.refs.items() if ref["snapshot-id"] in gone]:
+            del self.refs[name]
+
+    def _set_properties(self, update: Doc, _: dict[str, int]) -> None:
+        self.document["properties"] |= update["updates"]
+
+    def _remove_properties(self, update: Doc, _: dict[str, int]) -> None:
+        for name in update["removals"]:
+            self.document["properties"].pop(name, None)
+
+    def _add_schema(self, update: Doc, last_added: dict[str, int]) -> None:
+        fields = update["schema"]["fields"]
+        known = {each["schema-id"]: each for each in self.document["schemas"]}
+        same = [at for at, each in known.items() if each["fields"] == fields]
+        highest = max(each["id"] for each in fields)
+        self.document["last-column-id"] = max(self.document["last-column-id"], highest)
+        if same:
+            last_added["schema"] = same[0]
+        else:
+            last_added["schema"] = max(known) + 1
+            self.document["schemas"].append({"type": "struct", "schema-id": last_added["schema"], "fields": fields})
+
+    def _set_current_schema(self, update: Doc, last_added: dict[str, int]) -> None:
+        self.document["current-schema-id"] = _id(update["schema-id"], "schema", last_added)
+
+    def _add_spec(self, update: Doc, last_added: dict[str, int]) -> None:
+        specs, fields = self.document["partition-specs"], update["spec"]["fields"]
+        last_added["spec"] = max(each["spec-id"] for each in specs) + 1
+        specs.append({"spec-id": last_added["spec"], "fields": fields})
+        ids = [each["field-id"] for each in fields]
+        self.document["last-partition-id"] = max([self.document["last-partition-id"], *ids])
+
+    def _set_default_spec(self, update: Doc, last_added: dict[str, int]) -> None:
+        self.document["default-spec-id"] = _id(update["spec-id"], "spec", last_added)
+
+    def _add_sort_order(self, update: Doc, last_added: dict[str, int]) -> None:
+        orders = self.document["sort-orders"]
+        last_added["order"] = max(each["order-id"] for each in orders) + 1
+        orders.append({"order-id": last_added["order"], "fields": update["sort-order"]["fields"]})
+
+    def _set_default_sort_order(self, update: Doc, last_added: dict[str, int]) -> None:
+        self.document["default-sort-order-id"] = _id(update["sort-order-id"], "order", last_added)
+
+    def _set_location(self, update: Doc, _: dict[str, int]) -> None:
+        self.document["location"] = update["location"]
+
+    def _upgrade_format_version(self, update: Doc, _: dict[str, int]) -> None:
+        if self.version < 2 <= update["format-version"]:
+            self.document["last-sequence-number"] = 0
+        if self.version < 3 <= update["format-version"]:
+            self.document["next-row-id"] = 0
+        self.document["format-version"] = update["format-version"]
+
+    def _set_statistics(self, update: Doc, _: dict[str, int]) -> None:
+        self._put_file("statistics", update["statistics"])
+
+    def _set_partition_statistics(self, update: Doc, _: dict[str, int]) -> None:
+        self._put_file("partition-statistics", update["partition-statistics"])
+
+    def _put_file(self, key: str, file: Doc) -> None:
+        others = [each for each in self.document.get(key, []) if each["snapshot-id"] != file["snapshot-id"]]
+        self.document[key] = [*others, file]
+
+    def _add_encryption_key(self, update: Doc, _: dict[str, int]) -> None:
+        keys = self.document.setdefault("encryption-keys", [])
+        if update["encryption-key"] not in keys:
+            keys.append(update["encryption-key"])
+
+
+def facts(document: Doc) -> Doc:
+    """A document without logs and times, lists by id, and one spelling of what has several."""
+    found = {key: value for key, value in document.items() if key not in ("last-updated-ms", "metadata-log")}
+    for key in ("schema", "partition-spec", "snapshot-log", "current-snapshot-id"):
+        found.pop(key, None)
+    for key, by in (
+        ("snapshots", "snapshot-id"),
+        ("statistics", "snapshot-id"),
+        ("partition-statistics", "snapshot-id"),
+        ("schemas", "schema-id"),
+        ("partition-specs", "spec-id"),
+        ("sort-orders", "order-id"),
+    ):
+        found[key] = {each[by]: each for each in found.get(key, [])}
+    return found
+
+
+def ancestry(document: Doc) -> list[int]:
+    """The snapshots of a document's main, newest first, as far as they are there."""
+    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in document["snapshots"]}
+    return list(_upwards(parents, document["refs"].get("main", {}).get("snapshot-id")))
+
+
+def shown(document: Doc) -> Doc:
+    """What main of a document shows, by another way than the catalog's: all of it but what is known to be staging."""
+    found = {key: value for key, value in document.items() if key not in _STAGING}
+    mine = set(ancestry(document))
+    there = {each["snapshot-id"] for each in document["snapshots"]}
+    found["snapshots"] = [each for each in document["snapshots"] if each["snapshot-id"] in mine]
+    for key in ("statistics", "partition-statistics"):
+        listed = document.get(key, [])
+        found[key] = [each for each in listed if each["snapshot-id"] in mine or each["snapshot-id"] not in there]
+    found["refs"] = {name: ref for name, ref in document["refs"].items() if name == "main"}
+    return found
+
+
+def _upwards(parents: dict[int, int | None], at: int | None) -> Iterator[int]:
+    while at is not None and at in parents:
+        yield at
+        at = parents[at]
+
+
+def _id(given: int, kind: str, last_added: dict[str, int]) -> int:
+    return last_added[kind] if given == -1 else given
+
+
+def _value(row: dict[int, object], column: Doc) -> object:
+    """As JSON has it; a column that the file does not have shows its first default."""
+    value = row[column["id"]] if column["id"] in row else column.get("initial-default")
+    return value.isoformat() if isinstance(value, datetime.date) else value

@@ -1,0 +1,136 @@
+"""Once a commit may have happened nobody hears that it was refused: the answer is unknown, and clients take it so."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
+from pyiceberg.types import StringType
+
+from pvdm import fault
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.model.role import Role
+from tests.catalog_rest import Lake, lake_at, told
+from tests.databases import memory_folder
+
+# Errors that would each mean, if they were told, that nothing has happened.
+ERRORS = (
+    NotAllowedError("role_wrong", "no"),
+    ConflictError("table_moved", "no"),
+    InputError("table_unknown", "no"),
+    ValueError("a bug"),
+)
+UPDATE = [{"action": "set-properties", "updates": {"a": "b"}}]
+UNKNOWN = (500, "CommitStateUnknownException")
+AFTER = ("catalog.after_swap", "catalog.before_answer")
+
+
+@pytest.fixture
+def lake() -> Iterator[Lake]:
+    with memory_folder() as folder, lake_at(folder) as made:
+        made.caller().make("t")
+        yield made
+
+
+def client(lake: Lake) -> RestCatalog:
+    """PyIceberg as it comes."""
+    token = lake.steward.headers(Role.PRODUCER, "sales", "pyiceberg")["authorization"].removeprefix("Bearer ")
+    return RestCatalog("lake", uri=f"{lake.steward.server.url}/catalog", token=token)
+
+
+def has(lake: Lake) -> bool:
+    document = lake.caller().done("GET", "/namespaces/sales/tables/t")["metadata"]
+    return bool(document.get("properties", {}).get("a") == "b")
+
+
+@pytest.mark.parametrize("point", AFTER)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_failure_after_the_swap_is_told_as_unknown(lake: Lake, point: str, error: Exception) -> None:
+    with fault.armed(point, fault.Raise(error)):
+        answer = lake.caller().commit("t", UPDATE)
+    assert told(answer) == UNKNOWN
+    assert has(lake)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("method", ["create", "drop", "rename", "transaction"])
+def test_a_failure_before_the_answer_to_any_change_is_told_as_unknown(
+    lake: Lake, method: str, error: Exception
+) -> None:
+    source, target = ({"namespace": ["sales"], "name": name} for name in ("t", "new"))
+    asked = {
+        "create": ("POST", "/namespaces/sales/tables", {"name": "made", "schema": {"type": "struct", "fields": []}}),
+        "drop": ("DELETE", "/namespaces/sales/tables/t", None),
+        "rename": ("POST", "/tables/rename", {"source": source, "destination": target}),
+        "transaction": (
+            "POST",
+            "/transactions/commit",
+            {"table-changes": [{"identifier": source, "requirements": [], "updates": UPDATE}]},
+        ),
+    }
+    verb, path, body = asked[method]
+    with fault.armed("catalog.before_answer", fault.Raise(error)):
+        answer = lake.caller().ask(verb, path, json=body)
+    assert told(answer) == UNKNOWN
+
+
+@pytest.mark.parametrize("point", [*AFTER, "store.after_commit"])
+def test_pyiceberg_learns_that_it_does_not_know_and_a_reload_settles_it(lake: Lake, point: str) -> None:
+    table = client(lake).load_table(("sales", "t"))
+    with fault.armed(point, fault.Raise(ValueError())), pytest.raises(CommitStateUnknownException):
+        table.transaction().set_properties({"a": "b"}).commit_transaction()
+    assert client(lake).load_table(("sales", "t")).properties["a"] == "b"
+
+
+def test_pyiceberg_hears_a_refusal_only_where_nothing_happened(lake: Lake) -> None:
+    lake.protect("t")
+    table = client(lake).load_table(("sales", "t"))
+    with pytest.raises(ForbiddenError):
+        table.transaction().set_properties({"a": "b"}).commit_transaction()
+    assert not has(lake)
+
+
+def test_pyiceberg_hears_of_a_conflict_only_where_nothing_happened(lake: Lake) -> None:
+    table = client(lake).load_table(("sales", "t"))
+    schema = [
+        {"action": "add-schema", "schema": {"type": "struct", "fields": []}},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    assert lake.caller().commit("t", schema).status_code == 200
+    with pytest.raises(CommitFailedException), table.update_schema() as change:
+        change.add_column("more", StringType())
+    assert client(lake).load_table(("sales", "t")).schema().fields == ()
+
+
+def test_a_repeated_key_after_an_unknown_answer_gives_the_first_answer_and_no_second_commit(lake: Lake) -> None:
+    caller, key = lake.caller(), {"idempotency-key": str(uuid.uuid4())}
+    with fault.armed("catalog.before_answer", fault.Raise(ValueError())):
+        assert told(caller.commit("t", UPDATE, headers=key)) == UNKNOWN
+    answers = [caller.commit("t", UPDATE, headers=key) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].content == answers[1].content
+    assert len(answers[0].json()["metadata"]["metadata-log"]) == 1
+
+
+def test_a_commit_under_way_when_the_service_stops_is_told_as_unknown_or_done(lake: Lake) -> None:
+    caller, reached, go = lake.caller(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        reached.set()
+        go.wait(20)
+
+    statuses: list[int] = []
+    sending = threading.Thread(target=lambda: statuses.append(caller.commit("t", UPDATE).status_code))
+    with fault.armed("store.after_commit", fault.Call(wait)):
+        sending.start()
+        assert reached.wait(20)
+        stopping = threading.Thread(target=lake.steward.server.stop)
+        stopping.start()
+        go.set()
+        sending.join()
+        stopping.join()
+    assert statuses[0] in (200, 500)

@@ -1,0 +1,22 @@
+"""The session that all integration tests share; one worker of a parallel run has them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sparks import spark
+
+__all__ = ["spark"]
+
+_HERE = Path(__file__).parent
+# PySpark leaves the socket of every collected result to the collector, which warns of it.
+_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(_SOCKETS)
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -1,0 +1,28 @@
+"""SIGKILL of the served catalog at every step of every change, on PostgreSQL, again and again on one catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.catalog_acts import deaths, require_settled
+from tests.catalog_process import starter
+from tests.catalog_yard import Yard, yard_at
+from tests.databases import Postgresql, memory_folder
+
+pytestmark = pytest.mark.long
+
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module")
+def yard(postgresql: Postgresql) -> Iterator[Yard]:
+    with memory_folder() as folder, starter() as made, yard_at(folder, made, ledger_url=postgresql.fresh()) as yard:
+        yield yard
+
+
+@pytest.mark.parametrize(("act", "point", "passes"), deaths())
+def test_a_steward_killed_at_any_step_leaves_all_or_nothing(yard: Yard, act: str, point: str, passes: int) -> None:
+    for number in range(ROUNDS):
+        require_settled(yard, f"{act}-{point.replace('.', '-')}-{passes}-{number}", act, point, passes)

@@ -1,0 +1,111 @@
+"""Places of tables by the index: the same answer as a look at every table, and no look at every table."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import make_url, select, text
+
+from pvdm.errors import InputError
+from pvdm.lake.paths import Location, parse_location
+from pvdm.store import Ledger, Unit, namespaces, schema_catalog, tables
+from pvdm.store.rules import statements
+from pvdm.store.tables import TABLE_PLACE_MAX_BYTES, NewTable, Pointer, TableRow
+from tests.databases import NOW
+from tests.ledger_examples import hex32, hex64
+
+pytestmark = pytest.mark.property
+
+# Characters around the slash in the order of bytes, letters that a locale would order otherwise, and wild cards.
+_PART = st.text(st.sampled_from("aAbB.-0_% é\U0001f300"), min_size=1, max_size=2).filter(lambda each: each.strip("."))
+_PLACES = st.builds(
+    lambda scheme, parts: f"{scheme}/{'/'.join(parts)}",
+    st.sampled_from(["file://", "", "s3://a", "s3a://a", "s3://ab", "gs://a"]),
+    st.lists(_PART, max_size=4),
+).map(lambda each: each or "/")
+
+
+def scanned(unit: Unit, place: Location, *, but: str | None) -> bool:
+    """The answer by a look at every table."""
+    rows = [row for row in tables.all_live(unit) if row.table_id != but]
+    return any(place.overlaps(parse_location(row.location)) for row in rows)
+
+
+def put(unit: Unit, namespace_id: str, number: int, location: str) -> TableRow:
+    pointer = Pointer(f"file:///m/{number}.json", hex64(str(number)))
+    return tables.create(
+        unit, NewTable(namespace_id, f"t{number}", "sales", str(uuid.uuid4()), location, pointer, None)
+    )
+
+
+@given(there=st.lists(_PLACES, max_size=6), asked=_PLACES, moved=st.booleans(), gone=st.booleans())
+@example(there=["/a/b"], asked="/a", moved=False, gone=False)
+@example(there=["/a"], asked="/a/b/c", moved=False, gone=False)
+@example(there=["/a0", "/a-", "/a.", "/A"], asked="/a", moved=False, gone=False)
+@example(there=["/"], asked="/a", moved=False, gone=False)
+@example(there=["/a/é"], asked="/a", moved=False, gone=False)
+@example(there=["s3://ab/x"], asked="s3://a/", moved=False, gone=False)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+def test_the_index_answers_as_a_look_at_every_table(
+    shared_ledger: Ledger, there: list[str], asked: str, moved: bool, gone: bool
+) -> None:
+    place = parse_location(asked)
+    with shared_ledger.write(at_micros=NOW) as unit:
+        home = namespaces.create(unit, (str(uuid.uuid4()),), domain="sales", properties={}).namespace_id
+        rows = [put(unit, home, number, location) for number, location in enumerate(there)]
+        if moved and rows:
+            rows[0] = tables.swap(unit, rows[0], Pointer("file:///m/new.json", hex64("new")), location="/moved/here")
+        if gone and rows:
+            tables.drop(unit, rows[-1])
+        for but in (None, *(row.table_id for row in rows)):
+            found = tables.find_overlapping(unit, place, but=but)
+            assert (found is not None) is scanned(unit, place, but=but)
+            assert found is None or place.overlaps(parse_location(found.location))
+
+
+def test_a_place_that_no_index_holds_is_refused() -> None:
+    fits = "/" + "x" * (TABLE_PLACE_MAX_BYTES - len("file:////"))
+    assert len(tables.place_key(parse_location(fits))) == TABLE_PLACE_MAX_BYTES
+    with pytest.raises(InputError) as caught:
+        tables.place_key(parse_location(fits + "y"))
+    assert caught.value.code == "location_invalid"
+
+
+def test_postgresql_orders_places_by_their_bytes_whatever_its_locale() -> None:
+    assert [each for each in statements("postgresql") if '\tplace TEXT COLLATE "C" NOT NULL' in each]
+
+
+def test_the_longest_place_is_held_by_both_databases(scratch: Unit) -> None:
+    home = namespaces.create(scratch, ("long",), domain="sales", properties={}).namespace_id
+    # Hexadecimal of a hash: nothing that a database could make shorter.
+    name = "".join(hex64(str(number)) for number in range(40))[: TABLE_PLACE_MAX_BYTES - len("file:////")]
+    row = put(scratch, home, 1, f"/{name}")
+    assert tables.find_overlapping(scratch, parse_location(f"/{name[:100]}")) is None
+    assert tables.find_overlapping(scratch, parse_location("/")) == row
+
+
+def fill(unit: Unit, count: int) -> None:
+    """Many tables, and a database that has counted them."""
+    home = namespaces.create(unit, ("many",), domain="sales", properties={}).namespace_id
+    put(unit, home, 0, "/many/0")
+    first = dict(unit.rows(select(schema_catalog.tables))[0])
+    rows = [
+        first | {"table_id": hex32(n), "table_uuid": str(n), "name": f"t{n}", "place": f"file:///many/{n}/"}
+        for n in range(1, count)
+    ]
+    unit.insert_many(schema_catalog.tables, rows)
+    unit.execute(text("ANALYZE tables"))
+
+
+def test_no_table_is_looked_at_that_lies_elsewhere(scratch: Unit) -> None:
+    fill(scratch, 2_000)
+    dialect = make_url("sqlite://" if scratch.is_sqlite else "postgresql+psycopg://").get_dialect()()
+    for query in tables.overlapping(parse_location("/many/7/x")):
+        said = str(query.limit(1).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+        steps = scratch.rows(text(f"EXPLAIN {'QUERY PLAN ' if scratch.is_sqlite else ''}{said}"))
+        plan = " ".join(str(value) for step in steps for value in step.values())
+        assert "tables_place" in plan
+        assert ("SEARCH tables" if scratch.is_sqlite else "Index Cond") in plan

@@ -1,0 +1,62 @@
+"""The queue in front of each table: one commit at a time to one table, others beside it, nothing kept afterwards."""
+
+from __future__ import annotations
+
+import threading
+
+from pvdm.catalog.queue import TableQueues
+
+ORDERS = (("sales",), "orders")
+TOWNS = (("sales",), "towns")
+LONG = 20.0
+
+
+def turn_comes(queues: TableQueues, *tables: tuple[tuple[str, ...], str]) -> bool:
+    """Whether another thread gets a turn within a moment."""
+    got = threading.Event()
+
+    def work() -> None:
+        with queues.turn(tables):
+            got.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return got.wait(0.2)
+
+
+def test_a_second_commit_to_a_table_waits() -> None:
+    queues = TableQueues(seconds=LONG)
+    with queues.turn([ORDERS]):
+        assert not turn_comes(queues, ORDERS)
+
+
+def test_another_table_is_not_held_up() -> None:
+    queues = TableQueues(seconds=LONG)
+    with queues.turn([ORDERS]):
+        assert turn_comes(queues, TOWNS)
+
+
+def test_a_commit_to_both_waits_for_either() -> None:
+    queues = TableQueues(seconds=LONG)
+    with queues.turn([TOWNS]):
+        assert not turn_comes(queues, ORDERS, TOWNS)
+
+
+def test_whoever_waited_too_long_goes_on() -> None:
+    queues = TableQueues(seconds=0.01)
+    with queues.turn([ORDERS]):
+        assert turn_comes(queues, ORDERS)
+
+
+def test_tables_are_taken_in_one_order_however_they_are_named() -> None:
+    queues = TableQueues(seconds=LONG)
+    with queues.turn([TOWNS]):
+        assert not turn_comes(queues, TOWNS, ORDERS)  # it has orders by now, and waits for towns
+        assert not turn_comes(queues, ORDERS)
+
+
+def test_nothing_is_kept_of_tables_that_nobody_commits_to() -> None:
+    queues = TableQueues()
+    with queues.turn([ORDERS, TOWNS]):
+        assert len(queues) == 2
+    assert len(queues) == 0

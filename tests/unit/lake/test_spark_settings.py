@@ -1,0 +1,82 @@
+"""What a Spark session is told about a catalog, and which sessions are refused before Spark is started."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _started, spark_session, wire
+from pvdm.model.secret import Secret
+
+TOKEN = Secret(b"pvdm_secret")
+
+
+@pytest.mark.parametrize("name", ["", "1lake", "my lake", "a.b", "lake;drop", "x" * 65, "spark_catalog", "System"])
+def test_a_name_that_cannot_stand_in_sql_is_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        SparkCatalog(name, "http://127.0.0.1:1/catalog", TOKEN)
+    assert caught.value.code == "spark_catalog_name"
+
+
+def test_a_token_with_its_id_is_a_credential_that_buys_short_lived_ones() -> None:
+    settings = SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN, "ab12").settings()
+    assert settings["spark.sql.catalog.lake.credential"] == "ab12:pvdm_secret"
+    assert settings["spark.sql.catalog.lake.oauth2-server-uri"] == "http://127.0.0.1:1/catalog/v1/oauth/tokens"
+    assert not {key for key in settings if key.endswith((".token", ".token-refresh-enabled"))}
+
+
+def test_a_token_without_its_id_is_sent_as_it_is_and_never_renewed() -> None:
+    settings = SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN).settings()
+    assert settings["spark.sql.catalog.lake.token"] == "pvdm_secret"
+    assert settings["spark.sql.catalog.lake.token-refresh-enabled"] == "false"
+
+
+def test_a_catalog_does_not_show_its_token() -> None:
+    assert "pvdm_secret" not in repr(SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN, "ab12"))
+
+
+def test_a_new_session_gets_icebergs_runtime_and_extensions_beside_the_callers() -> None:
+    found = _started({"spark.jars.packages": "org.example:udf:1", "spark.sql.extensions": "org.example.Own"})
+    assert found["spark.jars.packages"] == f"org.example:udf:1,{ICEBERG_RUNTIME}"
+    assert found["spark.sql.extensions"] == f"org.example.Own,{EXTENSIONS}"
+
+
+@pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages"])
+def test_a_caller_who_brings_icebergs_runtime_gets_no_second_one(key: str) -> None:
+    brought = "/jars/iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+    assert _started({key: brought}) == {key: brought, "spark.sql.extensions": EXTENSIONS}
+
+
+@pytest.mark.parametrize("config", [{"spark.remote": "sc://far"}, {"spark.api.mode": "connect"}])
+def test_a_spark_connect_session_is_refused_when_it_is_asked_for(config: dict[str, str]) -> None:
+    with pytest.raises(InputError) as caught:
+        spark_session([], config=config)
+    assert caught.value.code == "spark_connect_unsupported"
+
+
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"])
+def test_a_spark_connect_session_is_refused_when_the_environment_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "sc://far")
+    with pytest.raises(InputError) as caught:
+        spark_session([])
+    assert caught.value.code == "spark_connect_unsupported"
+
+
+def test_a_spark_connect_session_that_is_handed_in_is_refused() -> None:
+    # What tells it apart is where its class comes from; a real one needs a server.
+    session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(InputError) as caught:
+        wire(session, SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN))
+    assert caught.value.code == "spark_connect_unsupported"
+
+
+def test_who_has_no_pyspark_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(UnavailableError) as caught:
+        spark_session([])
+    assert (caught.value.code, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")

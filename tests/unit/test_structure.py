@@ -1,0 +1,197 @@
+"""A table's structure has one hash, whatever its data are, and no change of it is without a line in the difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pvdm.catalog.names import full_name, parse_full_name
+from pvdm.cli.migrate_diff import difference_lines
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.new_table import new_table
+from pvdm.lake.format.structure import structure_of, structure_sha256, without_data
+from pvdm.lake.format.updates import apply_updates
+from pvdm.metadata.migration import require_same_data
+from tests.catalog_examples import NOW_MS, request, set_ref
+from tests.protection_examples import COLUMN
+
+UUID = "9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11"
+
+
+def table(version: int = 2) -> TableMetadata:
+    return new_table(request(version), location="/lake/t", table_uuid=UUID, now_ms=NOW_MS)
+
+
+def changed(base: TableMetadata, *updates: Any) -> TableMetadata:
+    return apply_updates(base, updates, now_ms=NOW_MS + 1, previous_location="/lake/old.json")
+
+
+def with_raw(base: TableMetadata, **facts: Any) -> TableMetadata:
+    raw = {**base.to_json(), **{name.replace("_", "-"): value for name, value in facts.items()}}
+    return TableMetadata.from_json(raw)
+
+
+def snapshot(base: TableMetadata) -> list[Any]:
+    made: dict[str, Any] = {
+        "snapshot-id": 7,
+        "timestamp-ms": NOW_MS,
+        "summary": {"operation": "append"},
+        "manifest-list": "/lake/t/metadata/snap.avro",
+        "schema-id": 0,
+    }
+    if base.format_version > 1:
+        made["sequence-number"] = 1
+    if base.format_version > 2:
+        made |= {"first-row-id": 0, "added-rows": 1}
+    return [{"action": "add-snapshot", "snapshot": made}, set_ref("main", 7)]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_rows_refs_and_logs_are_no_part_of_the_structure(version: int) -> None:
+    base = table(version)
+    assert structure_sha256(changed(base, *snapshot(base))) == structure_sha256(base)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_table_without_data_has_the_same_structure(version: int) -> None:
+    base = table(version)
+    assert structure_of(without_data(structure_of(base))) == structure_of(base)
+
+
+def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:
+    base = table(1)
+    raw = base.to_json()
+    for key in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "sort-orders"):
+        raw.pop(key)
+    raw.pop("default-sort-order-id")
+    assert structure_sha256(TableMetadata.from_json(raw)) == structure_sha256(base)
+
+
+LOOSE = [{"timestamp-ms": NOW_MS, "snapshot-id": 9}]
+DATA: dict[str, tuple[int, Any]] = {
+    "a snapshot that no ref holds": (1, lambda t: changed(t, snapshot(t)[0])),
+    "snapshot and main": (2, lambda t: changed(t, *snapshot(t))),
+    "sequence number": (2, lambda t: with_raw(t, last_sequence_number=5)),
+    "row ids": (3, lambda t: with_raw(t, next_row_id=5)),
+    "snapshot log": (2, lambda t: with_raw(t, snapshot_log=LOOSE)),
+}
+
+
+@pytest.mark.parametrize("data", sorted(DATA))
+def test_each_part_of_the_data_is_no_migrations_business(data: str) -> None:
+    version, change = DATA[data]
+    base = table(version)
+    require_same_data(base, base)
+    with pytest.raises(NotAllowedError) as caught:
+        require_same_data(base, change(base))
+    assert caught.value.code == "migration_moves_data"
+
+
+SPEC = {"spec-id": 1, "fields": [{"name": "town", "transform": "identity", "source-id": 3, "field-id": 1001}]}
+ORDER = {
+    "order-id": 1,
+    "fields": [{"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}],
+}
+
+
+def with_doc(base: TableMetadata) -> TableMetadata:
+    raw = base.to_json()
+    raw["schemas"][0]["fields"][0]["doc"] = "the order's number"  # type: ignore[index,call-overload]
+    return TableMetadata.from_json(raw)
+
+
+CHANGES: dict[str, Any] = {
+    "property": lambda t: changed(t, {"action": "set-properties", "updates": {"a": "b"}}),
+    "property gone": lambda t: changed(t, {"action": "remove-properties", "removals": ["owner"]}),
+    "column": lambda t: changed(t, *COLUMN),
+    "a schema that is not current": lambda t: changed(t, COLUMN[0]),
+    "spec": lambda t: changed(t, {"action": "add-spec", "spec": SPEC}),
+    "default spec": lambda t: changed(
+        t, {"action": "add-spec", "spec": SPEC}, {"action": "set-default-spec", "spec-id": -1}
+    ),
+    "sort order": lambda t: changed(t, {"action": "add-sort-order", "sort-order": ORDER}),
+    "format": lambda t: changed(t, {"action": "upgrade-format-version", "format-version": 3}),
+    "location": lambda t: changed(t, {"action": "set-location", "location": "/lake/other"}),
+    "last column id": lambda t: with_raw(t, last_column_id=9),
+    "last partition id": lambda t: with_raw(t, last_partition_id=1_009),
+    "a field nobody knows": lambda t: with_raw(t, x_new=[1]),
+    "a comment": with_doc,
+}
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_every_change_has_another_hash_and_a_line(change: str) -> None:
+    base = table()
+    after = CHANGES[change](base)
+    assert structure_sha256(after) != structure_sha256(base)
+    assert difference_lines(base, after)
+    assert difference_lines(after, base)
+
+
+def test_the_same_structure_has_no_line() -> None:
+    assert difference_lines(table(), table()) == []
+
+
+def field(number: int, name: str, kind: Any, *, required: bool = False, **more: Any) -> dict[str, Any]:
+    return {"id": number, "name": name, "required": required, "type": kind, **more}
+
+
+def schema_of(*fields: dict[str, Any], **more: Any) -> TableMetadata:
+    asked = {"schema": {"type": "struct", "schema-id": 0, "fields": list(fields), **more}}
+    return new_table(asked, location="/lake/t", table_uuid=UUID, now_ms=NOW_MS)
+
+
+def columns(before: TableMetadata, after: TableMetadata) -> list[str]:
+    return [line for line in difference_lines(before, after) if "column" in line and "schema" not in line]
+
+
+def with_fields(base: TableMetadata, *fields: dict[str, Any], **more: Any) -> TableMetadata:
+    """The same table under another current schema, with the ids as given."""
+    raw = base.to_json()
+    raw["schemas"] = [{"type": "struct", "schema-id": 0, "fields": list(fields), **more}]
+    return TableMetadata.from_json({**raw, "last-column-id": 9})
+
+
+def test_columns_are_told_by_their_ids() -> None:
+    inner = {"type": "struct", "fields": [field(3, "zip", "int")]}
+    wider = {"type": "struct", "fields": [field(3, "code", "long")]}
+    base = schema_of(field(1, "id", "int"))
+    before = with_fields(base, field(1, "id", "int"), field(2, "place", inner), field(4, "gone", "string"))
+    after = with_fields(base, field(1, "id", "int", required=True), field(2, "place", wider), field(5, "new", "date"))
+    assert columns(before, after) == [
+        "~ column id: becomes required, id 1",
+        "~ column place.zip: is called place.code now, id 3",
+        "~ column place.zip: int becomes long, id 3",
+        "- column gone: string, optional, id 4",
+        "+ column new: date, optional, id 5",
+    ]
+
+
+def test_another_order_of_columns_and_other_identifiers_are_told() -> None:
+    first, second = field(1, "a", "int", required=True), field(2, "b", "int", required=True)
+    base = schema_of(first, second)
+    lines = difference_lines(with_fields(base, first, second), with_fields(base, second, first, **IDENTIFIED))
+    assert "~ the columns stand in another order" in lines
+    assert "~ identifier columns: none becomes a" in lines
+
+
+IDENTIFIED: dict[str, Any] = {"identifier-field-ids": [1]}
+NAMES = [("sales", "orders"), ("a.b", "c"), ("a", "b.c"), ("[x", "y"), ("a", "[y"), ("a", '"b"'), ("a/b", "c d")]
+
+
+@pytest.mark.parametrize("parts", NAMES)
+def test_a_full_name_is_read_back_as_it_was(parts: tuple[str, ...]) -> None:
+    assert parse_full_name(full_name(parts)) == parts
+
+
+def test_no_two_names_are_spelled_alike() -> None:
+    assert len({full_name(parts) for parts in NAMES}) == len(NAMES)
+
+
+@pytest.mark.parametrize("text", ["", "a..b", ".a", "[", "[1]", '{"a":1}.', '["a",null]', "[" * 100_000])
+def test_what_is_no_full_name_is_refused(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_full_name(text)
+    assert caught.value.code == "name_invalid"
