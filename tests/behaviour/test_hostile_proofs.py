@@ -240,9 +240,7 @@ REMOVALS: Final = {
         "protection-by-notary-a.json", f"{_APPROVAL}not_steward", (f"{_VERIFY}has_role",)
     ),
     "approval_expired": Removal("migration-expired.json", f"{_APPROVAL}unexpired"),
-    "approval_lifetime_invalid": Removal(
-        "migration-lifetime.json", "pvdm.model.migration.require_approval_lifetime"
-    ),
+    "approval_lifetime_invalid": Removal("migration-lifetime.json", "pvdm.model.migration.require_approval_lifetime"),
     "contract_mismatch": Removal("protection-other-contract.json", "pvdm.model.migration.require_contract"),
     "attestor_not_registered": Removal("attestation-not-registered.json", f"{_ATTEST}registered"),
     "attestation_wrong_source": Removal("attestation-wrong-source.json", f"{_ATTEST}source"),

@@ -72,9 +72,7 @@ def get(unit: Unit, levels: Levels) -> Namespace:
 
 def find_id(unit: Unit, namespace_id: str) -> Namespace | None:
     """The namespace by its own id, if it is there."""
-    wanted = select(namespaces).where(
-        namespaces.c.namespace_id == namespace_id, namespaces.c.dropped_micros.is_(None)
-    )
+    wanted = select(namespaces).where(namespaces.c.namespace_id == namespace_id, namespaces.c.dropped_micros.is_(None))
     row = unit.row(wanted)
     return None if row is None else _namespace(row)
 

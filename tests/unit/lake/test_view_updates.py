@@ -190,6 +190,10 @@ def test_properties_are_set_and_removed() -> None:
     assert dict(after.properties) == {"c": "d"}
 
 
+def test_the_last_property_can_be_removed() -> None:
+    assert dict(applied({"action": "remove-properties", "removals": ["comment"]}).properties) == {}
+
+
 def test_a_view_moves() -> None:
     assert applied({"action": "set-location", "location": "s3://bucket/x//"}).location == "s3://bucket/x"
 
