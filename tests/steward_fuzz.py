@@ -26,8 +26,9 @@ from schemathesis.specs.openapi.checks import (
 
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES
+from tests.catalog_rest import with_catalog
 from tests.steward_examples import failed, override_of, signed_override
-from tests.steward_http import Served, bearer, limited, served
+from tests.steward_http import Served, bearer, served
 from tests.steward_load import challenge_body, signed_attestation
 
 CHECKS = [
@@ -53,8 +54,8 @@ class Effort:
 
 @contextlib.contextmanager
 def prepared(folder: Path) -> Iterator[Served]:
-    """A Steward with one of everything, and no limit on the rate."""
-    with served(folder, changed=limited(rate_per_second=100_000, burst=1_000_000)) as steward:
+    """A Steward with one of everything, a catalog, and no limit on the rate."""
+    with served(folder, changed=with_catalog(folder.resolve())) as steward:
         stand = steward.stand
         stand.verifying("mine")
         core = failed(stand.verifying("failed"))

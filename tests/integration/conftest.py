@@ -15,6 +15,8 @@ _HERE = Path(__file__).parent
 _SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
+# First: the workers' own hook reads the group, and a mark that comes after it is not seen.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):

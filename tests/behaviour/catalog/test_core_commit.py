@@ -45,6 +45,13 @@ def code(caught: pytest.ExceptionInfo[PvdmError]) -> str:
     return caught.value.code
 
 
+def beside(core: Core) -> Core:
+    """Another Steward on the same ledger: within one, whoever comes later waits for a turn at the table."""
+    other = core.fresh()
+    other.counter += 1_000
+    return other
+
+
 def meanwhile(act: Callable[[], object], *, times: int = 1) -> fault.Call:
     """What somebody else does between the file and the swap of a commit; not again for what it causes itself."""
     left = [times]
@@ -111,7 +118,8 @@ def test_a_moved_base_is_judged_again(core: Core, protected: bool) -> None:
     core.table(protected=protected)
     core.table("other")
     updates = [set_ref("mine", FIRST)]
-    with fault.armed("catalog.after_metadata_file", meanwhile(lambda: core.commit("orders", [set_ref("its", FIRST)]))):
+    act = meanwhile(lambda: beside(core).commit("orders", [set_ref("its", FIRST)]))
+    with fault.armed("catalog.after_metadata_file", act):
         state = core.commit("orders", updates)
     assert {"its", "mine"} <= set(state.metadata.refs)
 
@@ -120,7 +128,7 @@ def test_a_moved_base_that_breaks_a_requirement_is_a_conflict(core: Core) -> Non
     base = core.table().metadata
     write = to_ref("stage", core.snapshot(base))
     with (
-        fault.armed("catalog.after_metadata_file", meanwhile(core.staged)),
+        fault.armed("catalog.after_metadata_file", meanwhile(lambda: beside(core).staged())),
         pytest.raises(ConflictError) as caught,
     ):
         core.commit("orders", write, requirements=[ref_is(base, "stage")])
@@ -130,7 +138,7 @@ def test_a_moved_base_that_breaks_a_requirement_is_a_conflict(core: Core) -> Non
 def test_a_moved_base_that_took_the_sequence_number_is_a_conflict(core: Core) -> None:
     base = core.table().metadata
     with (
-        fault.armed("catalog.after_metadata_file", meanwhile(lambda: core.staged(branch="its"))),
+        fault.armed("catalog.after_metadata_file", meanwhile(lambda: beside(core).staged(branch="its"))),
         pytest.raises(ConflictError) as caught,
     ):
         core.commit("orders", to_ref("mine", core.snapshot(base)))
@@ -149,13 +157,13 @@ def test_a_table_that_is_protected_meanwhile_is_judged_as_protected(core: Core) 
 
 def test_a_base_that_never_rests_ends_as_moved(core: Core) -> None:
     core.table()
-    names = iter(range(1_000))
+    names, other = iter(range(1_000)), beside(core)
     inside = [False]
 
     def another() -> None:
         if not inside[0]:
             inside[0] = True
-            core.commit("orders", [set_ref(f"its-{next(names)}", FIRST)])
+            other.commit("orders", [set_ref(f"its-{next(names)}", FIRST)])
             inside[0] = False
 
     files = core.on_disk()
@@ -168,7 +176,8 @@ def test_a_base_that_never_rests_ends_as_moved(core: Core) -> None:
 def test_files_of_lost_tries_are_gone(core: Core) -> None:
     core.table()
     files = core.on_disk()
-    with fault.armed("catalog.after_metadata_file", meanwhile(lambda: core.commit("orders", [set_ref("its", FIRST)]))):
+    act = meanwhile(lambda: beside(core).commit("orders", [set_ref("its", FIRST)]))
+    with fault.armed("catalog.after_metadata_file", act):
         core.commit("orders", [set_ref("mine", FIRST)])
     assert len(core.on_disk() - files) == 2
 
@@ -224,7 +233,7 @@ def test_one_moved_table_moves_none(core: Core) -> None:
         Change(SALES, "one", (), [set_ref("b", FIRST)]),
         Change(SALES, "two", [ref_is(base, "b")], [set_ref("b", FIRST)]),
     ]
-    act = meanwhile(lambda: core.commit("two", [set_ref("b", FIRST)]))
+    act = meanwhile(lambda: beside(core).commit("two", [set_ref("b", FIRST)]))
     with fault.armed("catalog.after_metadata_file", act, passes=1), pytest.raises(ConflictError) as caught:
         core.commits.commit(PRODUCER, changes)
     assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
@@ -233,7 +242,7 @@ def test_one_moved_table_moves_none(core: Core) -> None:
 def test_a_table_that_is_only_required_of_stays_as_it_was_judged(core: Core) -> None:
     core.table("one"), core.table("two")
     guard = Change(SALES, "two", [ref_is(core.get("two").metadata, "b")], [])
-    act = meanwhile(lambda: core.commit("two", [set_ref("b", FIRST)]))
+    act = meanwhile(lambda: beside(core).commit("two", [set_ref("b", FIRST)]))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(ConflictError) as caught:
         core.commits.commit(PRODUCER, [guard, Change(SALES, "one", (), [set_ref("b", FIRST)])])
     assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
@@ -297,7 +306,7 @@ def test_of_two_who_make_one_table_at_once_one_is_told_that_it_exists(core: Core
     core.table(protected=False)
     files = core.on_disk()
     other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
-    act = meanwhile(lambda: core.commit("made", other, requirements=CREATE))
+    act = meanwhile(lambda: beside(core).commit("made", other, requirements=CREATE))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(ConflictError) as caught:
         core.commit("made", created(core), requirements=CREATE)
     assert (code(caught), len(core.on_disk() - files)) == ("table_exists", 1)
@@ -306,7 +315,7 @@ def test_of_two_who_make_one_table_at_once_one_is_told_that_it_exists(core: Core
 def test_two_tables_are_not_made_in_one_place_at_once(core: Core) -> None:
     core.table(protected=False)
     other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
-    act = meanwhile(lambda: core.commit("first", other, requirements=CREATE))
+    act = meanwhile(lambda: beside(core).commit("first", other, requirements=CREATE))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(NotAllowedError) as caught:
         core.commit("second", created(core), requirements=CREATE)
     assert code(caught) == "location_taken"
@@ -452,7 +461,7 @@ def test_a_removed_metadata_file_is_refused_on_load_and_on_commit(core: Core) ->
 
 def test_a_dropped_table_is_not_committed_to(core: Core) -> None:
     row = core.table(protected=False).row
-    act = meanwhile(lambda: core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
+    act = meanwhile(lambda: beside(core).ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(InputError) as caught:
         core.commit("orders", WORD)
     assert code(caught) == "table_unknown"
