@@ -73,12 +73,12 @@ test-kernel: setup
 test-python: setup
 	@mkdir -p $(REPORTS)
 	@status=0; \
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
 	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
 	exit $$status
 
 test-long: setup ## the long tests, and the property tests with many more examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup tests/long tests/property
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property
 
 lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
 

@@ -1,7 +1,8 @@
 """The catalog is the gate: a protected table takes staged rows on a branch, and refuses writes to what readers see.
 
-Usage: python examples/catalog_gate.py FOLDER
-It needs Java 17 and pvdm[spark]; FOLDER is made, with a Steward, its keys, its ledger and its warehouse in it.
+Usage: python examples/catalog_gate.py [FOLDER]
+It needs Java 17 and pvdm[spark]. FOLDER is made, with a Steward, its keys, its ledger and its warehouse in it, and
+stays; without one a temporary folder is used, which is gone afterwards.
 """
 
 # ruff: noqa: S603, T201 - an example prints, and runs the command as its reader would
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,8 +49,7 @@ def show(spark: SparkSession) -> None:
 
 
 def main(folder: Path) -> None:
-    """Make everything, show it, and close it again."""
-    folder.mkdir(parents=True)
+    """Make everything in that folder, show it, and close it again."""
     key, contract = folder / "tom.pem", folder / "orders.yaml"
     create_key_pair(key)
     contract.write_text("product: orders\n", "utf-8")
@@ -64,4 +65,13 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) == 1:
+        with tempfile.TemporaryDirectory(prefix="pvdm-") as made:
+            main(Path(made))
+    else:
+        chosen = Path(sys.argv[1])
+        try:
+            chosen.mkdir(parents=True)
+        except FileExistsError:
+            sys.exit(f"{chosen} is there already: name a folder that is not, or none")
+        main(chosen)

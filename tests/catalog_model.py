@@ -197,6 +197,19 @@ def shown(document: Doc) -> Doc:
     return found
 
 
+def tags(document: Doc) -> Doc:
+    """The tags of a document, published or not."""
+    return {name: ref for name, ref in document["refs"].items() if ref["type"] == "tag"}
+
+
+def kept(document: Doc, gone: set[int]) -> bool:
+    """Whether history is whole without these: neither the log names one, nor does a ref that stays lead to one."""
+    parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in document["snapshots"]}
+    heads = {ref["snapshot-id"] for ref in document["refs"].values()} - gone
+    led = {each for head in heads for each in _upwards(parents, head)}
+    return not gone & (led | {each["snapshot-id"] for each in document["snapshot-log"]})
+
+
 def _upwards(parents: dict[int, int | None], at: int | None) -> Iterator[int]:
     while at is not None and at in parents:
         yield at

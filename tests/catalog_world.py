@@ -16,6 +16,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog, open_catalog
+from pvdm.catalog.shown import Told
 from pvdm.catalog.state import TableState
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.lake.format.updates import apply_updates
@@ -26,9 +27,9 @@ from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels
 from pvdm.store.tables import Pointer
 from pvdm.store.tokens import Grant
-from tests.catalog_examples import CONTRACT, OPERATOR, PRODUCER, grant
+from tests.catalog_examples import CONTRACT, OPERATOR, PRODUCER, always, grant
 from tests.catalog_files import Made, Pool
-from tests.catalog_model import Doc, Model, ancestry, facts, shown
+from tests.catalog_model import Doc, Model, ancestry, facts, shown, tags
 from tests.steward_examples import Time
 
 CONSUMER = grant(Role.CONSUMER)
@@ -80,6 +81,7 @@ class Table:
     model: Model
     loaded: list[Doc]
     pointer: Pointer
+    told: Told | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class World:
             assert facts(document) == facts(like.document)
             model.rows = like.rows
         self.tables[name] = Table(levels, model, [document], state.row.pointer)
-        self._read(name, state)
+        self.tables[name].told = self._read(name, state)
 
     def protect(self, name: str) -> None:
         row = self.state(name).row
@@ -250,7 +252,7 @@ class World:
     def _send(self, asked: Sequence[Asked], through: Catalog | None = None) -> PvdmError | None:
         changes = [self._change(each) for each in asked]
         try:
-            (through or self.stage.catalog).commits.commit(asked[0].by, changes, permit=asked[0].permit)
+            (through or self.stage.catalog).commits.commit(asked[0].by, changes, permit=always(asked[0].permit))
         except PvdmError as error:
             return error
         return None
@@ -274,22 +276,26 @@ class World:
                 continue
             document = _document(state)
             assert facts(document) == facts(table.model.document), name
-            if table.model.protected and all(asked.permit is None for asked in mine):
+            resting = table.model.protected and all(asked.permit is None for asked in mine)
+            if resting:
                 assert shown(document) == shown(table.loaded[-1]), f"main of {name} changed without a permit"
+            resting = resting and tags(document) == tags(table.loaded[-1])
             table.pointer = state.row.pointer
             table.loaded.append(document)
-            self._read(name, state)
+            before, table.told = table.told, self._read(name, state)
+            assert not resting or table.told == before, f"a consumer of {name} gets other bytes"
 
     def _check_names(self) -> None:
         for levels in (self.free, self.kept):
             found = self.stage.catalog.tables.page(OPERATOR, levels, after=None, count=None)
             assert set(found) == {name for name, table in self.tables.items() if table.levels == levels}
 
-    def _read(self, name: str, state: TableState) -> None:
+    def _read(self, name: str, state: TableState) -> Told:
         """Every reader takes the document, and the one that consumers get, which holds what is published."""
         document = self.latest(name)
         assert document.get("current-snapshot-id") in (self.model(name).head("main"), -1)
-        told = json.loads(self.stage.catalog.shown.table(CONSUMER, state).body)
+        answer = self.stage.catalog.shown.table(CONSUMER, state)
+        told = json.loads(answer.body)
         seen = told["metadata"]
         assert {each["snapshot-id"] for each in seen["snapshots"]} == set(ancestry(document))
         assert shown(document)["refs"] == shown(seen)["refs"]
@@ -298,6 +304,7 @@ class World:
             data = _bytes(file)
             for read in self.stage.readers:
                 read(data)
+        return answer
 
 
 def _judge(asked: Sequence[Asked], error: PvdmError | None) -> None:

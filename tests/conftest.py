@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
@@ -39,6 +41,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "property: holds for all inputs; HYPOTHESIS_PROFILE=long tries many more of them"
     )
+
+
+# What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at.
+TOGETHER = {
+    "tests/integration/": "spark",
+    "tests/long/test_catalog_model.py": "spark",
+    "tests/behaviour/test_bench_catalog.py": "bench-catalog",
+    "tests/behaviour/test_bench_steward.py": "bench-steward",
+}
+
+
+class Together(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out tests one by one, but those that share something dear to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((scope for prefix, scope in TOGETHER.items() if nodeid.startswith(prefix)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
 
 
 def _kernel() -> Engine:

@@ -26,25 +26,32 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session; tests that use it carry `pytest.mark.xdist_group("spark")`, so that one worker has it."""
+    """The session; tests that use it lie in `tests/integration`, which one worker has."""
     java = os.environ.get("JAVA_HOME") or shutil.which("java")
+    from pyspark.errors import PySparkException
+
     require(java, "Java 17 is not installed (Debian: openjdk-17-jre-headless), so Spark cannot start")
     scratch = tmp_path_factory.mktemp("spark")
-    session = spark_session(
-        [],
-        app_name="pvdm tests",
-        master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "1g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            "spark.local.dir": str(scratch / "local"),
-            "spark.log.level": "ERROR",
-        },
-    )
+    try:
+        session = spark_session(
+            [],
+            app_name="pvdm tests",
+            master="local[2]",
+            config={
+                "spark.ui.enabled": "false",
+                "spark.driver.memory": "1g",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+                "spark.local.dir": str(scratch / "local"),
+                "spark.log.level": "ERROR",
+            },
+        )
+    except PySparkException as error:
+        # Without Maven Central, or a cache of it, Spark's own mechanism finds no Iceberg runtime.
+        require(condition=False, reason=f"Spark with Iceberg's runtime cannot start: {error}")
+        raise
     yield session
     session.stop()
     # Py4J leaves the sockets of its callers' threads to the collector, which warns of them: it does so here.

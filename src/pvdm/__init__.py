@@ -78,11 +78,18 @@ def spark_session(
 
     An embedded Steward gives it any role; one at an address the role and domain of the client's own token.
     """
+    from pvdm.errors import InputError
     from pvdm.lake.spark import SparkCatalog
     from pvdm.lake.spark import spark_session as session
     from pvdm.model.role import Role
 
-    lent = steward.lend(None if role is None else Role(role), domain)
+    try:
+        wanted = None if role is None else Role(role)
+    except ValueError:
+        raise InputError(
+            "role_invalid", "there is no such role", expected=" or ".join(Role), got=ascii(role)[:80]
+        ) from None
+    lent = steward.lend(wanted, domain)
     catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
     return session([catalog], app_name=app_name, master=master, config=config)
 

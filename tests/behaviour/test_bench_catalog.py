@@ -17,9 +17,6 @@ import pytest
 from bench.catalog import TINY, ratios, shapes
 from bench.catalog_work import ConflictError, Door, Facts, Figure, Json, Run, Shape, UnsureError, run
 
-# One worker of a parallel run measures, for all of these tests.
-pytestmark = pytest.mark.xdist_group("bench-catalog")
-
 ROOT = Path(__file__).parents[2]
 SYSTEMS = {
     None: {"steward_sqlite", "pyiceberg_sqlite"},

@@ -22,9 +22,6 @@ from bench.steward_measure import Case, Figure, Ratio, Taken, measure, quantile,
 from pvdm.store import nonces
 from tests.databases import ledger_at
 
-# One worker of a parallel run measures, for all of these tests.
-pytestmark = pytest.mark.xdist_group("bench-steward")
-
 ROOT = Path(__file__).parents[2]
 ALWAYS = {
     "disk_syncs",

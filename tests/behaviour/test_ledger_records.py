@@ -17,6 +17,7 @@ from pvdm.store import (
     attempts,
     attestations,
     catalog_requests,
+    doomed,
     epoch_books,
     events,
     handles,
@@ -128,6 +129,7 @@ def catalogued(unit: Unit) -> None:
     home = namespaces.get(unit, ("sales",))
     view = views.create(unit, home, views.NewView("weekly", "v-1", "file:///weekly", pointer))
     views.drop(unit, home, views.swap(unit, home, view, pointer, location="file:///weekly"))
+    doomed.add(unit, "t-1", ["1.json"])
     catalog_requests.add(unit, catalog_requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import types
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ import pytest
 from pvdm import fault
 from pvdm.catalog import orphans
 from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS, Orphans
+from pvdm.errors import ConflictError
 from pvdm.lake.files import MetadataFiles
 from pvdm.steward.http import app
 from pvdm.steward.server import start
 from pvdm.store import Unit, restores, tables
 from pvdm.store.restores import Marker
-from tests.catalog_examples import Core, core_at
+from tests.catalog_examples import OPERATOR, SALES, Core, core_at
 from tests.catalog_rest import lake_at
 from tests.databases import memory_folder
 
@@ -93,14 +95,18 @@ def test_the_folder_of_a_table_that_this_ledger_does_not_know_is_left_alone(core
     assert Path(foreign.location.removeprefix("file://")).exists()
 
 
-def test_what_was_written_before_a_restore_stays_since_a_lost_pointer_may_have_named_it(core: Core) -> None:
+@pytest.mark.parametrize("restored_days_ago", [0, 30])
+def test_nothing_of_a_ledger_that_was_restored_goes_since_a_lost_pointer_may_have_named_it(
+    core: Core, restored_days_ago: int
+) -> None:
+    """Whatever times its files have: their host's clock may have been ahead of the ledger's."""
     left = died(core)
 
     def restored(unit: Unit) -> None:
         restores.begin(unit, Marker(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
         restores.finish(unit, 1)
 
-    core.ledger.transact(restored, at_micros=int(time.time() * 1_000_000))
+    core.ledger.transact(restored, at_micros=int(time.time() - restored_days_ago * 86_400) * 1_000_000)
     age(core.root)
     assert (desk(core).sweep(), left.exists()) == (0, True)
 
@@ -108,7 +114,7 @@ def test_what_was_written_before_a_restore_stays_since_a_lost_pointer_may_have_n
 def test_a_commit_that_slept_until_its_file_was_swept_writes_another(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another Steward sweeps what looks like a crash's; whoever wakes up must not point to it."""
+    """Another Steward, whose clock is ahead, sweeps what looks like a crash's; whoever wakes up points to another."""
     later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
     swept: list[int] = []
 
@@ -122,7 +128,56 @@ def test_a_commit_that_slept_until_its_file_was_swept_writes_another(
     assert core.fresh().get().row == state.row
 
 
+def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is not there while its file waits, so nothing of the row could tell that it was swept."""
+    state = core.table("gone", protected=False)
+    core.ledger.transact(lambda unit: tables.drop(unit, state.row), at_micros=core.micros)
+    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
+    swept: list[int] = []
+
+    def sleep() -> None:
+        monkeypatch.setattr(orphans, "time", later)
+        swept.append(desk(core).sweep())
+
+    home = core.states.namespace(SALES)
+    with fault.armed("catalog.after_metadata_file", fault.Call(sleep)), pytest.raises(ConflictError) as caught:
+        core.commits.create(OPERATOR, home, "gone", state.metadata, returning=True)
+    assert (swept, caught.value.code) == ([1], "table_moved")
+
+
+def test_a_swap_that_has_begun_is_waited_for_and_its_file_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
+    monkeypatch.setattr(orphans, "time", later)
+    swept: list[int] = []
+    sweeping = threading.Thread(target=lambda: swept.append(desk(core).sweep()))
+
+    def meanwhile() -> None:
+        if not sweeping.ident:
+            sweeping.start()
+            sweeping.join(0.5)
+            assert sweeping.is_alive()
+
+    with fault.armed("store.before_commit", fault.Call(meanwhile)):
+        state = core.staged()
+        sweeping.join(30)
+    assert (swept, core.fresh().get().row) == ([0], state.row)
+
+
+def test_a_file_is_removed_only_when_the_ledger_has_it_as_doomed(core: Core) -> None:
+    """A sweep that cannot say so, or is not sure that it did, removes nothing."""
+    left = died(core)
+    age(core.root)
+    for point in ("store.before_commit", "store.after_commit"):
+        with fault.armed(point, fault.Raise(DiedError())), pytest.raises(DiedError):
+            desk(core).sweep()
+        assert left.exists()
+    assert (desk(core).sweep(), left.exists()) == (1, False)
+
+
 def test_what_came_to_be_shown_while_the_history_was_read_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is doomed is judged again under the table's lock."""
     monkeypatch.setattr(Orphans, "_read_shown", lambda *_: 0)
     kept = core.on_disk()
     age(core.root)

@@ -17,6 +17,9 @@ from pvdm.catalog import requests
 from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
 from pvdm.errors import InputError
 from pvdm.model.role import Role
+from pvdm.store import Unit
+from pvdm.store import catalog_requests as rows
+from pvdm.store.catalog_requests import REQUEST_ANSWER_MAX_BYTES
 from pvdm.store.schema_catalog import catalog_requests
 from tests.catalog_rest import Lake, lake_at
 from tests.catalog_yard import Yard, yard_at
@@ -72,6 +75,33 @@ def test_forgetting_goes_in_steps_each_of_which_is_a_short_transaction(
     with fault.armed("store.before_commit", fault.Call(lambda: steps.append(1))):
         assert forgotten(yard) == 5
     assert (len(steps), kept(yard)) == (3, 0)
+
+
+def test_forgetting_ends_when_all_that_is_old_is_forgotten(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one caller could add them faster than they go."""
+    monkeypatch.setattr(requests, "REQUESTS_FORGOTTEN_MAX", 2)
+    notary, many = yard.stand.notary, 201
+
+    def work(unit: Unit) -> None:
+        for number in range(many):
+            rows.add(unit, rows.Request("somebody", f"key-{number}", "ab" * 32, 200, "{}"))
+
+    notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+    yard.stand.time.pass_by(2 * KEPT)
+    assert (forgotten(yard), kept(yard)) == (many, 0)
+
+
+def test_a_request_whose_answer_is_too_large_to_keep_is_refused_and_not_done(lake: Lake) -> None:
+    caller, removal = lake.caller(), {"removals": ["x" * REQUEST_ANSWER_MAX_BYTES]}
+    answer = caller.ask(
+        "POST",
+        "/namespaces/sales/properties",
+        json={**removal, "updates": {"a": "b"}},
+        headers={"idempotency-key": str(uuid.uuid4())},
+    )
+    assert (answer.status_code, answer.json()["error"]["pvdm-code"]) == (400, "request_answer_too_large")
+    assert "a" not in caller.done("GET", "/namespaces/sales")["properties"]
+    assert caller.ask("POST", "/namespaces/sales/properties", json=removal).status_code == 200
 
 
 def test_a_key_with_other_words_is_refused_as_long_as_it_is_remembered(yard: Yard) -> None:

@@ -1,4 +1,4 @@
-"""The session that all integration tests share; one worker of a parallel run has them all."""
+"""The session that all integration tests share; `tests/conftest.py` gives them all to one worker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _HERE = Path(__file__).parent
 _SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
-# First: the workers' own hook reads the group, and a mark that comes after it is not seen.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(_SOCKETS)
-            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -172,7 +172,7 @@ def test_the_example_shows_the_gate_and_no_token_gets_into_sparks_event_log(tmp_
         "spark.ui.enabled false\nspark.ui.showConsoleProgress false\nspark.driver.host 127.0.0.1\n"
         f"spark.eventLog.enabled true\nspark.eventLog.dir {events}\nspark.eventLog.rolling.enabled false\n"
     )
-    done = run([str(ROOT / "examples" / "catalog_gate.py"), str(tmp_path / "gate")], tmp_path)
+    done = run([str(ROOT / "examples" / "catalog_gate.py")], tmp_path)
     said = done.stdout.splitlines()
     assert [line for line in said if line.startswith("PROTECTED")] == ["PROTECTED  table sales.orders"]
     assert [line for line in said if line.endswith("rows")] == [
@@ -188,6 +188,17 @@ def test_the_example_shows_the_gate_and_no_token_gets_into_sparks_event_log(tmp_
         text = stream.read()
     assert b"spark.sql.catalog.lake.credential" in text
     assert _TOKEN.findall(text) == []
+
+
+def test_the_example_says_that_its_folder_is_there_already(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "catalog_gate.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path} is there already: name a folder that is not, or none\n")
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -16,8 +16,6 @@ from tests.view_examples import query, request
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_a_view_lives_its_life_through_spark_sql(spark: SparkSession, tmp_path: Path) -> None:
     with lake_at(tmp_path, clock=RealTime()) as lake:

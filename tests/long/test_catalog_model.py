@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["spark"]
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
     # PySpark leaves the socket of every collected result to the collector, which warns of it.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 import pytest
 
 from pvdm.cli.app import pvdm
-from pvdm.steward.config import load_config
+from pvdm.steward.config import CatalogConfig, load_config
 from pvdm.steward.http.roles import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -73,3 +74,16 @@ def test_the_example_of_a_configuration_is_accepted(tmp_path: Path) -> None:
     config = load_config(path)
     assert (config.notary, config.service.limits.concurrent) == ("notary-a", 32)
     assert config.ledger_url == f"sqlite:///{tmp_path / 'ledger.db'}"
+    assert config.catalog == CatalogConfig("file:///srv/lake/warehouse", Path("/srv/lake/catalog"), "lake")
+
+
+def test_every_key_of_the_catalog_is_on_the_page_with_its_default(tmp_path: Path) -> None:
+    keys = "".join(f"\n{line}" for line in ('home = "file"', 'path = "keys"'))
+    path = tmp_path / "steward.toml"
+    path.write_text(f'notary = "n"\norigin = "o"\nledger = "sqlite:///l"\noutside = "c"\n[keys]{keys}\n[catalog]\n')
+    found = load_config(path).catalog
+    assert found is not None
+    defaults = {"name": found.name, "warehouse": Path(found.warehouse).name, "metadata": found.metadata.name}
+    assert defaults.keys() == {field.name for field in dataclasses.fields(CatalogConfig)}
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \| \S", OPERATIONS, re.MULTILINE))
+    assert {key: rows.get(key) for key in defaults} == defaults

@@ -9,18 +9,20 @@ from typing import Final
 
 from pvdm.catalog import rule
 from pvdm.catalog.makers import Making, require_own_share
+from pvdm.catalog.places import home_of
 from pvdm.catalog.sanity import require_document, require_manifests, require_sane
 from pvdm.catalog.state import TableState
-from pvdm.errors import NotAllowedError
+from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
 from pvdm.metadata.permit import Permit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import Ledger, Unit, attempts, protections, tables, workloads
-from pvdm.store.namespaces import Namespace
+from pvdm.store import Ledger, Unit, attempts, namespaces, protections, tables, workloads
+from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
+from pvdm.store.view_names import require_no_view
 
 _WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
 _GATED_ONLY: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
@@ -69,9 +71,10 @@ class CatalogAccess:
         self.require_making(grant)
         self.require_return(grant, after)
         with self._ledger.read() as unit:
+            require_no_view(unit, namespace.namespace_id, name)
             taken = tables.find(unit, namespace.namespace_id, name)
         # A name that is taken is told as that, by the swap.
-        self.require_place(grant, after.location, of=instead_of or taken)
+        self.require_place(grant, namespace.levels, after.location, of=instead_of or taken)
         if grant.role is not Role.OPERATOR:
             require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None and (after.snapshots or after.last_sequence_number or after.next_row_id):
@@ -98,13 +101,11 @@ class CatalogAccess:
         if row.protected:
             raise rule.gated(row.name, what, to="have an operator unprotect it first")
 
-    def require_place(self, grant: Grant, location: str, *, of: TableRow | None = None) -> None:
-        """Inside the warehouse, in no other table's place, and not where the Steward keeps its own files."""
+    def require_place(self, grant: Grant, levels: Levels, location: str, *, of: TableRow | None = None) -> None:
+        """Below its namespace's folder, in no other table's place, and not where the Steward keeps its own files."""
         place = parse_location(location)
-        if grant.role is not Role.OPERATOR and not place.is_under(self._warehouse):
-            raise NotAllowedError(
-                "location_outside", "the location is outside the warehouse", expected=str(self._warehouse), got=location
-            )
+        if grant.role is not Role.OPERATOR:
+            self._require_home(levels, place)
         if place.overlaps(self._metadata) or _lead_together(place, self._metadata):
             raise NotAllowedError(
                 "location_reserved",
@@ -114,6 +115,35 @@ class CatalogAccess:
             )
         with self._ledger.read() as unit:
             require_free(unit, location, of=of)
+
+    def _require_home(self, levels: Levels, place: Location) -> None:
+        """What lies in a namespace's folder is its domain's, so nobody else takes a place there, or around it."""
+        home = home_of(self._warehouse, levels)
+        if not place.is_under(home) or place == home:
+            where = "namespace's folder" if place.is_under(self._warehouse) else "warehouse"
+            raise NotAllowedError(
+                "location_outside",
+                f"the location is outside the {where}",
+                expected=f"a place below {home}",
+                got=str(place)[:200],
+                hint="leave the location out, and the table gets a place of its own; or ask an operator",
+            )
+        with self._ledger.read() as unit:
+            around = [each for each, _ in namespaces.owners(unit) if home_of(self._warehouse, each).is_under(place)]
+        if around:
+            raise NotAllowedError(
+                "location_taken",
+                "a namespace's folder lies there",
+                expected="a place of its own",
+                got=str(place)[:200],
+            )
+
+    def _levels(self, row: TableRow) -> Levels:
+        with self._ledger.read() as unit:
+            found = namespaces.find_id(unit, row.namespace_id)
+        if found is None:
+            raise ConflictError("namespace_moved", "the namespace was dropped meanwhile")
+        return found.levels
 
     def require_writing(self, grant: Grant, row: TableRow) -> None:
         """Before anything is told about the table: the role writes, and writes to such tables."""
@@ -145,7 +175,7 @@ class CatalogAccess:
                 got=str(after.table_uuid),
             )
         if after.location != before.metadata.location:
-            self.require_place(grant, after.location, of=before.row)
+            self.require_place(grant, self._levels(before.row), after.location, of=before.row)
         if not before.row.protected:
             if grant.role is not Role.OPERATOR:
                 homes = (parse_location(before.row.location), parse_location(after.location))
@@ -164,6 +194,7 @@ class CatalogAccess:
         rule.require_refs_allowed(before.metadata, after, grant, own_branch)
         rule.require_snapshots_on_branches(before.metadata, after, name)
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
+        rule.require_branches_whole(before.metadata, after, name)
         require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes)
         require_document(data)
         making = self.making(grant, before, after)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free
 from pvdm.catalog.makers import Making
-from pvdm.catalog.orphans import require_young
 from pvdm.catalog.queue import TableQueues
 from pvdm.catalog.requests import after_change
+from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable
 from pvdm.catalog.sight import published, sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
-from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.requirements import check_requirements, is_create
 from pvdm.lake.format.updates import apply_updates, create_from_updates
 from pvdm.metadata.permit import Permit
-from pvdm.store import Ledger, Unit, namespaces, protections, tables
+from pvdm.store import Ledger, Unit, doomed, namespaces, protections, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
@@ -56,7 +55,6 @@ class _Planned:
     instead_of: TableRow | None = None
     returning: bool = False
     making: Making | None = None
-    written_seconds: float = field(default_factory=time.time)
 
 
 # Runs in the transaction of the swap, with the rows as they are after it.
@@ -85,12 +83,15 @@ class Commits:
         grant: Grant,
         changes: Sequence[Change],
         *,
-        permit: Permit | PermitMaker | None = None,
+        permit: PermitMaker | None = None,
         extra: Extra | None = None,
         transact: Transact | None = None,
     ) -> list[TableState]:
         """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again."""
         _require_apart(changes)
+        for change in changes:
+            # Before the turn too: whoever may not write to a table must not keep others waiting for it.
+            self._found(grant, change)
         with self._queues.turn((change.levels, change.name) for change in changes):
             return self._commit(grant, changes, permit, extra, transact)
 
@@ -98,7 +99,7 @@ class Commits:
         self,
         grant: Grant,
         changes: Sequence[Change],
-        permit: Permit | PermitMaker | None,
+        permit: PermitMaker | None,
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
@@ -145,43 +146,57 @@ class Commits:
             raise
         return self._settled(planned, rows)[0]
 
-    def _plan(self, grant: Grant, change: Change, permit: Permit | PermitMaker | None) -> _Planned | TableState:
-        namespace, before = self._base(grant, change)
-        if before is None:
-            self._access.require_making(grant)
-            check_requirements(None, change.requirements)
-        else:
-            self._access.require_writing(grant, before.row)
-            # A refusal says what the table has: to those who see a part of it, of that part only.
-            seen = before.metadata if sees_all(grant.role) else published(before.metadata)
-            check_requirements(seen, change.requirements)
+    def _plan(self, grant: Grant, change: Change, permit: PermitMaker | None) -> _Planned | TableState:
+        namespace, row = self._found(grant, change)
         now_ms = self._clock.now_micros() // 1_000
-        if before is None:
+        if row is None:
+            check_requirements(None, change.requirements)
             after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
             self._access.require_create(grant, namespace, change.name, after)
+            before, making, revision = None, None, 0
         else:
-            if permit is None and seen is not before.metadata:
-                # Judged as if what is hidden were not there: it is neither changed nor told of by a refusal.
-                told = apply_updates(seen, change.updates, now_ms=now_ms, previous_location=None)
-                if told is seen:
-                    return before
-                state = TableState(before.row, seen)
-                self._access.require_commit(grant, state, told, told.to_bytes(), permit=None, now_ms=now_ms)
-            location = before.row.pointer.location
-            after = apply_updates(before.metadata, change.updates, now_ms=now_ms, previous_location=location)
+            before = self._states.of(row)
+            after = self._judged(grant, before, change, permit, now_ms)
             if after is before.metadata and permit is None:
                 return before
-        data = after.to_bytes()
-        revision = 0 if before is None else before.row.revision + 1
-        if before is not None:
-            made = permit(before, after, data) if callable(permit) else permit
-            self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
-        file = self._files.write(str(after.table_uuid), revision, data)
+            making, revision = self._access.making(grant, before, after), row.revision + 1
+        file = self._files.write(str(after.table_uuid), revision, after.to_bytes())
         fault.point("catalog.after_metadata_file")
-        making = None if before is None else self._access.making(grant, before, after)
         return _Planned(change, namespace, before, after, file, making=making)
 
-    def _base(self, grant: Grant, change: Change) -> tuple[Namespace, TableState | None]:
+    def _judged(
+        self, grant: Grant, before: TableState, change: Change, permit: PermitMaker | None, now_ms: int
+    ) -> TableMetadata:
+        """The table after the change, if it may be; the very same document if nothing is to be done."""
+        if sees_all(grant.role) or permit is not None:
+            check_requirements(before.metadata, change.requirements)
+            return self._applied(grant, before, change.updates, permit, now_ms)
+        # Judged as if what is hidden were not there: it is neither changed nor told of by a refusal.
+        seen = published(before.metadata)
+        check_requirements(seen, change.requirements)
+        told = self._applied(grant, TableState(before.row, seen), change.updates, None, now_ms)
+        # Nothing but tags can be other now; that, and nothing that was said of hidden things, is done to the whole.
+        changes = list(ref_changes(seen, told))
+        if any(each.before is None and each.name in before.metadata.refs for each in changes):
+            raise tag_unavailable()
+        try:
+            return self._applied(grant, before, as_updates(changes), None, now_ms)
+        except (NotAllowedError, InputError, ConflictError):
+            raise tag_unavailable() from None
+
+    def _applied(
+        self, grant: Grant, before: TableState, updates: Sequence[Json], permit: PermitMaker | None, now_ms: int
+    ) -> TableMetadata:
+        location = before.row.pointer.location
+        after = apply_updates(before.metadata, updates, now_ms=now_ms, previous_location=location)
+        if after is not before.metadata or permit is not None:
+            data = after.to_bytes()
+            made = None if permit is None else permit(before, after, data)
+            self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
+        return after
+
+    def _found(self, grant: Grant, change: Change) -> tuple[Namespace, TableRow | None]:
+        """Where the change belongs, if the grant may make it at all; no file is read for who may not."""
         creating = is_create(change.requirements)
         with self._ledger.read() as unit:
             namespace = namespaces.find(unit, change.levels)
@@ -191,7 +206,11 @@ class Commits:
         self._access.require_namespace(grant, namespace)
         if row is None and not creating:
             raise unknown_table(change.levels, change.name)
-        return namespace, None if row is None else self._states.of(row)
+        if row is None:
+            self._access.require_making(grant)
+        else:
+            self._access.require_writing(grant, row)
+        return namespace, row
 
     def _swap(
         self, planned: Sequence[_Planned | TableState], extra: Extra | None, transact: Transact | None = None
@@ -203,8 +222,7 @@ class Commits:
 
         def work(unit: Unit) -> list[TableRow]:
             tables.lock(unit, [_uuid(step) for step in planned])
-            for step in steps:
-                require_young(step.written_seconds)
+            doomed.require_none(unit, [step.file.name for step in steps])
             rows = [_put(unit, step) for step in planned]
             if extra is not None:
                 extra(unit, rows)

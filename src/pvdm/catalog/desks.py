@@ -22,6 +22,8 @@ from pvdm.store.clock import LedgerClock
 
 PUBLISHED_FOLDER: Final = "published"
 """Beside the tables' own folders: the files that consumers are pointed to, and nothing else."""
+VIEWS_FOLDER: Final = "views"
+"""Beside them too: a view may come with any UUID, a table's as well, and shares no folder with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def open_catalog(ledger: Ledger, clock: LedgerClock, *, name: str, warehouse: st
         str(place),
         spaces,
         Tables(desks),
-        Views(desks, files),
+        Views(desks, MetadataFiles(metadata / VIEWS_FOLDER)),
         Requests(ledger),
         commits,
         states,

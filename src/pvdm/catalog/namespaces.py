@@ -17,6 +17,7 @@ from pvdm.store.tokens import EVERY_DOMAIN, Grant
 
 DOMAIN_PROPERTY: Final = "pvdm.domain"
 PAGE_ROWS_MAX: Final = 1_000
+_SHOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,13 @@ class Namespaces:
 
         def work(unit: Unit) -> Namespace:
             parent = self._get(unit, grant, levels[:-1]) if len(levels) > 1 else None
-            made = namespaces.create(unit, levels, domain=_domain(grant, parent, properties), properties=properties)
+            domain = _domain(grant, parent, properties)
+            shown = {**properties, DOMAIN_PROPERTY: domain}
+            made = namespaces.create(unit, levels, domain=domain, properties=shown)
             if parent is not None and parent.protected_by is not None:
                 namespaces.protect(unit, made, parent.protected_by)
             if once is not None:
-                once.note(unit, {"namespace": list(levels), "properties": dict(properties)})
+                once.note(unit, {"namespace": list(levels), "properties": shown})
             return made
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
@@ -113,10 +116,8 @@ class Namespaces:
             unit.lock_name("namespaces")
             found = self._get(unit, grant, levels)
             kept = {name: value for name, value in found.properties.items() if name not in removals}
-            after = {**kept, **updates}
-            if after.get(DOMAIN_PROPERTY) != found.properties.get(DOMAIN_PROPERTY):
-                raise NotAllowedError("domain_wrong", "a namespace keeps its domain", expected=found.domain)
-            namespaces.set_properties(unit, found, after)
+            _require_domain_kept(found, updates, removals)
+            namespaces.set_properties(unit, found, {**kept, **updates})
             gone = dict.fromkeys(removals)
             changed = PropertiesChanged(
                 tuple(updates),
@@ -142,8 +143,26 @@ def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str
     if wanted in (None, owner):
         return owner
     if owner != EVERY_DOMAIN or grant.domain != EVERY_DOMAIN:
-        raise NotAllowedError("domain_wrong", "the namespace would belong to another domain", expected=owner)
+        raise NotAllowedError(
+            "domain_wrong",
+            "the namespace would belong to another domain",
+            expected=owner,
+            got=ascii(wanted)[:_SHOWN],
+            hint=f"{DOMAIN_PROPERTY} is chosen by an operator of every domain, outside of namespaces that have one",
+        )
     return str(wanted)
+
+
+def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals: Sequence[str]) -> None:
+    wanted = updates.get(DOMAIN_PROPERTY, found.domain)
+    if wanted == found.domain and DOMAIN_PROPERTY not in removals:
+        return
+    raise NotAllowedError(
+        "domain_wrong",
+        "a namespace keeps its domain",
+        expected=found.domain,
+        got="its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_SHOWN],
+    )
 
 
 def _require_apart(updates: Mapping[str, str], removals: Sequence[str]) -> None:

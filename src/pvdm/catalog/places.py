@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Final
@@ -13,13 +14,27 @@ from pvdm.store.namespaces import Levels
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64
+_DIGEST_CHARACTERS: Final = 32
 
 
 def own_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
     """A folder that nothing had before: names come again, and files of a dropped table may still lie there."""
-    folders = [_PLAIN.sub("_", part)[:_FOLDER_CHARACTERS] for part in (*levels, name)]
-    folders[-1] = f"{folders[-1]}-{uuid.replace('-', '')}"
-    return warehouse.child(*folders)
+    folder = _PLAIN.sub("_", name)[:_FOLDER_CHARACTERS]
+    return home_of(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
+
+
+def home_of(warehouse: Location, levels: Levels) -> Location:
+    """The folder of a namespace, which no other namespace has: what lies in it is its domain's alone."""
+    return warehouse.child(*(_level_folder(level) for level in levels))
+
+
+def _level_folder(level: str) -> str:
+    """A plain name is its own folder; any other is told apart by its hash, after a dot that no plain name has."""
+    plain = _PLAIN.sub("_", level)
+    if plain == level and len(level) <= _FOLDER_CHARACTERS:
+        return level
+    digest = hashlib.sha256(level.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{plain[: _FOLDER_CHARACTERS - _DIGEST_CHARACTERS - 1]}.{digest}"
 
 
 def is_inside(warehouse: Location, place: Location) -> bool:

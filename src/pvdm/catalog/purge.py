@@ -1,20 +1,23 @@
 """Purging: the files of a dropped table go only if they lie in its own place and no other table may still need them.
 
-What cannot be decided is not removed: a purge is a wish, and files that stay do no harm.
+What cannot be decided is not removed: a purge is a wish, and files that stay do no harm. What lies in a namespace's
+folder is its domain's (`access`): tables of other domains that lie in folders of their own have no say in it, and
+nothing is removed that another domain may come back to. Within one domain files go with the place that they lie in.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from pvdm.catalog.places import is_inside
+from pvdm.catalog.places import home_of, is_inside
 from pvdm.catalog.state import States
 from pvdm.errors import PvdmError
 from pvdm.lake.format.avro import AVRO_FILE_MAX_BYTES
@@ -22,71 +25,105 @@ from pvdm.lake.format.manifest import read_manifest
 from pvdm.lake.format.manifest_list import read_manifest_list
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
-from pvdm.store import Ledger, tables
+from pvdm.store import Ledger, namespaces, tables
+from pvdm.store.tables import TableRow
 
 PURGE_FILES_READ_MAX: Final = 1_000
 _ASIDE: Final = ".pvdm-purged-"
 
 
-class _UndecidedError(Exception):
-    """A manifest of another table cannot be looked at, or there are too many."""
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A place whose files were not removed, or not all of them, and why."""
+
+    place: str
+    why: str
+
+
+class _LeftError(Exception):
+    """Why nothing is removed."""
 
 
 class Purge:
-    """One purge: what was already looked at is not read again."""
+    """One purge of a place by its domain: what was already looked at is not read again."""
 
-    def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location) -> None:
+    def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location, domain: str) -> None:
         self._ledger = ledger
         self._states = states
         self._warehouse = warehouse
         self._place = place
+        self._domain = domain
         self._looked_at: dict[str, str] = {}
         self._reads_left = PURGE_FILES_READ_MAX
 
-    def run(self) -> bool:
-        """Remove the folder; says whether it did. Links in it are removed as links, never followed."""
+    def run(self) -> Left | None:
+        """Remove the folder; what is left is told. Links in it are removed as links, never followed."""
         try:
-            return self._run()
-        except (OSError, RuntimeError):  # a name that the system cannot have, or a circle of links
-            return False
+            self._run()
+        except _LeftError as left:
+            return Left(str(self._place), str(left))
+        except PvdmError as error:
+            return Left(str(self._place), f"the ledger cannot be asked: {error.code}")
+        except (OSError, RuntimeError) as error:  # a name that the system cannot have, or a circle of links
+            return Left(str(self._place), f"the folder cannot be reached: {type(error).__name__}")
+        return None
 
-    def _run(self) -> bool:
+    def _run(self) -> None:
         place, warehouse = self._place, self._warehouse
         if place.scheme != "file" or place == warehouse or not is_inside(warehouse, place):
-            return False  # files elsewhere are for whoever put them there
-        if place.link_below(warehouse) is not None or not place.local.is_dir() or self._may_be_needed():
-            return False
+            raise _LeftError("it is not in the warehouse, and for whoever put files there")
+        if place.link_below(warehouse) is not None:
+            raise _LeftError("a link leads there")
+        if not place.local.is_dir():
+            return
+        self._require_unneeded()
         path = place.local
         aside = path.with_name(f"{_ASIDE}{secrets.token_hex(8)}")
         path.rename(aside)
         # Who registers a table from here on finds no files; who did so meanwhile gets them back.
-        if self._may_be_needed():
-            with contextlib.suppress(OSError):
-                aside.rename(path)
-            return False
-        shutil.rmtree(aside, ignore_errors=True)
-        return True
-
-    def _may_be_needed(self) -> bool:
         try:
-            return self._is_needed()
-        except (PvdmError, _UndecidedError):
-            return True
+            self._require_unneeded()
+        except BaseException as needed:
+            if not _brought_back(aside, path):
+                raise _LeftError(f"{needed}; files that could not be brought back lie in {aside}") from None
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+        if aside.exists():
+            raise _LeftError(f"some of it cannot be removed, and lies in {aside}")
 
-    def _is_needed(self) -> bool:
-        """Whether a table lies there, or names a file there; a file of it that cannot be read is an error."""
+    def _require_unneeded(self) -> None:
+        """No table lies there or names a file there, and no other domain's could; what cannot be read may name one."""
         with self._ledger.read() as unit:
             if tables.find_overlapping(unit, self._place) is not None:
-                return True
+                raise _LeftError("a table lies there")
+            if tables.find_dropped_overlapping(unit, self._place, but_domain=self._domain) is not None:
+                raise _LeftError("a dropped table of another domain lies there")
+            owners = namespaces.owners(unit)
             rows = tables.all_live(unit)
+        homes: dict[Location, str] = {home_of(self._warehouse, levels): domain for levels, domain in owners}
+        self._require_own(homes)
         for row in rows:
-            if self._looked_at.get(row.table_id) != row.pointer.sha256:
-                if any(
-                    parse_location(file).is_under(self._place) for file in self._files(self._states.of(row).metadata)
-                ):
-                    return True
-                self._looked_at[row.table_id] = row.pointer.sha256
-        return False
+            if row.domain == self._domain or not _is_at_home(row, homes):
+                self._require_not_named(row)
+
+    def _require_own(self, homes: Mapping[Location, str]) -> None:
+        """A namespace's folder holds more than one table's files, perhaps of tables that are just being made."""
+        for home, domain in homes.items():
+            if home.is_under(self._place):
+                raise _LeftError("a namespace's folder lies there")
+            if domain != self._domain and self._place.is_under(home):
+                raise _LeftError("it lies in a namespace's folder of another domain")
+
+    def _require_not_named(self, row: TableRow) -> None:
+        if self._looked_at.get(row.table_id) == row.pointer.sha256:
+            return
+        try:
+            files = self._files(self._states.of(row).metadata)
+            if any(parse_location(file).is_under(self._place) for file in files):
+                raise _LeftError(f"the table {row.table_uuid} names a file there")
+        except PvdmError as error:
+            raise _LeftError(f"the table {row.table_uuid} cannot be looked at: {error.code}") from None
+        self._looked_at[row.table_id] = row.pointer.sha256
 
     def _files(self, metadata: TableMetadata) -> Iterator[str]:
         """Every file that the table names, those of its document first: they need no reading."""
@@ -106,13 +143,40 @@ class Purge:
     def _read(self, file: str) -> bytes:
         self._reads_left -= 1
         if self._reads_left < 0:
-            raise _UndecidedError
+            raise _LeftError(f"the domain's tables have more than {PURGE_FILES_READ_MAX} manifests to look at")
         try:
             # A producer chose the name: what is no plain file could keep the reader waiting for ever.
             handle = os.open(parse_location(file).local, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(handle, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise _UndecidedError
+                    raise _LeftError("a manifest that may name a file there is no plain file")
                 return opened.read(AVRO_FILE_MAX_BYTES + 1)
-        except OSError:
-            raise _UndecidedError from None
+        except OSError as error:
+            raise _LeftError(
+                f"a manifest that may name a file there cannot be read: {error.strerror or type(error).__name__}"
+            ) from None
+
+
+def _is_at_home(row: TableRow, homes: Mapping[Location, str]) -> bool:
+    """Whether the table lies in a folder of its own domain; one that does not is an operator's, with files anywhere."""
+    place = parse_location(row.location)
+    above = (Location(place.scheme, place.authority, place.parts[:end]) for end in range(len(place.parts)))
+    return any(homes.get(folder) == row.domain for folder in above)
+
+
+def _brought_back(aside: Path, path: Path) -> bool:
+    """Put the files back where they were, beside what came there meanwhile; says whether all of them are."""
+    try:
+        if not path.exists():
+            aside.rename(path)
+            return True
+        for entry in list(aside.iterdir()):
+            target = path / entry.name
+            if entry.is_dir() and not entry.is_symlink() and target.is_dir():
+                _brought_back(entry, target)
+            elif not os.path.lexists(target):
+                entry.rename(target)
+        aside.rmdir()
+    except OSError:
+        return False
+    return True

@@ -19,7 +19,6 @@ from pvdm.store.tokens import Grant
 # So long a key is remembered at least; clients are told so.
 REQUEST_KEPT_MAX_SECONDS: Final = 86_400
 REQUESTS_FORGOTTEN_MAX: Final = 500
-_FORGETTING_ROUNDS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +86,14 @@ class Requests:
         return told
 
     def forget_old(self, now_micros: int) -> int:
-        """Forget requests whose keys are no longer promised, a few in each of several short transactions."""
+        """Forget all requests whose keys are no longer promised, a few in each of many short transactions."""
         before = now_micros - REQUEST_KEPT_MAX_SECONDS * 1_000_000
         forgotten = 0
-        for _ in range(_FORGETTING_ROUNDS):
+        while True:
             count = self._ledger.transact(
                 lambda unit: catalog_requests.remove_before(unit, before, count=REQUESTS_FORGOTTEN_MAX),
                 at_micros=now_micros,
             )
             forgotten += count
             if count < REQUESTS_FORGOTTEN_MAX:
-                break
-        return forgotten
+                return forgotten

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.catalog.sight import shows_same
 from pvdm.errors import NotAllowedError
-from pvdm.lake.format.document import canonical
+from pvdm.lake.format.document import Json, canonical
 from pvdm.lake.format.main_state import MainState
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Raw
@@ -25,6 +26,8 @@ _KEY: Final = "encryption key "
 _PUBLISHED: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
 _TO_PUBLISH: Final = "write to a branch and publish it with pvdm"
 _TO_MIGRATE: Final = "propose it with `pvdm migrate`"
+_STATISTICS: Final = ("statistics", "partition statistics")
+_TO_LEAVE: Final = "statistics of what main shows are not taken from writers"
 _STAGING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.STEWARD})
 _TAGGING: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
 
@@ -49,7 +52,7 @@ class RefChange:
 
 
 def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """What `main` shows, and everything that decides how it is read, is the same before and after."""
+    """What `main` shows, and everything that decides how it is read, is the same before and after, to the byte."""
     changed = MainState.of(before).changed(MainState.of(after))
     if changed and all(fact.startswith(_KEY) for fact in changed):
         raise NotAllowedError(
@@ -59,8 +62,16 @@ def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: st
     if changed:
         said = ", ".join(fact[:_SAID_CHARACTERS] for fact in changed[:_SAID])
         more = " and more" if len(changed) > _SAID else ""
-        published = any(fact in _PUBLISHED or fact.startswith("snapshot ") for fact in changed)
-        raise gated(name, f"{said}{more} of main would change", to=_TO_PUBLISH if published else _TO_MIGRATE)
+        raise gated(name, f"{said}{more} of main would change", to=_way(changed))
+    if not shows_same(before, after, but_tags=any(change.is_tag for change in ref_changes(before, after))):
+        raise gated(name, "what main shows would be spelled in another way", to="leave it as it is")
+
+
+def _way(changed: Sequence[str]) -> str:
+    """What a writer does instead."""
+    if any(fact in _PUBLISHED or fact.startswith("snapshot ") for fact in changed):
+        return _TO_PUBLISH
+    return _TO_LEAVE if all(fact.startswith(_STATISTICS) for fact in changed) else _TO_MIGRATE
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -85,6 +96,7 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
             require_tag(change, grant, shown)
         if change.is_branch:
             require_staging(change, grant, own_branch)
+    require_tagged_unchanged(before, after)
 
 
 def require_ref_name(change: RefChange, after: TableMetadata) -> None:
@@ -122,6 +134,22 @@ def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
         )
 
 
+def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> None:
+    """A tag that stays shows what it showed, though it was set before the table was protected, and outside of main."""
+    for name, ref in sorted(before.refs.items()):
+        kept = after.refs.get(name)
+        if ref.type is not RefType.TAG or kept is None or kept.snapshot_id != ref.snapshot_id:
+            continue
+        old, new = before.snapshot(ref.snapshot_id), after.snapshot(ref.snapshot_id)
+        if old is not None and new is not None and not _same(old.raw, new.raw):
+            raise NotAllowedError(
+                "tagged_snapshot_changed",
+                f"the tag {name[:80]!a} would show something else under the same id",
+                expected=f"snapshot {ref.snapshot_id} as it was",
+                got="another one",
+            )
+
+
 def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> None:
     """A staging branch is moved by producers; a token for one attempt moves that attempt's branch only."""
     if grant.role not in _STAGING:
@@ -142,7 +170,7 @@ def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
     """A new snapshot hangs on a branch: one that no ref holds could be picked up later, past every check."""
-    held = {snapshot.snapshot_id for ref in after.refs.values() for snapshot in after.ancestry(ref.snapshot_id)}
+    held = reached(after, (ref.snapshot_id for ref in after.refs.values()))
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
         raise NotAllowedError(
@@ -152,6 +180,31 @@ def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, n
             got=str(loose[0]),
             hint="write to a branch (`spark.wap.branch`), not with `spark.wap.id`",
         )
+
+
+def require_branches_whole(before: TableMetadata, after: TableMetadata, name: str) -> None:
+    """No snapshot is taken out of the middle of a branch that stays: what is left could never be proved to follow main.
+
+    Expiry does just that, on every branch of the table, whoever stages there.
+    """
+    gone = {each.snapshot_id for each in before.snapshots} - {each.snapshot_id for each in after.snapshots}
+    if not gone:
+        return
+    parents = {each.snapshot_id: each.parent_id for each in (*before.snapshots, *after.snapshots)}
+    walked: set[int] = set()  # by all refs together: where one has passed, no other need
+    for ref_name, ref in sorted(after.refs.items()):
+        at: int | None = ref.snapshot_id
+        while at is not None and at not in walked:
+            if at in gone:
+                raise NotAllowedError(
+                    "branch_cut",
+                    f"{name} is protected: the history of {ref_name[:80]!a} would be cut",
+                    expected="whole branches to go, or whole branches to stay",
+                    got=f"snapshot {at} without them",
+                    hint="remove branches that are done; expiry waits until then",
+                )
+            walked.add(at)
+            at = parents.get(at)
 
 
 def require_own_snapshots(
@@ -187,13 +240,19 @@ def _same(old: Raw | None, new: Raw) -> bool:
 
 
 def _held(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
-    return {
-        snapshot.snapshot_id
-        for metadata in (before, after)
-        for name, ref in metadata.refs.items()
-        if wanted(name)
-        for snapshot in metadata.ancestry(ref.snapshot_id)
-    }
+    heads = [[ref.snapshot_id for name, ref in each.refs.items() if wanted(name)] for each in (before, after)]
+    return reached(before, heads[0]) | reached(after, heads[1])
+
+
+def reached(metadata: TableMetadata, heads: Iterable[int]) -> set[int]:
+    """These snapshots and their ancestors; each is looked at once, however many refs lead to it."""
+    found: set[int] = set()
+    for head in heads:
+        at = metadata.snapshot(head)
+        while at is not None and at.snapshot_id not in found:
+            found.add(at.snapshot_id)
+            at = None if at.parent_id is None else metadata.snapshot(at.parent_id)
+    return found
 
 
 def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
@@ -207,6 +266,22 @@ def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChan
         old, new = before.refs.get(name), after.refs.get(name)
         if old is None or new is None or not _same(old.raw, new.raw):
             yield RefChange(name, old, new)
+
+
+def as_updates(changes: Iterable[RefChange]) -> list[Json]:
+    """What a commit says to make these changes."""
+    found: list[Json] = []
+    for change in changes:
+        if change.before is not None:
+            found.append({"action": "remove-snapshot-ref", "ref-name": change.name})
+        if change.after is not None:
+            found.append({**change.after.raw, "action": "set-snapshot-ref", "ref-name": change.name})
+    return found
+
+
+def tag_unavailable() -> NotAllowedError:
+    """The one answer to a tag that only hidden things stand against: it says nothing of which they are, or how many."""
+    return NotAllowedError("tag_unavailable", "the table does not take this tag", hint="choose another name")
 
 
 def gated(name: str, what: str, *, to: str = _TO_PUBLISH) -> NotAllowedError:

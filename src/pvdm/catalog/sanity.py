@@ -9,19 +9,33 @@ from pvdm.catalog.rule import added_snapshots
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.format.document import canonical
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import RefType, Snapshot
+from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
 
 STAGED_SNAPSHOT_MAX_BYTES: Final = 65_536
 STAGED_DOCUMENT_MAX_BYTES: Final = 67_108_864
 STAGING_BRANCHES_MAX: Final = 1_000
 STAGED_SNAPSHOTS_MAX: Final = 10_000
+TAGS_MAX: Final = 5_000
 CLOCK_DIFFERENCE_MAX_MS: Final = 600_000
+COMMIT_SNAPSHOTS_MAX: Final = 100
+# A table that comes to format 3 gives ids to all rows that it has, with its first commit.
+COMMIT_ROWS_MAX: Final = 2**40
+STAGED_NUMBERS_MAX: Final = 2**62
+# No rate of requests keeps row ids from running out: 2^40 of them in each commit, 100 commits a second, and 2^62 are
+# gone in half a day, though every staged snapshot is removed again. So the clock deals them out. Since 1970 there have
+# been 20,000 days: a table whose writers are honest is far below what they allow (3 * 10^17 rows), and one that
+# somebody drives up to it is left with 2^44, 17 trillion rows, each day. 2^62 is allowed after 2^18 days, in 2687.
+# Sequence numbers run out by themselves later still: 100 in each commit, 1,000 commits a second, 1.4 million years.
+ROW_IDS_OF_A_DAY_MAX: Final = 2**44
+_DAY_MS: Final = 86_400_000
 
 
 def require_sane(before: TableMetadata, after: TableMetadata, *, now_ms: int, prefixes: tuple[Location, ...]) -> None:
     """Every snapshot that the commit adds, and what the table then holds, judged one by one."""
     added = added_snapshots(before, after)
+    if len(added) > COMMIT_SNAPSHOTS_MAX:
+        raise _insane("number of snapshots in one commit", f"at most {COMMIT_SNAPSHOTS_MAX}", str(len(added)))
     for step, snapshot in enumerate(added, start=1):
         require_sequence(before, snapshot, step)
         require_time(snapshot, now_ms)
@@ -31,7 +45,8 @@ def require_sane(before: TableMetadata, after: TableMetadata, *, now_ms: int, pr
         require_size(snapshot)
     require_manifests(added, prefixes)
     require_counters(before, after, added)
-    require_caps(after)
+    require_room(before, after, added, now_ms)
+    require_caps(before, after)
 
 
 def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int) -> None:
@@ -82,15 +97,28 @@ def require_counters(before: TableMetadata, after: TableMetadata, added: Sequenc
 
 
 def require_rows(before: TableMetadata, snapshot: Snapshot) -> None:
-    """Row ids of format 3 begin where the table's end, and are as many as a table can have."""
+    """Row ids of format 3 begin where the table's end."""
     first = snapshot.first_row_id
     if before.format_version < 3 and first is not None:
         # They mean nothing yet, and would stand in the way of format 3.
         raise _insane("first row id", "none before format 3", str(first))
     if first is not None and first < before.next_row_id:
         raise _insane("first row id", f"at least {before.next_row_id}", str(first))
-    if snapshot.added_rows is not None and not 0 <= snapshot.added_rows < 2**40:
-        raise _insane("added rows", "0 to 2^40", str(snapshot.added_rows))
+
+
+def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], now_ms: int) -> None:
+    """Main always finds numbers left: half of them no staging takes, and the other half it cannot use up for ages."""
+    rows = sum(snapshot.added_rows or 0 for snapshot in added)
+    if rows > COMMIT_ROWS_MAX:
+        raise _insane("number of rows in one commit", f"at most {COMMIT_ROWS_MAX}", str(rows))
+    until_now = min(STAGED_NUMBERS_MAX, ROW_IDS_OF_A_DAY_MAX * now_ms // _DAY_MS)
+    for what, old, new, most in (
+        ("last sequence number", before.last_sequence_number, after.last_sequence_number, STAGED_NUMBERS_MAX),
+        ("next row id", before.next_row_id, after.next_row_id, until_now),
+    ):
+        # What uses up none is no harm: branches of a table that came with such numbers can still be removed.
+        if new > max(old, most):
+            raise _insane(what, f"at most {most} for now", str(new))
 
 
 def require_size(snapshot: Snapshot) -> None:
@@ -124,16 +152,26 @@ def require_document(data: bytes) -> None:
         raise _insane("metadata file", f"at most {STAGED_DOCUMENT_MAX_BYTES} bytes", str(len(data)))
 
 
-def require_caps(after: TableMetadata) -> None:
-    """Branches and snapshots that are not main's have a limit."""
-    branches = [name for name, ref in after.refs.items() if name != "main" and ref.type is RefType.BRANCH]
-    if len(branches) > STAGING_BRANCHES_MAX:
-        raise _insane("number of branches", f"at most {STAGING_BRANCHES_MAX}", str(len(branches)))
-    current = after.current_snapshot_id
-    shown = set() if current is None else {each.snapshot_id for each in after.ancestry(current)}
-    staged = sum(snapshot.snapshot_id not in shown for snapshot in after.snapshots)
-    if staged > STAGED_SNAPSHOTS_MAX:
-        raise _insane("number of staged snapshots", f"at most {STAGED_SNAPSHOTS_MAX}", str(staged))
+def require_caps(before: TableMetadata, after: TableMetadata) -> None:
+    """Branches, tags, and snapshots that are not main's have a limit; a table that came with more gets no more."""
+    for what, count, most in (
+        ("branches", lambda metadata: _count(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
+        ("tags", lambda metadata: _count(metadata, RefType.TAG), TAGS_MAX),
+        ("staged snapshots", _count_staged, STAGED_SNAPSHOTS_MAX),
+    ):
+        found = count(after)
+        if found > most and found > count(before):
+            raise _insane(f"number of {what}", f"at most {most}", str(found))
+
+
+def _count(metadata: TableMetadata, kind: RefType) -> int:
+    return sum(name != MAIN and ref.type is kind for name, ref in metadata.refs.items())
+
+
+def _count_staged(metadata: TableMetadata) -> int:
+    current = metadata.current_snapshot_id
+    shown = set() if current is None else {each.snapshot_id for each in metadata.ancestry(current)}
+    return sum(snapshot.snapshot_id not in shown for snapshot in metadata.snapshots)
 
 
 def _insane(what: str, expected: str, got: str) -> InputError:

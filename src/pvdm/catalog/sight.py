@@ -24,6 +24,34 @@ def published(metadata: TableMetadata) -> TableMetadata:
 
     It is spelled as a commit would spell it, so that a commit to a branch changes not one byte of it.
     """
+    return _draft(metadata).finish(None)
+
+
+def shows_same(before: TableMetadata, after: TableMetadata, *, but_tags: bool) -> bool:
+    """Whether consumers get the same bytes before and after; `but_tags`: apart from the refs.
+
+    Found without spelling either: a commit keeps the very objects of what it does not touch.
+    """
+    old, new = (_draft(metadata).document(None) for metadata in (before, after))
+    if but_tags:
+        old, new = ({**raw, "refs": None} for raw in (old, new))
+    return _spelled_alike(old, new)
+
+
+def _spelled_alike(old: Json, new: Json) -> bool:
+    """Equal to the order of keys and the spelling of numbers."""
+    if old is new:
+        return True
+    match old, new:
+        case Mapping(), Mapping():
+            return list(old) == list(new) and all(_spelled_alike(old[key], new[key]) for key in old)
+        case list() | tuple(), list() | tuple():
+            return len(old) == len(new) and all(map(_spelled_alike, old, new))
+        case _:
+            return type(old) is type(new) and old == new
+
+
+def _draft(metadata: TableMetadata) -> Draft:
     current = metadata.current_snapshot_id
     ancestry = [] if current is None else list(metadata.ancestry(current))
     shown = {snapshot.snapshot_id for snapshot in ancestry}
@@ -31,15 +59,16 @@ def published(metadata: TableMetadata) -> TableMetadata:
     # Older files of the Steward hold what was staged at their time: their names are nobody's business.
     unlogged = replace(metadata, raw={key: [] if key == "metadata-log" else part for key, part in metadata.raw.items()})
     draft = Draft(unlogged, now_ms=_last_shown_ms(metadata, ancestry))
-    draft.changed = True
+    draft.changed, draft.last_updated_ms = True, draft.now_ms
     draft.snapshots = {key: snapshot for key, snapshot in draft.snapshots.items() if key in shown}
     draft.snapshot_log = [entry for entry in draft.snapshot_log if entry.get("snapshot-id") in shown]
-    draft.statistics = [file for file in draft.statistics if _named(file.raw) <= shown]
-    draft.partition_statistics = [file for file in draft.partition_statistics if _named(file.raw) <= shown]
+    for statistics in (draft.statistics, draft.partition_statistics):
+        for key, files in statistics.items():
+            statistics[key] = [file for file in files if _named(file.raw) <= shown]
     draft.schemas = {key: schema for key, schema in draft.schemas.items() if key in schemas}
     draft.refs = {name: ref for name, ref in draft.refs.items() if name == MAIN or _is_published(ref, shown)}
     _count_again(draft, ancestry)
-    return draft.finish(None)
+    return draft
 
 
 def _is_published(ref: SnapshotRef, shown: Collection[int]) -> bool:

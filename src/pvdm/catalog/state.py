@@ -14,7 +14,7 @@ from pvdm.store import Ledger, Unit, namespaces, tables
 from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import TableRow
 
-DOCUMENTS_KEPT_MAX: Final = 256
+DOCUMENTS_KEPT_MAX_BYTES: Final = 134_217_728
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class States:
         self._ledger = ledger
         self._files = files
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, TableMetadata] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
+        self._kept_bytes = 0
 
     def find(self, levels: Levels, name: str) -> TableState | None:
         """The table, if it is there; a namespace that is not there is an error."""
@@ -53,20 +54,27 @@ class States:
         sha256 = row.pointer.sha256
         data = self._files.read(StoredFile(row.pointer.location, sha256))
         with self._lock:
-            known = self._kept.get(sha256)
+            known, _ = self._kept.get(sha256, (None, 0))
             if known is not None:
                 self._kept.move_to_end(sha256)
         if known is None:
             known = TableMetadata.parse(data)
-            self.keep(sha256, known)
+            self._keep(sha256, known, len(data))
         return TableState(row, known)
 
     def keep(self, sha256: str, metadata: TableMetadata) -> None:
-        """Remember a document that was just written or read."""
+        """Remember a document that was just written."""
+        self._keep(sha256, metadata, len(metadata.to_bytes()))
+
+    def _keep(self, sha256: str, metadata: TableMetadata, size: int) -> None:
+        """So much of them as their files' bytes allow; what was not asked for longest goes first."""
         with self._lock:
-            self._kept[sha256] = metadata
-            while len(self._kept) > DOCUMENTS_KEPT_MAX:
-                self._kept.popitem(last=False)
+            _, before = self._kept.pop(sha256, (None, 0))
+            self._kept[sha256] = (metadata, size)
+            self._kept_bytes += size - before
+            while self._kept_bytes > DOCUMENTS_KEPT_MAX_BYTES:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._kept_bytes -= gone
 
     def namespace(self, levels: Levels) -> Namespace:
         """The namespace; not being there is an error."""

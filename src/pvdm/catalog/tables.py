@@ -13,7 +13,7 @@ from pvdm.catalog.commit import COMMIT_TRIES_MAX, MOVED, Change, Commits, Extra
 from pvdm.catalog.names import judged_name
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX, Namespaces
 from pvdm.catalog.places import is_inside, own_place, read_metadata
-from pvdm.catalog.purge import Purge
+from pvdm.catalog.purge import Left, Purge
 from pvdm.catalog.requests import Once
 from pvdm.catalog.state import States, TableState, find_row, unknown_table
 from pvdm.errors import ConflictError, NotAllowedError
@@ -77,7 +77,8 @@ class Tables:
     def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a table would begin with; nothing is kept of it."""
         namespace, name, after = self._made(grant, levels, request)
-        self._desks.access.require_create(grant, namespace, name, after)
+        with _named(levels, name):
+            self._desks.access.require_create(grant, namespace, name, after)
         return after
 
     def create(self, grant: Grant, levels: Levels, request: Json, *, once: Once | None = None) -> TableState:
@@ -171,11 +172,15 @@ class Tables:
 
         self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
 
-    def drop(self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: Once | None = None) -> None:
-        """End the table; with `purge` the files in its place go too, as far as they can be removed."""
+    def drop(
+        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: Once | None = None
+    ) -> Left | None:
+        """End the table; with `purge` the files in its place go too, and what of them is left is told, and why."""
         row = repeated(lambda: self._drop(grant, levels, name, once))
-        if purge:
-            Purge(self._desks.ledger, self._desks.states, self._desks.warehouse, parse_location(row.location)).run()
+        if not purge:
+            return None
+        place = parse_location(row.location)
+        return Purge(self._desks.ledger, self._desks.states, self._desks.warehouse, place, row.domain).run()
 
     def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> TableRow:
         row = self._row(grant, levels, name)

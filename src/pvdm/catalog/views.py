@@ -157,7 +157,7 @@ class Views:
             return self._unchanged(before, once)
         moved = after.location != before.metadata.location
         if moved:
-            self._desks.access.require_place(grant, after.location)
+            self._desks.access.require_place(grant, levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
             put = views.swap(unit, home, row, pointer, location=after.location)
@@ -201,7 +201,7 @@ class Views:
         self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
 
     def _create(self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, once: Once | None) -> ViewState:
-        self._desks.access.require_place(grant, after.location)
+        self._desks.access.require_place(grant, home.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
             row = views.create(unit, home, NewView(name, after.view_uuid, after.location, pointer))

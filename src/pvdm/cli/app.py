@@ -8,6 +8,7 @@ from pvdm import __version__
 from pvdm.cli import clock, epochs, log_prove, opened, proof_list, root_service, tokens  # noqa: F401 - they add commands
 from pvdm.cli.attest import attest
 from pvdm.cli.break_glass import break_glass
+from pvdm.cli.contract import contract
 from pvdm.cli.demo import demo
 from pvdm.cli.evaluate import evaluate
 from pvdm.cli.keys import keys
@@ -36,6 +37,10 @@ def pvdm(context: click.Context) -> None:
       pvdm demo                      lose, double and change rows, and see what the digest says
       pvdm eval collision            how much the digest can be trusted, measured
       pvdm demo --json | jq .scenes  every command also speaks JSON
+      pvdm steward init              keys and ledger of a Steward, which `pvdm steward serve` runs
+      pvdm protect sales.orders …    put a table under a contract: it then changes by proofs only
+      pvdm protections --current     what is protected now
+      pvdm migrate propose …         change a protected table, by a signed migration
     """
     require_command(context)
 
@@ -43,6 +48,7 @@ def pvdm(context: click.Context) -> None:
 for command in (
     attest,
     break_glass,
+    contract,
     demo,
     evaluate,
     keys,

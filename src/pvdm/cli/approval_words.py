@@ -15,11 +15,11 @@ from pvdm.cli.options import PlaceType
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.proof_words import Line
 from pvdm.cli.times import DurationType, now_micros, utc
-from pvdm.model.migration import Migration, Protection, ProtectionAction, TableState
+from pvdm.model.migration import APPROVAL_LIFETIME_MAX_MICROS, Migration, Protection, ProtectionAction, TableState
 from pvdm.trust.verify import sign_statement
 
 if TYPE_CHECKING:
-    from pvdm.client import MigrationView, ProtectionView
+    from pvdm.client import MigrationView, ProtectedView, ProtectionView
 
 _DEFAULT: Final = "4h"
 
@@ -60,7 +60,7 @@ def signing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--expires",
-            type=DurationType(),
+            type=DurationType(most=APPROVAL_LIFETIME_MAX_MICROS),
             default=_DEFAULT,
             show_default=True,
             metavar="TIME",
@@ -90,6 +90,15 @@ def protection_lines(view: ProtectionView) -> Iterator[Line]:
         yield f"  {'schema':<14}{view.schema_fingerprint}", None
     yield f"  {'logged':<14}entry {view.log_index:,}, {view.protection_id}", None
     yield f"  {'issued':<14}{utc(view.issued_at)}", None
+
+
+def protected_lines(view: ProtectedView) -> Iterator[Line]:
+    """What is under a contract now, and how it came there."""
+    yield f"{view.kind} {view.name}", "green"
+    yield f"  {'id':<14}{view.id}", None
+    yield f"  {'contract':<14}{view.contract_sha256}", None
+    by = f"born in namespace {view.born_in}" if view.protection_id is None else f"by protection {view.protection_id}"
+    yield f"  {'since':<14}{utc(view.since_at)}, {by}", None
 
 
 def migration_lines(view: MigrationView) -> Iterator[Line]:

@@ -12,12 +12,12 @@ import click
 from pvdm.cli.approval_words import Signing, migration_lines, signing_options, state_lines
 from pvdm.cli.asking import require_yes
 from pvdm.cli.files import read_file, require_json, require_new, write_new
-from pvdm.cli.migrate_changes import Wishes, updates_of
-from pvdm.cli.migrate_proposal import PROPOSAL_SIZE_MAX_BYTES, Proposal, propose, read_proposal
+from pvdm.cli.migrate_changes import Wishes, traps_of, updates_of
+from pvdm.cli.migrate_proposal import PROPOSAL_SIZE_MAX_BYTES, Proposal, propose, read_proposal, require_signed
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.proof_words import Line, printable
-from pvdm.cli.protect import table_metadata, table_ref
-from pvdm.cli.screen import say, say_json
+from pvdm.cli.protect import find_target, table_metadata, table_ref
+from pvdm.cli.screen import notice, say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import utc
 from pvdm.errors import NotAllowedError
@@ -26,7 +26,7 @@ from pvdm.steward.contracts import contract_text
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
-    from pvdm.client import MigrationView
+    from pvdm.client import MigrationView, StewardClient
 
 
 @click.group("migrate", short_help="Change a protected table by a signed migration.", invoke_without_command=True)
@@ -50,7 +50,9 @@ def migrate(context: click.Context) -> None:
 @json_option
 @click.argument("table", metavar="TABLE")
 @click.option("--updates", "updates_file", type=PlaceType(), metavar="FILE", help="Iceberg's updates as JSON.")
-@click.option("--add-column", "add", multiple=True, metavar="NAME:TYPE", help="A new optional column at the end.")
+@click.option(
+    "--add-column", "add", multiple=True, metavar="NAME:TYPE", help="A new optional column; TYPE as Iceberg has it."
+)
 @click.option("--drop-column", "drop", multiple=True, metavar="NAME", help="A column that goes.")
 @click.option("--rename-column", "rename", multiple=True, metavar="OLD:NEW", help="A column with another name.")
 @click.option("--set-property", "properties", multiple=True, metavar="NAME=VALUE", help="A property.")
@@ -77,7 +79,11 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     """Show what a change would make of a protected table, and write it down for an operator to sign.
 
     Nothing is changed. The difference shows columns by their ids, specs, sort orders and properties, and the schema
-    fingerprint before and after: proofs of before do not fit the table afterwards.
+    fingerprint before and after: proofs of before do not fit the table afterwards. Another contract is shown as a
+    difference of the two texts.
+
+    A TYPE is one of Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp (without a
+    zone), timestamptz (Spark's TIMESTAMP), string, uuid, fixed[L], binary. Nested ones come by --updates.
 
     \b
     Examples:
@@ -91,24 +97,19 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     contract = (
         None if contract_file is None else contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES))
     )
-    with service.connect() as client:
-        found = client.target("table", table)
-    if found.contract_sha256 is None:
-        raise NotAllowedError(
-            "not_protected",
-            f"{found.name} is not protected",
-            hint="a table without protection changes by ordinary commits",
-        )
-    metadata = table_metadata(found)
     wishes = Wishes(add, drop, rename, properties, removed, format_version, read)
-    updates = updates_of(metadata, wishes)
-    proposal = propose(table_ref(found), metadata, found.contract_sha256, updates, contract)
+    with service.connect() as client:
+        proposal = _proposed(client, table, wishes, contract)
+    for trap in traps_of(wishes):
+        notice(printable(trap))
     if out is not None:
         write_new(out, proposal.to_bytes())
     if as_json:
         say_json({**_proposal_json(proposal), "out": None if out is None else str(out)})
         return
-    _say(_proposal_lines(proposal))
+    _say(_proposal_lines(proposal, cut=True))
+    if proposal.lines(cut=True) != proposal.lines():
+        say("  long values are cut here; --json and `pvdm migrate sign` show them whole", style="yellow")
     say()
     say("nothing was changed" if out is None else f"proposed: {out}; nothing was changed")
     say(f"hint: an operator signs it: `pvdm migrate sign {out or 'FILE'} …`")
@@ -121,7 +122,7 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
 @click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="Where it goes; never over another file.")
 @signing_options
 def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Signing) -> None:
-    """Show the difference that a proposal makes, and sign exactly that, offline.
+    """Show the difference that a proposal makes, whole, and sign exactly that, offline.
 
     Before anything is signed the proposal is worked out again: the updates must lead from the structure before to the
     structure after, to the last property. Your private key stays on your side.
@@ -142,13 +143,14 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
         contract=proposal.contract,
         **signing.facts(),
     )
+    lines = [*_proposal_lines(proposal), *_signed_lines(said)]
     if not yes:
-        require_yes("change the table so, in your name?", _proposal_lines(proposal))
+        require_yes("change the table so, in your name?", lines)
     write_new(out, signing.sign(said))
     if as_json:
         say_json({**_proposal_json(proposal), "operator": said.operator, "out": str(out)})
         return
-    _say(_proposal_lines(proposal))
+    _say(lines)
     say()
     say(f"signed: {out}; nothing was changed yet")
     say(f"hint: `pvdm migrate submit {out}` before {utc(said.expires_at)}")
@@ -168,6 +170,7 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
       pvdm migrate submit migration.json --url https://steward.example:8181 --token-file token
     """
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
+    require_signed(envelope, file.name)
     with service.connect() as client:
         view = client.submit_migration(envelope)
     if as_json:
@@ -217,11 +220,35 @@ def migrate_show(*, as_json: bool, migration_id: str, service: Service) -> None:
     _say(migration_lines(view))
 
 
-def _proposal_lines(proposal: Proposal) -> list[Line]:
+def _proposed(client: StewardClient, table: str, wishes: Wishes, contract: str | None) -> Proposal:
+    """What the wishes make of the table as it is now; the contract in force is read for who compares the two."""
+    found = find_target(client, "table", table)
+    if found.contract_sha256 is None:
+        raise NotAllowedError(
+            "not_protected",
+            f"{found.name} is not protected",
+            hint="a table without protection changes by ordinary commits",
+        )
+    contracts = None if contract is None else (client.contract(found.contract_sha256).decode(), contract)
+    metadata = table_metadata(found)
+    return propose(table_ref(found), metadata, found.contract_sha256, updates_of(metadata, wishes), contracts)
+
+
+def _proposal_lines(proposal: Proposal, *, cut: bool = False) -> list[Line]:
     styles = {"+": "green", "-": "red", "~": "yellow"}
     found: list[Line] = [(f"{proposal.table.name} in {proposal.table.catalog}, {proposal.table.uuid}", None)]
-    found += [(f"  {line}", styles[line[0]]) for line in proposal.lines()]
+    found += [(f"  {line}", styles[line[0]]) for line in proposal.lines(cut=cut)]
+    found += [(f"    {line}", styles.get(line[:1])) for line in proposal.contract_lines()]
     return [*found, *state_lines(proposal.before, proposal.after)]
+
+
+def _signed_lines(said: Migration) -> list[Line]:
+    """What is signed beside the difference."""
+    return [
+        (f"  {'updates':<14}{said.updates}", None),
+        (f"  {'operator':<14}{said.operator}: {said.reason}", None),
+        (f"  {'good until':<14}{utc(said.expires_at)}", None),
+    ]
 
 
 def _proposal_json(proposal: Proposal) -> dict[str, object]:
@@ -230,6 +257,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, object]:
         "before": proposal.before.to_json(),
         "after": proposal.after.to_json(),
         "difference": proposal.lines(),
+        "contract_difference": proposal.contract_lines(),
         "updates": proposal.updates,
     }
 

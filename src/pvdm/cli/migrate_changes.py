@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pvdm.errors import InputError
 from pvdm.lake.format.document import Json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.type_names import parse_type_name
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES
+
+_TYPES: Final = (
+    "boolean, int, long, float, double, decimal(P,S), date, time, timestamp, timestamptz, string, uuid, fixed[L] or "
+    "binary; in format 3 also timestamp_ns, timestamptz_ns, variant, geometry, geography or unknown"
+)
+_OTHER_NAMES: Final = {
+    "bigint": "long",
+    "bool": "boolean",
+    "byte": "int",
+    "bytes": "binary",
+    "char": "string",
+    "decimal": "decimal(P,S), with P from 1 to 38 and S up to P,",
+    "integer": "int",
+    "numeric": "decimal(P,S)",
+    "real": "float",
+    "short": "int",
+    "smallint": "int",
+    "text": "string",
+    "timestamp_ltz": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "tinyint": "int",
+    "varchar": "string",
+}
+_NESTED: Final = frozenset({"array", "list", "map", "row", "struct"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +94,44 @@ def _schema_updates(metadata: TableMetadata, wishes: Wishes) -> list[Json]:
         fields.remove(_named(fields, name))
     for count, wish in enumerate(wishes.add_columns, start=1):
         name, kind = _split(wish, ":", "a name and a type, such as channel:string")
+        _require_type(name, kind)
         fields.append({"id": metadata.last_column_id + count, "name": name, "required": False, "type": kind})
     last = metadata.last_column_id + len(wishes.add_columns)
     return [
         {"action": "add-schema", "schema": {**raw, "fields": fields}, "last-column-id": last},
         {"action": "set-current-schema", "schema-id": _same(metadata, {**raw, "fields": fields})},
     ]
+
+
+def traps_of(wishes: Wishes) -> list[str]:
+    """What can be read in two ways, said before it is signed."""
+    return [
+        f"{wish}: Iceberg's timestamp has no zone (Spark's TIMESTAMP_NTZ); Spark's TIMESTAMP is timestamptz"
+        for wish in wishes.add_columns
+        if wish.partition(":")[2].lower() in ("timestamp", "timestamp_ns")
+    ]
+
+
+def _require_type(column: str, kind: str) -> None:
+    try:
+        parse_type_name(kind, column)
+    except InputError:
+        raise InputError(
+            "column_type_unknown",
+            f"column {column} cannot have this type",
+            expected=_TYPES,
+            got=kind[:80],
+            hint=_type_hint(kind),
+        ) from None
+
+
+def _type_hint(kind: str) -> str:
+    word = re.split(r"[^a-z_]", kind.lower(), maxsplit=1)[0]
+    if word in _OTHER_NAMES:
+        return f"{word} of SQL is {_OTHER_NAMES[word]} in Iceberg"
+    if word in _NESTED:
+        return "a nested column comes by --updates FILE; docs/protection.md has an example"
+    return "these are Iceberg's names; anything else comes by --updates FILE, see docs/protection.md"
 
 
 def _same(metadata: TableMetadata, raw: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pvdm.lake.format.document import Json, canonical
@@ -11,6 +11,7 @@ from pvdm.lake.format.schema_json import TableSchema
 from pvdm.lake.format.structure import structure_of
 
 _SHOWN_CHARACTERS: Final = 400
+_Shown = Callable[[str | None], str]
 # Told by lines of their own.
 _OWN: Final = frozenset({"properties", "schemas", "partition-specs", "sort-orders"})
 _LISTS: Final = (
@@ -20,18 +21,19 @@ _LISTS: Final = (
 )
 
 
-def difference_lines(before: TableMetadata, after: TableMetadata) -> list[str]:
+def difference_lines(before: TableMetadata, after: TableMetadata, *, cut: bool = False) -> list[str]:
     """What the second has that the first has not (`+`), the other way round (`-`), and what is other (`~`)."""
+    shown = _cut if cut else _whole
     old, new = structure_of(before), structure_of(after)
     return [
-        *_columns(before.current_schema, after.current_schema),
-        *_scalars(old, new),
-        *(line for key, number, what in _LISTS for line in _list(old[key], new[key], number, what)),
-        *_properties(before.properties, after.properties),
+        *_columns(before.current_schema, after.current_schema, shown),
+        *_scalars(old, new, shown),
+        *(line for key, number, what in _LISTS for line in _list(old[key], new[key], number, what, shown)),
+        *_properties(before.properties, after.properties, shown),
     ]
 
 
-def _columns(before: TableSchema, after: TableSchema) -> Iterator[str]:
+def _columns(before: TableSchema, after: TableSchema, shown: _Shown) -> Iterator[str]:
     """The columns that `main` is read with, at every depth."""
     old_names, new_names = _names(before), _names(after)
     old_raws, new_raws = _raws(before), _raws(after)
@@ -50,7 +52,7 @@ def _columns(before: TableSchema, after: TableSchema) -> Iterator[str]:
             if old.required != new.required:
                 yield f"~ column {name}: becomes {_required(new.required)}, id {field_id}"
             if old_raws.get(field_id) != new_raws.get(field_id):
-                yield f"~ column {name}: {_shown(old_raws.get(field_id))} becomes {_shown(new_raws.get(field_id))}"
+                yield f"~ column {name}: {shown(old_raws.get(field_id))} becomes {shown(new_raws.get(field_id))}"
     if before.identifier_field_ids != after.identifier_field_ids:
         yield f"~ identifier columns: {_ids(before, old_names)} becomes {_ids(after, new_names)}"
     kept = [field_id for field_id in before.fields if field_id in after.fields]
@@ -58,22 +60,22 @@ def _columns(before: TableSchema, after: TableSchema) -> Iterator[str]:
         yield "~ the columns stand in another order"
 
 
-def _scalars(old: Mapping[str, Json], new: Mapping[str, Json]) -> Iterator[str]:
+def _scalars(old: Mapping[str, Json], new: Mapping[str, Json], shown: _Shown) -> Iterator[str]:
     for key in sorted({*old, *new} - _OWN):
         was, now = (canonical(each[key]) if key in each else None for each in (old, new))
         if was != now:
-            yield f"~ {key}: {_shown(was)} becomes {_shown(now)}"
+            yield f"~ {key}: {shown(was)} becomes {shown(now)}"
 
 
-def _list(old: Json, new: Json, number: str, what: str) -> Iterator[str]:
+def _list(old: Json, new: Json, number: str, what: str, shown: _Shown) -> Iterator[str]:
     was, now = _by_id(old, number), _by_id(new, number)
     for key in sorted({*was, *now}, key=int):
         if key not in was:
-            yield f"+ {what} {key}: {_shown(now[key])}"
+            yield f"+ {what} {key}: {shown(now[key])}"
         elif key not in now:
-            yield f"- {what} {key}: {_shown(was[key])}"
+            yield f"- {what} {key}: {shown(was[key])}"
         elif was[key] != now[key]:
-            yield f"~ {what} {key}: {_shown(was[key])} becomes {_shown(now[key])}"
+            yield f"~ {what} {key}: {shown(was[key])} becomes {shown(now[key])}"
     if [key for key in was if key in now] != [key for key in now if key in was]:
         yield f"~ the {what}s stand in another order"
 
@@ -83,14 +85,14 @@ def _by_id(value: Json, number: str) -> dict[str, str]:
     return {str(item[number]): canonical(item) for item in items if isinstance(item, Mapping)}
 
 
-def _properties(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+def _properties(old: Mapping[str, str], new: Mapping[str, str], shown: _Shown) -> Iterator[str]:
     for key in sorted({*old, *new}):
         if key not in old:
-            yield f"+ property {key} = {_shown(new[key])}"
+            yield f"+ property {key} = {shown(new[key])}"
         elif key not in new:
-            yield f"- property {key} = {_shown(old[key])}"
+            yield f"- property {key} = {shown(old[key])}"
         elif old[key] != new[key]:
-            yield f"~ property {key}: {_shown(old[key])} becomes {_shown(new[key])}"
+            yield f"~ property {key}: {shown(old[key])} becomes {shown(new[key])}"
 
 
 def _names(schema: TableSchema) -> dict[int, str]:
@@ -130,7 +132,10 @@ def _required(required: bool) -> str:
     return "required" if required else "optional"
 
 
-def _shown(text: str | None) -> str:
-    if text is None:
-        return "none"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}… ({len(text)} characters)"
+def _whole(text: str | None) -> str:
+    return "none" if text is None else text
+
+
+def _cut(text: str | None) -> str:
+    whole = _whole(text)
+    return whole if len(whole) <= _SHOWN_CHARACTERS else f"{whole[:_SHOWN_CHARACTERS]}… ({len(whole)} characters)"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import unified_diff
 from typing import Final
 
 from pvdm.cli.migrate_diff import difference_lines
@@ -33,14 +36,24 @@ class Proposal:
     structure_before: str
     structure_after: str
     updates: str
+    contract_before: str | None
     contract: str | None
 
-    def lines(self) -> list[str]:
-        """The difference, for people."""
-        found = difference_lines(_table(self.structure_before), _table(self.structure_after))
+    def lines(self, *, cut: bool = False) -> list[str]:
+        """The difference, for people; whole unless only its outline is wanted."""
+        found = difference_lines(_table(self.structure_before), _table(self.structure_after), cut=cut)
         if self.before.contract_sha256 != self.after.contract_sha256:
             found.append(f"~ contract: {self.before.contract_sha256} becomes {self.after.contract_sha256}")
         return found
+
+    def contract_lines(self) -> list[str]:
+        """The two contracts' texts as a unified difference; nothing where the contract stays."""
+        if self.contract_before is None or self.contract is None:
+            return []
+        names = (f"contract {self.before.contract_sha256}", f"contract {self.after.contract_sha256}")
+        # By newlines alone: every other character, a carriage return too, is shown as part of its line.
+        old, new = self.contract_before.split("\n"), self.contract.split("\n")
+        return list(unified_diff(old, new, *names, lineterm=""))
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -52,26 +65,34 @@ class Proposal:
             "structure_before": self.structure_before,
             "structure_after": self.structure_after,
             "updates": self.updates,
+            "contract_before": self.contract_before,
             "contract": self.contract,
         }
         return dump(value)
 
 
-def propose(table: TableRef, metadata: TableMetadata, held: str, updates: list[Json], contract: str | None) -> Proposal:
-    """What these updates would make of the table; what a migration may never do is refused here already."""
+def propose(
+    table: TableRef, metadata: TableMetadata, held: str, updates: list[Json], contracts: tuple[str, str] | None
+) -> Proposal:
+    """What these updates, and the second contract after the first, would make of the table.
+
+    What a migration may never do is refused here already.
+    """
     after = apply_updates(metadata, updates, now_ms=metadata.last_updated_ms, previous_location=None)
     require_same_table(metadata, after)
     require_same_data(metadata, after)
-    states = state_of(metadata, held), state_of(after, held if contract is None else contract_sha256(contract))
+    states = state_of(metadata, held), state_of(after, held if contracts is None else contract_sha256(contracts[1]))
     if states[0] == states[1]:
         raise InputError("migration_empty", "the proposal changes nothing", expected="at least one change", got="none")
+    if states[0].contract_sha256 == states[1].contract_sha256:
+        contracts = None
     return Proposal(
         table,
         *states,
         structure_bytes(structure_of(metadata)).decode(),
         structure_bytes(structure_of(after)).decode(),
         dump_json(updates).decode(),
-        contract if states[0].contract_sha256 != states[1].contract_sha256 else None,
+        *(contracts or (None, None)),
     )
 
 
@@ -90,6 +111,7 @@ def read_proposal(data: bytes) -> Proposal:
         fields.text("structure_before"),
         fields.text("structure_after"),
         fields.text("updates"),
+        fields.optional_text("contract_before"),
         fields.optional_text("contract"),
     )
     _require_whole(found)
@@ -106,8 +128,34 @@ def _require_whole(proposal: Proposal) -> None:
         exact = hashlib.sha256(text.encode()).hexdigest() == stated.structure_sha256
         if not exact or state_of(table, stated.contract_sha256) != stated:
             raise _not_whole(f"the state {what} is not that of its structure")
+    _require_contracts(proposal)
     if state_of(made, proposal.after.contract_sha256) != proposal.after:
         raise _not_whole("the updates do not lead to the state after")
+
+
+def _require_contracts(proposal: Proposal) -> None:
+    """Both texts where the contract changes, each that of its hash, so that their difference is the one signed."""
+    changed = proposal.before.contract_sha256 != proposal.after.contract_sha256
+    for what, text, stated in (
+        ("before", proposal.contract_before, proposal.before.contract_sha256),
+        ("after", proposal.contract, proposal.after.contract_sha256),
+    ):
+        if (text is not None) is not changed or (text is not None and contract_sha256(text) != stated):
+            raise _not_whole(f"the contract {what} is not that of its state")
+
+
+def require_signed(data: bytes, file: str) -> None:
+    """A proposal that nobody has signed is told as that."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(data)
+        if isinstance(value, dict) and str(value.get("format", "")).startswith(_FORMAT.partition("/")[0]):
+            raise InputError(
+                "proposal_unsigned",
+                "this is a proposal, which nobody has signed",
+                expected="a signed migration",
+                got="a proposal",
+                hint=f"nothing was changed; sign it first: `pvdm migrate sign {file} …`",
+            )
 
 
 def _table(structure: str) -> TableMetadata:

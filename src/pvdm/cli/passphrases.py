@@ -18,6 +18,7 @@ from pvdm.trust.keys.passphrase import PASSPHRASE_MAX_BYTES, Passphrase
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SEALED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
+_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
 
 class WhereType(click.types.StringParamType):
@@ -52,6 +53,7 @@ def new_passphrase(where: str | None) -> Passphrase | None:
 
 def open_key(path: Path, where: str | None) -> OperatorKey:
     """A person's key pair; a sealed one is asked for on the terminal where nothing was said."""
+    _require_not_public(path)
     sealed = disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
     if where is None and sealed:
         if not _is_terminal():
@@ -80,6 +82,24 @@ def open_key(path: Path, where: str | None) -> OperatorKey:
         got="another",
         hint="try again; nobody can open the key without it",
     )
+
+
+def _require_not_public(path: Path) -> None:
+    """The other half of the pair is told as that, not as a private key that others could read."""
+    try:
+        data = path.read_bytes() if path.is_file() and path.stat().st_size <= PRIVATE_KEY_SIZE_MAX_BYTES else b""
+    except OSError:
+        return  # who opens the key says why it cannot be read
+    if data.startswith(_PUBLIC):
+        raise InputError(
+            "key_is_public",
+            f"{path.name} is a public key, which signs nothing",
+            expected="the private key",
+            got="the public one",
+            hint=f"nothing was signed; name the private key, such as {path.name.removesuffix('.pub')}"
+            if path.name.endswith(".pub")
+            else "nothing was signed; name the private key",
+        )
 
 
 def _found(where: str | None) -> Passphrase | None:

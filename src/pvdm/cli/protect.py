@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.approval_words import Signing, protection_lines, signing_options
+from pvdm.cli.approval_words import Signing, protected_lines, protection_lines, signing_options
 from pvdm.cli.asking import require_yes
 from pvdm.cli.files import read_file
 from pvdm.cli.options import PlaceType, json_option
@@ -26,11 +27,12 @@ from pvdm.model.migration import (
     TableTarget,
     contract_sha256,
 )
+from pvdm.model.role import Role
 from pvdm.model.table import NamespaceRef, TableRef
 from pvdm.steward.contracts import contract_text
 
 if TYPE_CHECKING:
-    from pvdm.client import ProtectionView, StewardClient, TargetView
+    from pvdm.client import ProtectedView, ProtectionView, StewardClient, TargetView
 
 
 @click.command("protect", short_help="Put a table, or a namespace, under a contract.")
@@ -62,6 +64,7 @@ def protect(
     """
     contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES))
     with service.connect() as client:
+        require_operator(client)
         found = _target(client, table, namespace)
         said = Protection(
             action=ProtectionAction.PROTECT,
@@ -99,6 +102,7 @@ def unprotect(
       pvdm unprotect --namespace curated --key tom.pem --operator tom --reason "…"
     """
     with service.connect() as client:
+        require_operator(client)
         found = _target(client, table, namespace)
         if found.contract_sha256 is None:
             raise NotAllowedError("not_protected", f"{found.name} is not protected", hint="nothing was changed")
@@ -115,18 +119,34 @@ def unprotect(
     _tell(view, as_json=as_json)
 
 
-@click.command("protections", short_help="List who protected what, and who ended it.")
+@click.command("protections", short_help="List who protected what, or what is protected now.")
 @json_option
+@click.argument("table", required=False, metavar="TABLE")
+@click.option("--current", is_flag=True, help="What is protected now, with tables that were born so.")
+@click.option("--namespace", metavar="NAMESPACE", help="With --current: this namespace and its tables only.")
 @service_options
-def protections(*, as_json: bool, service: Service) -> None:
+def protections(*, as_json: bool, table: str | None, current: bool, namespace: str | None, service: Service) -> None:
     """List the protections that the Steward has accepted, newest first: who, what, under which contract, and why.
+
+    With --current: the namespaces and tables that are protected now, since when, and by which protection. A table
+    that was created in a protected namespace was born protected, and stays so when the namespace no longer is.
 
     \b
     Examples:
       pvdm protections --url https://steward.example:8181
       pvdm protections --json | jq '.protections[] | {name, action, operator}'
+      pvdm protections --current
+      pvdm protections --current sales.orders
+      pvdm protections --current --namespace sales --json | jq '.protected[].name'
     """
+    if not current and (table is not None or namespace is not None):
+        raise click.UsageError("name a TABLE, or --namespace, with --current only")
+    if table is not None and namespace is not None:
+        raise click.UsageError("name a TABLE, or a namespace with --namespace")
     with service.connect() as client:
+        if current:
+            _tell_current(_current(client, table, namespace), as_json=as_json)
+            return
         views = client.protections()
     if as_json:
         say_json({"protections": [view_json(view) for view in views]})
@@ -137,12 +157,64 @@ def protections(*, as_json: bool, service: Service) -> None:
         _lines(view)
 
 
+def _current(client: StewardClient, table: str | None, namespace: str | None) -> list[ProtectedView]:
+    """Namespaces first, then tables, page by page."""
+    found: list[ProtectedView] = []
+    for kind in ("namespace", "table") if table is None else ("table",):
+        after: str | None = None
+        while page := client.protected(kind, namespace=namespace, name=table, after=after):
+            found += page
+            after = page[-1].name
+    return found
+
+
+def _tell_current(views: Sequence[ProtectedView], *, as_json: bool) -> None:
+    if as_json:
+        say_json({"protected": [view_json(view) for view in views]})
+        return
+    if not views:
+        say("nothing that you asked for is protected now")
+    for view in views:
+        for line, style in protected_lines(view):
+            say(printable(line), style=style)
+
+
+def require_operator(client: StewardClient) -> None:
+    """Before anything is looked at or signed: only an operator's token can hand it in."""
+    role = client.identity().role
+    if role is not Role.OPERATOR:
+        raise NotAllowedError(
+            "role_wrong",
+            "the token's role does not allow this",
+            expected=Role.OPERATOR.value,
+            got=role.value,
+            hint="nothing was signed; name an operator's token with --token-file",
+        )
+
+
+def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
+    """The table or namespace; where there is none, how names are written here."""
+    try:
+        return client.target(kind, name)
+    except InputError as error:
+        if error.code not in ("table_unknown", "namespace_unknown"):
+            raise
+        raise InputError(
+            error.code,
+            error.message,
+            expected=error.expected,
+            got=error.got,
+            hint="a table is named by its namespace and name, such as sales.orders; the name that Spark has for the "
+            "catalog (lake in lake.sales.orders) is no part of it",
+        ) from None
+
+
 def _target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
     """The one thing that is meant."""
     if table is not None and namespace is None:
-        return client.target("table", table)
+        return find_target(client, "table", table)
     if namespace is not None and table is None:
-        return client.target("namespace", namespace)
+        return find_target(client, "namespace", namespace)
     raise click.UsageError("name a TABLE, or a namespace with --namespace")
 
 

@@ -133,6 +133,10 @@ def _tell(found: Status) -> None:
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
     say(f"  log         {info.origin}, {info.log_size:,} entries")
     say(f"  trust root  {root}")
+    served = "none: steward.toml has no [catalog]"
+    if info.catalog is not None:
+        served = f"{info.catalog.name}, tables in {info.catalog.warehouse}"
+    say(printable(f"  catalog     {served}"))
     you = found.identity
     reach = "every domain" if you.domain == "*" else f"domain {you.domain}"
     say(printable(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}"))

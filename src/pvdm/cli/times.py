@@ -86,16 +86,22 @@ class TimeType(click.types.StringParamType):
 
 
 class DurationType(click.types.StringParamType):
-    """A length of time on the command line."""
+    """A length of time on the command line, perhaps with a longest one."""
 
     name = "duration"
+
+    def __init__(self, *, most: int | None = None) -> None:
+        self._most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Microseconds."""
         try:
-            return value if isinstance(value, int) else parse_duration(str(value))
+            found = value if isinstance(value, int) else parse_duration(str(value))
         except InputError as error:
             self.fail(f"expected {error.expected}, got {error.got}", param, ctx)
+        if self._most is not None and found > self._most:
+            self.fail(f"expected at most {duration(self._most)}, got {duration(found)}", param, ctx)
+        return found
 
 
 def _within(micros: int, text: str) -> int:

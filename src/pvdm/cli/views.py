@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ def _plain(name: str, value: object) -> object:
             return {str(key): _plain(str(key), inner) for key, inner in value}
         case tuple():
             return [_plain(name, each) for each in value]
+        case _ if is_dataclass(value):
+            return view_json(value)
         case _:
             raise TypeError(f"{name} has no place in a result")
 

@@ -11,6 +11,7 @@ from pvdm.client.answers import (
     Identity,
     PublishedView,
     Readiness,
+    ServedCatalog,
     StewardInfo,
     TrustRootChain,
     TrustRootVersion,
@@ -27,7 +28,7 @@ from pvdm.client.proof_answers import (
     ProjectionKeys,
     ProofView,
 )
-from pvdm.client.protection_answers import MigrationView, ProtectionView, TargetView
+from pvdm.client.protection_answers import MigrationView, ProtectedView, ProtectionView, TargetView
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.steward import StewardClient
 from pvdm.client.token import AccessToken
@@ -51,10 +52,12 @@ __all__ = [
     "OverrideView",
     "ProjectionKeys",
     "ProofView",
+    "ProtectedView",
     "ProtectionView",
     "PublishedView",
     "Readiness",
     "Retries",
+    "ServedCatalog",
     "StewardClient",
     "StewardInfo",
     "TargetView",

@@ -66,6 +66,20 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedCatalog:
+    """The catalog that a Steward serves: its name, and where its tables lie."""
+
+    name: str
+    warehouse: str
+
+    @classmethod
+    def read(cls, value: object) -> ServedCatalog:
+        """The answer's value."""
+        fields = Reading(value, "the catalog")
+        return cls(fields.text("name"), fields.text("warehouse"))
+
+
+@dataclass(frozen=True, slots=True)
 class StewardInfo:
     """Who the Steward is and where it stands."""
 
@@ -76,11 +90,13 @@ class StewardInfo:
     active_epoch: int | None
     log_size: int
     trust_root_version: int | None
+    catalog: ServedCatalog | None
 
     @classmethod
     def read(cls, value: object) -> StewardInfo:
         """The answer's value."""
         fields = Reading(value, "the Steward")
+        catalog = fields.value("catalog")
         return cls(
             fields.text("notary"),
             fields.text("origin"),
@@ -89,6 +105,7 @@ class StewardInfo:
             fields.optional_decimal("active_epoch"),
             fields.decimal("log_size"),
             fields.optional_number("trust_root_version"),
+            None if catalog is None else ServedCatalog.read(catalog),
         )
 
 

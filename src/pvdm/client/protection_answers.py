@@ -48,6 +48,33 @@ class ProtectionView:
 
 
 @dataclass(frozen=True, slots=True)
+class ProtectedView:
+    """A table (id: its UUID) or a namespace under a contract now; without a protection of its own it was born so."""
+
+    kind: str
+    name: str
+    id: str
+    contract_sha256: str
+    since_at: int
+    protection_id: str | None
+    born_in: str | None
+
+    @classmethod
+    def read(cls, value: object) -> ProtectedView:
+        """The answer's value."""
+        fields = Reading(value, "what is protected")
+        return cls(
+            fields.text("kind"),
+            fields.text("name"),
+            fields.text("id"),
+            fields.hex("contract_sha256", 32),
+            fields.number("since_at"),
+            fields.optional_hex("protection_id", 32),
+            fields.optional_text("born_in"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationView:
     """One migration: from which state to which, by which updates; `metadata_sha256` is None after a restore."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -32,8 +33,8 @@ from pvdm.client.answers import (
 from pvdm.client.bounded import BoundedTransport
 from pvdm.client.lent import LentToken
 from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
-from pvdm.client.protection_answers import MigrationView, ProtectionView, TargetView
-from pvdm.client.reading import Reading, parse
+from pvdm.client.protection_answers import MigrationView, ProtectedView, ProtectionView, TargetView
+from pvdm.client.reading import Reading, parse, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
 from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
 from pvdm.client.wire import Answer, Call, Wire, require_json
@@ -300,6 +301,19 @@ class StewardClient:
         """A `table` or a `namespace` as it is now, for who is about to sign something about it."""
         return self._read(Call("GET", f"/v1/targets/{segment(kind, 'kind')}", query=(("name", name),)), TargetView.read)
 
+    def protected(
+        self,
+        kind: str = "table",
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        after: str | None = None,
+        limit: int = PAGE_MAX_ROWS,
+    ) -> tuple[ProtectedView, ...]:
+        """What is protected now, each a `table` or a `namespace`, by name, from behind the name `after`."""
+        wanted = {"kind": kind, "namespace": namespace, "name": name, **_page(after, limit)}
+        return self._list("/v1/protected", "protected", ProtectedView.read, wanted)
+
     def protections(self) -> tuple[ProtectionView, ...]:
         """The newest protections, at most 1,000."""
         return self._list("/v1/protections", "protections", ProtectionView.read)
@@ -309,8 +323,11 @@ class StewardClient:
         return self._read(_enveloped("/v1/protections", envelope), ProtectionView.read)
 
     def contract(self, contract_sha256: str) -> bytes:
-        """A contract's bytes."""
-        return self._bytes(Call("GET", f"/v1/contracts/{_sha256(contract_sha256, 'contract hash')}"))
+        """A contract's bytes, once they are those of the hash."""
+        found = self._bytes(Call("GET", f"/v1/contracts/{_sha256(contract_sha256, 'contract hash')}"))
+        if hashlib.sha256(found).hexdigest() != contract_sha256:
+            raise unreadable("the contract", "the bytes of this hash", "others")
+        return found
 
     def migrations(self) -> tuple[MigrationView, ...]:
         """The newest migrations, at most 1,000."""

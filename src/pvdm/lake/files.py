@@ -31,6 +31,11 @@ class StoredFile:
     location: str
     sha256: str
 
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return file_name(self.location)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
@@ -42,8 +47,8 @@ class FoundFile:
 
     @property
     def name(self) -> str:
-        """The file's own name, which no other file has."""
-        return self.location.rpartition("/")[2]
+        """The file's own name."""
+        return file_name(self.location)
 
 
 class MetadataFiles:
@@ -179,6 +184,11 @@ class MetadataFiles:
                 got=str(location),
             )
         return location.local
+
+
+def file_name(location: str) -> str:
+    """The last part of a metadata file's location, drawn at random: no other file has it, wherever it is reached."""
+    return location.rpartition("/")[2]
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Final
 
 from pvdm.digest.plan import fingerprint
 from pvdm.errors import NotAllowedError
@@ -15,6 +16,9 @@ from pvdm.metadata.permit import Permit
 from pvdm.model.migration import Migration, TableState
 from pvdm.store.tables import TableRow
 from pvdm.trust.verify import Verified
+
+# What was signed names the old state on both sides: another signature on it would be as stale.
+_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
 
 
 def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
@@ -34,7 +38,7 @@ def permit_migration(
     """The permit for the swap from this row to these bytes, once it is what the operator has signed."""
     said = approved.predicate
     require_table(said.table.uuid, row)
-    require_state(said.before, before, require_protected(row))
+    require_state(said.before, before, require_protected(row), again=_AGAIN)
     require_same_table(before, after)
     require_same_data(before, after)
     require_result(said.after, after)
@@ -66,7 +70,9 @@ def require_protected(row: TableRow) -> str:
     return row.contract_hash
 
 
-def require_state(approved: TableState, metadata: TableMetadata, contract_sha256: str) -> None:
+def require_state(
+    approved: TableState, metadata: TableMetadata, contract_sha256: str, *, again: str = "sign again"
+) -> None:
     """The table is in the state that the operator saw; what moved meanwhile is named."""
     found = state_of(metadata, contract_sha256)
     moved = _moved(approved, found)
@@ -76,7 +82,7 @@ def require_state(approved: TableState, metadata: TableMetadata, contract_sha256
             f"the table is not in the state that was approved: other {' and '.join(name for name, _, _ in moved)}",
             expected=", ".join(f"{name} {old}" for name, old, _ in moved),
             got=", ".join(f"{name} {new}" for name, _, new in moved),
-            hint="nothing was changed; look at the table as it is now, and sign again",
+            hint=f"nothing was changed; look at the table as it is now, and {again}",
         )
 
 

@@ -12,10 +12,10 @@ class Permit:
     """One change of what `main` of one table shows: from exactly this metadata file to exactly that one."""
 
     table_uuid: str
-    base_sha256: str | None
+    base_sha256: str
     new_sha256: str
 
-    def require(self, *, table_uuid: str, base_sha256: str | None, new_sha256: str) -> None:
+    def require(self, *, table_uuid: str, base_sha256: str, new_sha256: str) -> None:
         """This permit is for this swap and no other."""
         if (self.table_uuid, self.base_sha256, self.new_sha256) != (table_uuid, base_sha256, new_sha256):
             raise NotAllowedError(

@@ -267,6 +267,13 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
             return None
         given = _Catalog()
     warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
+    if warehouse.scheme != "file":
+        raise InputError(
+            "config_invalid",
+            "tables cannot lie there yet",
+            expected="a warehouse of local files: a folder, or file:///…",
+            got=f"{warehouse.scheme}:",
+        )
     metadata = folder / given.metadata
     if warehouse.overlaps(parse_location(str(metadata))):
         raise InputError(

@@ -1,4 +1,4 @@
-"""A contract's file as it is taken in: one YAML document of a modest size; what it must say comes with its language."""
+"""A contract's file as it is taken in: one YAML mapping of a modest size; what it must say comes with its language."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ def contract_text(data: bytes) -> str:
 
 
 def judge_contract(text: str) -> None:
-    """One YAML document with plain values and something in it; no tag of it makes an object."""
+    """One YAML mapping with plain values, each written where it stands; no tag of it makes an object."""
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
-        found = list(yaml.load_all(text, Loader=yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader))
+        # Before anything is made of it: an alias can make a document endless, or far larger than its text.
+        for event in yaml.parse(text, Loader=loader):
+            if getattr(event, "anchor", None) is not None:
+                raise _invalid("no anchors (&) and no aliases (*)", f"one in line {event.start_mark.line + 1}")
+        found = list(yaml.load_all(text, Loader=loader))
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         where = "" if place is None else f" in line {place.line + 1}"
@@ -33,6 +38,8 @@ def judge_contract(text: str) -> None:
         raise _invalid("a YAML document", str(error)[:200] or type(error).__name__) from None
     if len(found) != 1 or found[0] is None:
         raise _invalid("one YAML document", f"{len(found)} documents" if len(found) != 1 else "an empty one")
+    if not isinstance(found[0], dict):
+        raise _invalid("a mapping, such as `product: orders`", f"a {type(found[0]).__name__}")
 
 
 def _invalid(expected: str, got: str) -> InputError:

@@ -22,7 +22,7 @@ from pvdm.model.secret import Secret
 from pvdm.steward import server
 from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
 from pvdm.steward.config import StewardConfig, is_loopback, load_config
-from pvdm.steward.embedded_root import Person, bring_up_to_date
+from pvdm.steward.embedded_root import Person, bring_up_to_date, require_people
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
@@ -99,6 +99,7 @@ class EmbeddedSteward(StewardClient):
 
     def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
         """A next version that names every epoch's keys and these people; a new epoch needs it before it is active."""
+        require_people(people)
         root = bring_up_to_date(self._notary, self._signer, people)
         return TrustRootVersion(root.version, root.sha256)
 
@@ -139,6 +140,7 @@ def start(path: Path | str, *, outside: Path | str | None = None, people: Sequen
     `outside` names a folder on another disk for the newest checkpoint of the log; without it, it lies in the same
     folder, and who restores or loses that disk loses both.
     """
+    require_people(people)
     with contextlib.ExitStack() as undo:
         lock = _Lock(_folder(Path(path)))
         undo.callback(lock.release)

@@ -47,6 +47,20 @@ class Person:
         return cls(identity, role, read_public_key(path))
 
 
+def require_people(people: Sequence[object]) -> None:
+    """Each is a `Person`; a bare name has no key that could be named."""
+    given = people if isinstance(people, list | tuple) else [people]
+    for each in given:
+        if not isinstance(each, Person):
+            raise InputError(
+                "embedded_person_invalid",
+                "a person is named by a public key",
+                expected='a list of Person.from_file("tom", RootRole.OPERATOR, Path("tom.pem.pub")) and the like',
+                got=type(each).__name__,
+                hint="Person is in pvdm.steward.embedded, RootRole in pvdm.trust.root",
+            )
+
+
 def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
     """The newest root; a next version where it lacks an epoch's keys or a person, or half of its time is over."""
     now = notary.clock.now_micros()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from pvdm.errors import UnavailableError
 from pvdm.steward.config import FileKeys, KeysConfig, KmsKeys, Pkcs11Keys
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.file import create_file_keys, open_file_keys
@@ -32,7 +33,14 @@ def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> 
 
 def _read_secret(path: Path) -> Passphrase:
     """The file's one line; its owner and mode are judged, its content never shown."""
-    text = disk.read_private(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES).rstrip(b"\r\n").decode("utf-8", "replace")
+    try:
+        found = disk.read_private(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
+    except UnavailableError as error:
+        if error.code == "key_file_missing":
+            error.hint = "before the first start make it yourself, one line, mode 0600; later, bring it back"
+        raise
+    text = found.rstrip(b"\r\n").decode("utf-8", "replace")
+    del found
     try:
         return Passphrase(text)
     finally:

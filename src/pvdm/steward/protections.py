@@ -23,8 +23,10 @@ from pvdm.steward.approvals import (
 )
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
-from pvdm.store import Ledger, Unit, namespaces, protections, statements, tables
+from pvdm.store import Ledger, Unit, namespaces, protected, protections, statements, tables
 from pvdm.store.clock import LedgerClock
+from pvdm.store.namespaces import Levels
+from pvdm.store.protected import Standing
 from pvdm.store.protections import ProtectionRecord
 from pvdm.store.schema import StatementKind
 from pvdm.store.schema_protection import ActionWord
@@ -97,6 +99,26 @@ class Protections:
         with self._ledger.read() as unit:
             found = protections.listed(unit, domain=scope(grant))
             return [_view(each, statements.get(unit, each.protection_id)) for each in found]
+
+    def tables_now(
+        self,
+        grant: Grant,
+        *,
+        levels: Levels | None = None,
+        name: str | None = None,
+        after: tuple[Levels, str] | None = None,
+        count: int,
+    ) -> list[Standing]:
+        """The tables of the bearer's domain that are protected now, by name."""
+        with self._ledger.read() as unit:
+            return protected.tables_now(unit, domain=scope(grant), levels=levels, name=name, after=after, count=count)
+
+    def namespaces_now(
+        self, grant: Grant, *, levels: Levels | None = None, after: Levels | None = None, count: int
+    ) -> list[Standing]:
+        """The namespaces of the bearer's domain that are protected now, by name."""
+        with self._ledger.read() as unit:
+            return protected.namespaces_now(unit, domain=scope(grant), levels=levels, after=after, count=count)
 
     def contract(self, sha256: str, grant: Grant) -> bytes:
         """The bytes of a contract under which something of the bearer's domain is, or was."""

@@ -39,7 +39,7 @@ def run(notary: Notary) -> None:
     log_to(sys.stderr)
     listener = _bound(notary.config.service)
     with contextlib.closing(listener):
-        _Server(_settings(notary), _url(notary.config.service, listener)).run(sockets=[listener])
+        _Server(notary, _url(notary.config.service, listener)).run(sockets=[listener])
 
 
 def start(notary: Notary) -> RunningServer:
@@ -47,7 +47,7 @@ def start(notary: Notary) -> RunningServer:
     service = notary.config.service
     listener = _bound(service)
     try:
-        server = _Server(_settings(notary), _url(service, listener))
+        server = _Server(notary, _url(service, listener))
         running = RunningServer(server, listener, service.limits.shutdown_seconds)
         running.begin()
     except BaseException:
@@ -110,14 +110,21 @@ class RunningServer:
 class _Server(uvicorn.Server):
     """uvicorn, which here ends on a signal without raising it again: what comes after it must still run."""
 
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
-        super().__init__(config)
+    def __init__(self, notary: Notary, url: str) -> None:
+        super().__init__(_settings(notary))
         self.url = url
+        self._catalog = notary.config.catalog
         self.up = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        log_event("started", address=self.url)
+        served = self._catalog
+        log_event(
+            "started",
+            address=self.url,
+            catalog=None if served is None else served.name,
+            warehouse=None if served is None else served.warehouse,
+        )
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -12,7 +12,7 @@ from pvdm.store import ids
 from pvdm.store.schema_catalog import catalog_requests
 from pvdm.store.unit import Unit
 
-REQUEST_ANSWER_MAX_BYTES: Final = 1_048_576
+REQUEST_ANSWER_MAX_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)

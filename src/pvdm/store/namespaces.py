@@ -85,6 +85,12 @@ def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: 
     return [_namespace(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
 
 
+def owners(unit: Unit) -> list[tuple[Levels, str]]:
+    """The levels and the domain of every namespace that is there."""
+    wanted = select(namespaces.c.levels, namespaces.c.domain).where(namespaces.c.dropped_micros.is_(None))
+    return [(levels_of_key(row["levels"]), row["domain"]) for row in unit.rows(wanted.order_by(namespaces.c.levels))]
+
+
 def set_properties(unit: Unit, found: Namespace, properties: Mapping[str, str]) -> None:
     """Replace the properties."""
     _change(unit, found, properties=_properties(properties))
@@ -155,14 +161,21 @@ def _properties(properties: Mapping[str, str]) -> str:
     return text.decode()
 
 
+def levels_of_key(text: str) -> Levels:
+    """The levels of what `key` wrote."""
+    levels = document.parse(text.encode(), size_max_bytes=len(text.encode()))
+    if not isinstance(levels, list):
+        raise AssertionError("a namespace's row holds what was put into it")
+    return tuple(str(level) for level in levels)
+
+
 def _namespace(row: RowMapping) -> Namespace:
-    levels = document.parse(row["levels"].encode(), size_max_bytes=len(row["levels"].encode()))
     properties = document.parse(row["properties"].encode(), size_max_bytes=NAMESPACE_PROPERTIES_MAX_BYTES)
-    if not isinstance(levels, list) or not isinstance(properties, dict):
+    if not isinstance(properties, dict):
         raise AssertionError("a namespace's row holds what was put into it")
     return Namespace(
         row["namespace_id"],
-        tuple(str(level) for level in levels),
+        levels_of_key(row["levels"]),
         row["domain"],
         {str(name): str(value) for name, value in properties.items()},
         row["protected_by"],

@@ -1,4 +1,4 @@
-"""The catalog's tables: namespaces, the tables' pointers, and answers kept for repeated requests."""
+"""The catalog's tables: namespaces, the tables' pointers, files that are to go, and answers for repeated requests."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ Index(
 Index("tables_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_there, postgresql_where=_there)
 Index("tables_uuid", tables.c.table_uuid)
 Index("tables_place", tables.c.place, sqlite_where=_there, postgresql_where=_there)
+_gone = text("dropped_micros IS NOT NULL")
+Index("tables_place_dropped", tables.c.place, sqlite_where=_gone, postgresql_where=_gone)
 # Proofs, claims and nonces name a protected table by its UUID: no second table ever has it.
 _gated = text("protected_micros IS NOT NULL")
 Index("tables_protected_uuid_once", tables.c.table_uuid, unique=True, sqlite_where=_gated, postgresql_where=_gated)
@@ -93,6 +95,14 @@ staging_makers: Final = table(
     one_of("kind", StagedKind),
     changes=("maker", "at_micros"),
     unlogged=None,  # the row says who and when, and every commit adds some
+)
+
+doomed_files: Final = table(
+    "doomed_files",
+    word("name", primary_key=True),
+    word("table_uuid"),
+    time(),
+    unlogged=None,  # the row says which and when
 )
 
 catalog_requests: Final = table(

@@ -142,6 +142,15 @@ def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
     return None if row is None else _table(row)
 
 
+def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
+    """A dropped table of another domain that lay there, above or below: its domain may register it again."""
+    for wanted in overlapping(place, dropped=True):
+        row = unit.row(wanted.where(tables.c.domain != but_domain).order_by(tables.c.place).limit(1))
+        if row is not None:
+            return _table(row)
+    return None
+
+
 def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> TableRow | None:
     """A table that lies there, above or below, by the index; `but` is the id of one that may."""
     for wanted in overlapping(place):
@@ -152,13 +161,14 @@ def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> 
     return None
 
 
-def overlapping(place: Location) -> tuple[Select[Any], Select[Any]]:
+def overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
     """What lies there or below, and what lies above: two queries, as an OR of them would read the whole index."""
     key = place_key(place)
     above = [place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts))]
-    live = select(tables).where(tables.c.dropped_micros.is_(None))
+    ended = tables.c.dropped_micros
+    wanted = select(tables).where(ended.is_not(None) if dropped else ended.is_(None))
     # Every place below begins with the key; "0" is what comes after "/".
-    return live.where(tables.c.place >= key, tables.c.place < key[:-1] + "0"), live.where(tables.c.place.in_(above))
+    return wanted.where(tables.c.place >= key, tables.c.place < key[:-1] + "0"), wanted.where(tables.c.place.in_(above))
 
 
 def place_key(place: Location) -> str:

@@ -78,11 +78,6 @@ def find_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
     return None if row is None else _view(row)
 
 
-def has_been(unit: Unit, view_uuid: str) -> bool:
-    """Whether a view of that UUID is or was there."""
-    return bool(unit.rows(select(views.c.view_id).where(views.c.view_uuid == view_uuid.lower()).limit(1)))
-
-
 def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
     """The newest view that was dropped while it showed this metadata file, if one was."""
     wanted = select(views).where(views.c.metadata_location == metadata_location, views.c.dropped_micros.is_not(None))

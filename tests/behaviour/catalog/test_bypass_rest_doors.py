@@ -126,7 +126,7 @@ def linked(scene: Scene) -> str:
 
 
 def behind_a_link(scene: Scene) -> str:
-    link = Path(f"{scene.lake.folder}/warehouse/own")
+    link = Path(f"{scene.lake.folder}/warehouse/sales/own-link")
     if not link.is_symlink():
         link.symlink_to(scene.lake.folder / "catalog")
     return f"file://{link}/x"
@@ -179,9 +179,10 @@ PLACES = [
       for by in WRITERS for name, place in {
           "in its place": lambda scene: scene.location,
           "inside its place": lambda scene: f"{scene.location}/data",
-          "above its place": lambda scene: scene.location.rpartition("/")[0],
           "in its place, spelled otherwise": lambda scene: scene.location.replace("file://", "file:"),
       }.items()),
+    *(Attack("a table above its place", by, create("u", location=lambda scene: scene.location.rpartition("/")[0]), 403,
+             refusal) for by, refusal in {"producer": "location_outside", "operator": "location_taken"}.items()),
     Attack("a table by a way out", "producer", create("u", location=lambda scene: f"{scene.location}/../../risk"), 400,
            "location_invalid"),
     Attack("a table outside the warehouse", "producer", create("u", location=lambda _: "file:///tmp/elsewhere"), 403,
@@ -213,7 +214,8 @@ PLACES = [
         "updates": ctas(scene, f"{scene.location}/metadata/snap-{HEAD}.avro")}), 400, "staging_not_sane"),
     Attack("CTAS into a protecting namespace", "producer",
            send("POST", f"{GATED}/tables/new", lambda scene: {
-               "requirements": [{"type": "assert-create"}], "updates": ctas(scene)}), 403, "main_gated"),
+               "requirements": [{"type": "assert-create"}], "updates": ctas(scene, folder="sales/gated")}), 403,
+           "main_gated"),
 ]  # fmt: skip
 QUIET = [{"action": "set-properties", "updates": {"quiet": "yes"}}]
 MAIN = [set_ref("main", HIDDEN)]
@@ -351,8 +353,8 @@ DOORS = [
 ALL = [*EXISTENCE, *PLACES, *TRANSACTIONS, *NAMESPACES, *FOREIGN, *DOORS]
 
 
-def ctas(scene: Scene, manifest_list: str | None = None) -> list[Any]:
-    location = f"file://{scene.lake.folder}/warehouse/sales/ctas"
+def ctas(scene: Scene, manifest_list: str | None = None, *, folder: str = "sales") -> list[Any]:
+    location = f"file://{scene.lake.folder}/warehouse/{folder}/ctas"
     snapshot = scene.next(21, parent=None)["snapshot"]
     snapshot |= {"sequence-number": 1, "manifest-list": manifest_list or f"{location}/m.avro", "schema-id": 0}
     return [

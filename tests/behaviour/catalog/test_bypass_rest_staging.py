@@ -98,7 +98,7 @@ TAGS = [
     Attack("a staging branch made a tag", "operator", commit(set_ref("secretwork", HIDDEN_HEAD, "tag")), 403,
            "tag_outside_main"),
     Attack("a staging branch made a published tag", "publisher", commit(set_ref("secretwork", HEAD, "tag")), 403,
-           "branch_not_allowed"),
+           "tag_unavailable"),
 ]  # fmt: skip
 BRANCHES = [
     Attack("a branch", "publisher", commit(set_ref("b", HEAD)), 403, "branch_not_allowed"),

@@ -324,7 +324,8 @@ def test_two_tables_are_not_made_in_one_place_at_once(core: Core) -> None:
 def test_a_table_of_a_protected_namespace_is_born_protected(core: Core) -> None:
     core.table(protected=False)
     core.namespace(("vault",), protected=True)
-    state = core.commit("made", created(core), requirements=CREATE, levels=("vault",))
+    made = created(core, location=core.place("made", ("vault",)))
+    state = core.commit("made", made, requirements=CREATE, levels=("vault",))
     assert state.row.contract_hash == CONTRACT
 
 
@@ -332,11 +333,12 @@ def test_a_table_of_a_protected_namespace_is_born_protected(core: Core) -> None:
 def test_a_table_of_a_protected_namespace_is_born_empty(core: Core, extra: str) -> None:
     core.table(protected=False)
     core.namespace(("vault",), protected=True)
-    more = rows(core, core.place("made"), **{"sequence-number": 2**63 - 1})
+    place = core.place("made", ("vault",))
+    more = rows(core, place, **{"sequence-number": 2**63 - 1})
     if extra != "rows":
         more = [more[0], {"action": "remove-snapshots", "snapshot-ids": [core.counter]}]
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("made", created(core) + more, requirements=CREATE, levels=("vault",))
+        core.commit("made", created(core, location=place) + more, requirements=CREATE, levels=("vault",))
     assert code(caught) == "main_gated"
 
 
@@ -380,12 +382,19 @@ def test_a_reader_makes_no_table_by_the_short_way_either(core: Core) -> None:
         ("{orders}", "location_taken"),
         ("{orders}/inside", "location_taken"),
         ("{orders}/..", "location_invalid"),
-        ("{sales}", "location_taken"),
+        ("{sales}", "location_outside"),
+        ("{sales}/nested", "location_taken"),
+        ("{sales}/../raw2", "location_invalid"),
+        ("{warehouse}", "location_outside"),
+        ("{warehouse}/sales", "location_outside"),
+        ("{warehouse}/sales/raw2/made", "location_outside"),
+        ("{warehouse}/risk/made", "location_outside"),
     ],
 )
 def test_a_table_lies_in_a_place_of_its_own(core: Core, location: str, refusal: str) -> None:
     core.table(protected=False)
-    place = location.format(orders=core.place("orders"), sales=core.warehouse.child(*SALES))
+    core.namespace((*SALES, "nested", "deep"))
+    place = location.format(orders=core.place("orders"), sales=core.warehouse.child(*SALES), warehouse=core.warehouse)
     with pytest.raises(PvdmError) as caught:
         core.commit("made", created(core, location=place), requirements=CREATE)
     assert code(caught) == refusal
@@ -394,17 +403,18 @@ def test_a_table_lies_in_a_place_of_its_own(core: Core, location: str, refusal: 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR])
 def test_a_table_does_not_move_into_anothers_place(core: Core, by: object) -> None:
     core.table(protected=False)
-    core.table("two", levels=RISK, protected=False)
-    move = [{"action": "set-location", "location": core.place("two", RISK)}]
+    core.table("two", protected=False)
+    move = [{"action": "set-location", "location": core.place("two")}]
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", move, by=by)  # type: ignore[arg-type]
     assert code(caught) == "location_taken"
 
 
-def test_a_table_does_not_move_out_of_the_warehouse(core: Core) -> None:
+@pytest.mark.parametrize("where", ["/elsewhere", "{warehouse}/risk/orders", "{warehouse}/sales/raw"])
+def test_a_table_does_not_move_out_of_its_namespaces_folder(core: Core, where: str) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", [{"action": "set-location", "location": "/elsewhere"}])
+        core.commit("orders", [{"action": "set-location", "location": where.format(warehouse=core.warehouse)}])
     assert code(caught) == "location_outside"
 
 

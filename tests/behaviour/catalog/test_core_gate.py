@@ -31,6 +31,7 @@ from tests.catalog_examples import (
     STEWARD,
     Core,
     Doc,
+    always,
     core_in,
     grant,
     ref_is,
@@ -127,6 +128,9 @@ def test_no_update_of_any_kind_changes_main(core: Core, by: Grant) -> None:
     before, files, row = main_of(core), core.on_disk(), core.get().row
     found = attacks(core, base)
     assert {name.split()[0] for name in found} == set(UPDATES)
+    if by.role is Role.PUBLISHER:
+        # A schema that nothing shows is not there for who does not see it: nothing to do, and nothing is done.
+        core.commit("orders", found.pop("remove-schemas"), by=by)
     for name, updates in found.items():
         with pytest.raises((NotAllowedError, InputError)) as caught:
             core.commit("orders", updates, by=by)
@@ -293,7 +297,7 @@ def test_a_permit_for_one_table_opens_no_other_in_the_same_transaction(core: Cor
     permit = core.permit_for("orders", updates)
     changes = [Change(SALES, "orders", (), updates), Change(SALES, "other", (), updates)]
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.commit(PRODUCER, changes, permit=permit)
+        core.commits.commit(PRODUCER, changes, permit=always(permit))
     assert (caught.value.code, core.get().metadata.current_snapshot_id) == ("permit_for_other_commit", FIRST)
 
 
@@ -422,3 +426,25 @@ def test_another_domains_files_are_not_committed(core: Core) -> None:
 
 def test_a_permit_is_a_value_of_three_words() -> None:
     assert Permit.__slots__ == ("table_uuid", "base_sha256", "new_sha256")
+
+
+def remove(*snapshot_ids: int) -> Doc:
+    return {"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}
+
+
+@pytest.mark.parametrize("by", [PRODUCER, OPERATOR], ids=["producer", "operator"])
+def test_expiry_does_not_cut_a_branch_off_from_main(core: Core, by: Grant) -> None:
+    core.table()
+    first = core.staged().metadata.refs["stage"].snapshot_id
+    before = core.staged().row.pointer
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", [remove(first)], by=by)
+    assert (caught.value.code, core.get().row.pointer) == ("branch_cut", before)
+
+
+def test_a_branch_goes_with_all_of_its_snapshots(core: Core) -> None:
+    core.table()
+    first = core.staged().metadata.refs["stage"].snapshot_id
+    second = core.staged().metadata.refs["stage"].snapshot_id
+    gone = core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "stage"}, remove(first, second)])
+    assert [each.snapshot_id for each in gone.metadata.snapshots] == [FIRST]

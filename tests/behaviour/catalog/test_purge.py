@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog import purge
-from pvdm.catalog.purge import Purge
+from pvdm.catalog.purge import Left, Purge
+from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest_list import ListHeader
 from pvdm.lake.format.manifest_list_write import write_manifest_list
 from pvdm.lake.format.manifest_write import write_manifest
 from pvdm.lake.paths import parse_location
-from pvdm.store import tables
-from tests.catalog_examples import OPERATOR, Core, core_in, to_ref
+from pvdm.store import namespaces, tables
+from pvdm.store.namespaces import Levels
+from tests.catalog_examples import OPERATOR, RISK, SALES, Core, core_in, to_ref
 from tests.lake_metadata_examples import statistics
 from tests.manifest_examples import data_file, entry, header, listed
 
@@ -26,9 +28,9 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
         yield made
 
 
-def dropped(core: Core, name: str = "gone") -> Path:
+def dropped(core: Core, name: str = "gone", levels: Levels = SALES) -> Path:
     """The folder of a table that was dropped, with a data file in it."""
-    row = core.table(name, shown=False, protected=False).row
+    row = core.table(name, levels=levels, shown=False, protected=False).row
     core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros)
     place = parse_location(row.location).local
     (place / "data").mkdir(parents=True)
@@ -36,13 +38,17 @@ def dropped(core: Core, name: str = "gone") -> Path:
     return place
 
 
-def run(core: Core, place: Path) -> bool:
-    return Purge(core.ledger, core.states, core.warehouse, parse_location(str(place))).run()
+def left(core: Core, place: Path, domain: str = "sales") -> Left | None:
+    return Purge(core.ledger, core.states, core.warehouse, parse_location(str(place)), domain).run()
 
 
-def other(core: Core, *files: str) -> tuple[Path, Path]:
+def run(core: Core, place: Path, domain: str = "sales") -> bool:
+    return left(core, place, domain) is None
+
+
+def other(core: Core, *files: str, levels: Levels = SALES) -> tuple[Path, Path]:
     """A live table whose one snapshot holds these files; gives its manifest list and its manifest."""
-    base = core.table("other", shown=False, protected=False).metadata
+    base = core.table("other", levels=levels, shown=False, protected=False).metadata
     place = parse_location(base.location).local / "metadata"
     place.mkdir(parents=True)
     manifest, manifest_list = place / "m.avro", place / "snap.avro"
@@ -53,6 +59,7 @@ def other(core: Core, *files: str) -> tuple[Path, Path]:
     core.commit(
         "other",
         to_ref("main", core.snapshot(base, snapshot_id=7, **{"manifest-list": f"file://{manifest_list}"})),
+        levels=levels,
         by=OPERATOR,
     )
     return manifest_list, manifest
@@ -61,7 +68,7 @@ def other(core: Core, *files: str) -> tuple[Path, Path]:
 def test_the_folder_of_a_dropped_table_goes_and_nothing_beside_it(core: Core) -> None:
     place, beside = dropped(core), dropped(core, "beside")
     other(core, "file:///elsewhere/a.parquet")
-    assert run(core, place)
+    assert left(core, place) is None
     assert (place.exists(), beside.exists(), list(place.parent.glob(".pvdm-*"))) == (False, True, [])
 
 
@@ -145,10 +152,12 @@ def test_a_place_behind_a_link_is_not_purged(core: Core, depth: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["warehouse", "warehouse/sales", "elsewhere", "warehouse/nothing", "warehouse/" + "x" * 300]
+    "where", ["warehouse", "warehouse/sales", "warehouse/sales/raw", "elsewhere", "warehouse/" + "x" * 300]
 )
-def test_no_place_but_a_tables_own_folder_in_the_warehouse_is_purged(core: Core, where: str) -> None:
-    core.table("live", shown=False)
+@pytest.mark.parametrize("live", [True, False])
+def test_no_place_but_a_tables_own_folder_in_the_warehouse_is_purged(core: Core, where: str, live: bool) -> None:
+    if live:
+        core.table("live", shown=False)
     dropped(core)
     (core.folder / "elsewhere").mkdir()
     assert not run(core, core.folder / where)
@@ -156,17 +165,93 @@ def test_no_place_but_a_tables_own_folder_in_the_warehouse_is_purged(core: Core,
     assert list(core.warehouse.local.rglob("a.parquet"))
 
 
-def test_a_table_that_comes_back_meanwhile_gets_its_files_back(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("written", [None, "data/new.parquet", "data/more/new.parquet"])
+def test_a_table_that_comes_back_meanwhile_gets_its_files_back(
+    core: Core, monkeypatch: pytest.MonkeyPatch, written: str | None
+) -> None:
     place = dropped(core)
     looked: list[bool] = []
-    really = Purge._may_be_needed
+    really = Purge._require_unneeded
 
-    def and_then_back(self: Purge) -> bool:
+    def and_then_back(self: Purge) -> None:
         if looked:
             core.table("gone", shown=False, protected=False)
+            if written is not None:
+                (place / written).parent.mkdir(parents=True)
+                (place / written).write_text("new rows")
         looked.append(place.exists())
-        return really(self)
+        really(self)
 
-    monkeypatch.setattr(Purge, "_may_be_needed", and_then_back)
-    assert not run(core, place)
-    assert (looked, (place / "data" / "a.parquet").read_text()) == ([True, False], "rows")
+    monkeypatch.setattr(Purge, "_require_unneeded", and_then_back)
+    assert left(core, place) == Left(f"file://{place}", "a table lies there")
+    assert (place / "data" / "a.parquet").read_text() == "rows"
+    assert written is None or (place / written).read_text() == "new rows"
+    assert (looked[0], list(place.parent.glob(".pvdm-*"))) == (True, [])
+
+
+def test_files_that_cannot_be_brought_back_are_told_of_and_stay(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = dropped(core)
+    looked: list[bool] = []
+
+    def and_then_taken(self: Purge) -> None:
+        if looked:
+            place.write_text("something else")
+            raise purge._LeftError("a table lies there")
+        looked.append(True)
+
+    monkeypatch.setattr(Purge, "_require_unneeded", and_then_taken)
+    told = left(core, place)
+    (aside,) = place.parent.glob(".pvdm-purged-*")
+    assert told is not None
+    assert (str(aside) in told.why, (aside / "data" / "a.parquet").read_text()) == (True, "rows")
+
+
+def test_a_table_of_another_domain_has_no_say_in_what_a_domain_purges(core: Core) -> None:
+    """Else one branch with a manifest list that is not there would stop every purge of the catalog."""
+    place = dropped(core)
+    manifest_list, _ = other(core, f"file://{place}/data/a.parquet", levels=RISK)
+    manifest_list.unlink()
+    assert left(core, place) is None
+    assert not place.exists()
+
+
+def test_an_operators_table_outside_its_namespaces_folder_has_a_say(core: Core) -> None:
+    place = dropped(core)
+    base = core.table("other", levels=RISK, shown=False, protected=False).metadata
+    away = {"action": "set-location", "location": str(core.warehouse.child("away"))}
+    named = core.snapshot(base, snapshot_id=7, **{"manifest-list": f"file://{place}/snap.avro"})
+    core.commit("other", [away, *to_ref("main", named)], levels=RISK, by=OPERATOR)
+    told = left(core, place)
+    assert told is not None
+    assert (told.why.endswith("names a file there"), place.is_dir()) == (True, True)
+
+
+@pytest.mark.parametrize("where", ["its folder", "a folder around it", "a folder in it"])
+def test_what_another_domain_dropped_and_may_register_again_stays(core: Core, where: str) -> None:
+    """Its namespace may be gone too, and be another domain's now."""
+    foreign = dropped(core, levels=RISK)
+    with core.ledger.read() as unit:
+        risk = namespaces.get(unit, RISK)
+    core.ledger.transact(lambda unit: namespaces.drop(unit, risk), at_micros=core.micros)
+    place = {"its folder": foreign, "a folder around it": foreign.parent, "a folder in it": foreign / "data"}[where]
+    assert left(core, place) == Left(f"file://{place}", "a dropped table of another domain lies there")
+    assert (foreign / "data" / "a.parquet").read_text() == "rows"
+    assert run(core, foreign, "risk")
+
+
+def test_what_another_domain_may_be_making_stays(core: Core) -> None:
+    making = parse_location(core.place("new", RISK)).local / "data"
+    making.mkdir(parents=True)
+    told = left(core, making.parent)
+    assert told == Left(f"file://{making.parent}", "it lies in a namespace's folder of another domain")
+    assert making.is_dir()
+
+
+def test_a_purge_while_the_ledger_is_away_leaves_the_files(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise UnavailableError("ledger_unreachable", "away")
+
+    place = dropped(core)
+    monkeypatch.setattr(tables, "all_live", away)
+    assert left(core, place) == Left(f"file://{place}", "the ledger cannot be asked: ledger_unreachable")
+    assert place.is_dir()

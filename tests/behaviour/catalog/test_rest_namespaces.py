@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_the_configuration_of_another_warehouse_is_refused(lake: Lake) -> None:
 def test_a_namespace_that_was_made_is_found_with_its_properties(lake: Lake) -> None:
     caller = lake.caller()
     caller.done("POST", "/namespaces", json={"namespace": ["hr"], "properties": {"owner": "ruth"}})
-    assert caller.done("GET", "/namespaces/hr") == {"namespace": ["hr"], "properties": {"owner": "ruth"}}
+    properties = {"owner": "ruth", "pvdm.domain": "*"}
+    assert caller.done("GET", "/namespaces/hr") == {"namespace": ["hr"], "properties": properties}
 
 
 def test_a_namespace_is_made_once(lake: Lake) -> None:
@@ -116,7 +118,7 @@ def test_properties_are_set_and_removed_and_what_was_missing_is_told(lake: Lake)
         "removed": ["a"],
         "missing": ["z"],
     }
-    assert caller.done("GET", "/namespaces/hr")["properties"] == {"b": "2", "c": "3"}
+    assert caller.done("GET", "/namespaces/hr")["properties"] == {"b": "2", "c": "3", "pvdm.domain": "*"}
 
 
 def test_a_property_in_updates_and_removals_is_unprocessable(lake: Lake) -> None:
@@ -142,16 +144,35 @@ def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> N
     assert told(response) == (403, "ForbiddenException")
 
 
-def test_a_namespace_keeps_its_domain(lake: Lake) -> None:
-    for body in ({"updates": {"pvdm.domain": "risk"}}, {"removals": ["pvdm.domain"]}):
-        response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
-        assert told(response) == (403, "ForbiddenException")
+@pytest.mark.parametrize(
+    ("body", "got"), [({"updates": {"pvdm.domain": "risk"}}, "'risk'"), ({"removals": ["pvdm.domain"]}, "its removal")]
+)
+def test_a_namespace_keeps_its_domain(lake: Lake, body: dict[str, Any], got: str) -> None:
+    response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
+    assert told(response) == (403, "ForbiddenException")
+    assert f"a namespace keeps its domain: expected sales, got {got}" in response.json()["error"]["message"]
+    assert lake.caller().done("GET", "/namespaces/sales")["properties"] == {"pvdm.domain": "sales"}
+
+
+def test_a_namespace_may_be_told_the_domain_that_it_has(lake: Lake) -> None:
+    body = {"updates": {"pvdm.domain": "sales"}}
+    assert lake.caller().done("POST", "/namespaces/sales/properties", json=body)["updated"] == ["pvdm.domain"]
+
+
+@pytest.mark.parametrize("levels", [["mine"], ["sales", "eu"]])
+def test_a_namespace_shows_its_domain_though_nobody_named_it(lake: Lake, levels: list[str]) -> None:
+    producer = lake.caller(Role.PRODUCER, "sales")
+    made = producer.done("POST", "/namespaces", json={"namespace": levels, "properties": {"a": "1"}})
+    found = lake.caller(Role.CONSUMER, "sales").done("GET", f"/namespaces/{spelled(*levels)}")
+    assert made["properties"] == found["properties"] == {"a": "1", "pvdm.domain": "sales"}
 
 
 def test_a_producer_makes_namespaces_in_its_own_domain_only(lake: Lake) -> None:
     producer = lake.caller(Role.PRODUCER, "risk")
     body = {"namespace": ["mine"], "properties": {"pvdm.domain": "sales"}}
-    assert told(producer.ask("POST", "/namespaces", json=body)) == (403, "ForbiddenException")
+    response = producer.ask("POST", "/namespaces", json=body)
+    assert told(response) == (403, "ForbiddenException")
+    assert "expected risk, got 'sales'" in response.json()["error"]["message"]
     assert told(producer.ask("POST", "/namespaces", json={"namespace": ["sales", "x"]})) == (403, "ForbiddenException")
     producer.done("POST", "/namespaces", json={"namespace": ["mine"]})
     assert told(lake.caller(Role.AUDITOR, "sales").ask("GET", "/namespaces/mine")) == (403, "ForbiddenException")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from pvdm.catalog.shown import Shown
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
 from tests.catalog_rest import SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, spelled, told
+from tests.view_examples import request as view_request
 
 T = "/namespaces/sales/tables/t"
 STAGED = {"name": "t", "schema": SCHEMA, "stage-create": True}
@@ -147,6 +150,37 @@ def test_a_body_with_a_key_twice_is_refused(lake: Lake) -> None:
     assert told(response) == (400, "BadRequestException")
 
 
+def whole(name: str, kind: object) -> str:
+    fields = [{"id": 1, "name": name, "required": False, "type": kind}]
+    return json.dumps({"name": "t", "schema": {"type": "struct", "fields": fields}})
+
+
+MANY = [{"id": each, "name": f"c{each}", "required": False, "type": "int"} for each in range(2, 5_000)]
+SLOW = {
+    "lake_json_malformed": '"' + '\\"' * 500_000,
+    "lake_json_key_duplicate": "{" + ",".join(f'"k{each}":1' for each in range(100_000)) + ',"k99999":1}',
+    "iceberg_type_unknown": whole("a", "geography(" + " " * 9_999),
+    "schema_name_too_long": whole("n" * 900_000, {"type": "struct", "fields": MANY}),
+}
+
+
+@pytest.mark.parametrize("code", SLOW)
+def test_a_body_that_is_made_to_be_slow_to_read_is_refused_before_the_caller_gives_up(lake: Lake, code: str) -> None:
+    caller = lake.caller(Role.PRODUCER, "sales", "p")
+    caller.http.timeout = 30
+    sent = {"content": SLOW[code], "headers": {"content-type": "application/json"}}
+    response = caller.ask("POST", "/namespaces/sales/tables", **sent)
+    assert (response.status_code, response.json()["error"]["pvdm-code"]) == (400, code)
+
+
+def test_a_default_that_no_later_commit_could_compare_is_refused_when_the_table_is_made(lake: Lake) -> None:
+    body = json.dumps({"name": "t", "schema": SCHEMA, "properties": {"format-version": "3"}})
+    column = '{"id":9,"name":"d","required":false,"type":"double","write-default":0e99999999999999999999},{"id"'
+    sent = {"content": body.replace('{"id"', column, 1), "headers": {"content-type": "application/json"}}
+    response = lake.caller().ask("POST", "/namespaces/sales/tables", **sent)
+    assert (response.status_code, response.json()["error"]["pvdm-code"]) == (400, "schema_default_invalid")
+
+
 def test_a_commit_whose_end_is_unknown_is_told_as_unknown(lake: Lake) -> None:
     from pvdm import fault
     from pvdm.errors import StateUnknownError
@@ -250,12 +284,47 @@ def place_of(answer: dict[str, Any]) -> Path:
     return Path(answer["metadata"]["location"].removeprefix("file://"))
 
 
-def test_a_purge_of_a_table_outside_the_warehouse_removes_no_files(lake: Lake) -> None:
+def test_a_purge_that_removes_no_files_says_so_in_the_log_and_why(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     place = lake.folder / "elsewhere"
     place.mkdir()
     lake.caller().make("t", location=f"file://{place}")
-    lake.caller().done("DELETE", T, params={"purgeRequested": "true"})
+    with caplog.at_level("INFO", "pvdm.steward"):
+        lake.caller().done("DELETE", T, params={"purgeRequested": "true"})
     assert place.is_dir()
+    (line,) = (json.loads(each) for each in caplog.messages if "purge_left" in each)
+    assert (line["event"], line["place"]) == ("purge_left", f"file://{place}")
+    assert line["why"].startswith("it is not in the warehouse")
+
+
+@pytest.mark.parametrize("where", ["warehouse", "warehouse/fin", "warehouse/fin/x", "warehouse/sales"])
+def test_a_producer_takes_no_place_of_another_domain(lake: Lake, where: str) -> None:
+    """It would keep that domain from making tables, and a purge would take what that domain dropped or is making."""
+    lake.caller().done("POST", "/namespaces", json={"namespace": ["fin"], "properties": {"pvdm.domain": "fin"}})
+    body = {"name": "t", "schema": SCHEMA, "location": f"file://{lake.folder}/{where}"}
+    for more in ({}, {"stage-create": True}):
+        response = lake.caller(Role.PRODUCER, "sales").ask("POST", "/namespaces/sales/tables", json=body | more)
+        refused = (403, "ForbiddenException", "location_outside")
+        assert (*told(response), response.json()["error"]["pvdm-code"]) == refused
+    lake.caller(Role.PRODUCER, "fin").make("x", namespace="fin")
+
+
+def test_a_table_under_a_views_name_is_refused_before_anything_is_written(lake: Lake) -> None:
+    producer = lake.caller(Role.PRODUCER, "sales")
+    producer.done("POST", "/namespaces/sales/views", json=view_request("v"))
+    before = sorted(lake.folder.joinpath("catalog").iterdir())
+    for more in ({}, {"stage-create": True}):
+        body = {"name": "v", "schema": SCHEMA, **more}
+        response = producer.ask("POST", "/namespaces/sales/tables", json=body)
+        assert response.json()["error"]["message"] == "View with same name already exists: sales.v"
+    assert sorted(lake.folder.joinpath("catalog").iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["tables", "views"])
+def test_a_page_token_with_a_name_that_no_table_has_is_refused(lake: Lake, kind: str) -> None:
+    """PostgreSQL cannot even be asked for a name with U+0000 in it."""
+    token = base64.urlsafe_b64encode(b'"\\u0000"').decode().rstrip("=")
+    response = lake.caller().ask("GET", f"/namespaces/sales/{kind}", params={"pageToken": token})
+    assert response.status_code == 400
 
 
 def test_a_dropped_table_is_registered_again_from_its_metadata_file(lake: Lake) -> None:

@@ -70,10 +70,12 @@ def test_the_file_that_the_answer_names_holds_the_document_of_the_answer(lake: L
     assert Path(made["metadata-location"].removeprefix("file://")).is_relative_to(lake.folder / "catalog")
 
 
-def test_a_view_lies_in_the_warehouse_unless_it_is_said_otherwise(lake: Lake) -> None:
+def test_a_view_lies_in_its_namespaces_folder_and_there_where_it_is_said(lake: Lake) -> None:
     assert make(producer(lake))["metadata"]["location"].startswith(f"file://{lake.folder}/warehouse/sales/v-")
-    place = f"file://{lake.folder}/warehouse/mine"
+    place = f"file://{lake.folder}/warehouse/sales/mine"
     assert make(producer(lake), "w", location=place)["metadata"]["location"] == place
+    elsewhere = request("x", location=f"file://{lake.folder}/warehouse/risk/mine")
+    assert told(producer(lake).ask("POST", VIEWS, json=elsewhere)) == (403, "ForbiddenException")
 
 
 def test_a_view_that_is_not_there_is_told_so(lake: Lake) -> None:
@@ -288,25 +290,36 @@ def test_a_view_is_registered_once_by_name_and_by_uuid(lake: Lake) -> None:
         assert message(response).startswith(start)
 
 
-def planted(lake: Lake, place: str, location: str) -> str:
+def planted(lake: Lake, place: str, location: str, **more: str) -> str:
     path = lake.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document(location=location)))
+    path.write_text(json.dumps(document(location=location, **more)))
     return f"file://{path}"
 
 
 def test_a_producer_registers_a_file_of_the_view_s_own_place(lake: Lake) -> None:
-    place = planted(lake, "warehouse/own/metadata/v.json", f"file://{lake.folder}/warehouse/own")
+    place = planted(lake, "warehouse/sales/own/metadata/v.json", f"file://{lake.folder}/warehouse/sales/own")
     made = producer(lake).done("POST", REGISTER, json={"name": "v", "metadata-location": place})
-    assert made["metadata"] == document(location=f"file://{lake.folder}/warehouse/own")
+    assert made["metadata"] == document(location=f"file://{lake.folder}/warehouse/sales/own")
+
+
+def test_a_view_with_a_tables_uuid_shares_no_folder_with_it(lake: Lake) -> None:
+    """The sweep of the table's folder goes by what the table has shown."""
+    table = lake.caller().make("t")
+    own, table_uuid = f"file://{lake.folder}/warehouse/sales/own", table["metadata"]["table-uuid"]
+    place = planted(lake, "warehouse/sales/own/v.json", own, **{"view-uuid": table_uuid})
+    made = producer(lake).done("POST", REGISTER, json={"name": "v", "metadata-location": place})
+    assert made["metadata"]["view-uuid"] == table_uuid
+    assert Path(made["metadata-location"]).parent != Path(table["metadata-location"]).parent
 
 
 @pytest.mark.parametrize(
     ("place", "location"),
     [
-        ("elsewhere/v.json", "warehouse/own"),
-        ("warehouse/other/v.json", "warehouse/own"),
-        ("warehouse/own/v.json", "own"),
+        ("elsewhere/v.json", "warehouse/sales/own"),
+        ("warehouse/sales/other/v.json", "warehouse/sales/own"),
+        ("warehouse/sales/own/v.json", "own"),
+        ("warehouse/risk/own/v.json", "warehouse/risk/own"),
     ],
 )
 def test_a_producer_registers_no_file_of_another_place(lake: Lake, place: str, location: str) -> None:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from pvdm.cli import main
 from pvdm.trust.keys import Algorithm
+from tests.behaviour.cli.house import House, open_house
 from tests.behaviour.cli.served import Door, open_door
 from tests.behaviour.cli.support import Ran, Run
 from tools.proof_kit import NOW, SIGNERS
@@ -64,3 +65,16 @@ def example_key(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def house(
+    pvdm: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_examples_time: None,
+    example_key: Callable[[str], Path],
+) -> Iterator[House]:
+    """A served Steward with the table `sales.orders`, whose clock shows the examples' time."""
+    with open_house(pvdm, tmp_path, monkeypatch, example_key) as made:
+        yield made

@@ -1,74 +1,15 @@
-"""`pvdm protect`, `unprotect` and `migrate`: proposed, read, signed on the operator's side, applied by the Steward."""
+"""`pvdm protect`, `unprotect`, `protections` and `contract`: signed on the operator's side, in force at the Steward."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pvdm.cli.protect import table_metadata
-from pvdm.client import TargetView
-from pvdm.errors import InputError
-from pvdm.model import document
 from pvdm.model.role import Role
-from tests.behaviour.cli.served import Door
-from tests.behaviour.cli.support import Ran, Run
-from tests.databases import memory_folder
-from tests.protection_examples import CONTRACT, HASH, OTHER_CONTRACT, OTHER_HASH, Scene, furnish, with_catalog
-from tests.steward_http import served
-
-REASON = "orders go live"
-BY_TOM = ("--key", "operator-tom.pem", "--operator", "operator-tom", "--reason", REASON)
-
-
-@dataclass(frozen=True)
-class House:
-    """A served Steward with the table `sales.orders`, and commands of an operator."""
-
-    scene: Scene
-    door: Door
-    run: Run
-
-    def protect(self, *words: object) -> Ran:
-        return self.run("protect", "sales.orders", "--contract", "orders.yaml", *BY_TOM, *words)
-
-    def propose(self, *words: object, out: str | None = "proposal.json") -> Ran:
-        placed = () if out is None else ("--out", out)
-        return self.run("migrate", "propose", "sales.orders", *words, *placed)
-
-    def sign(self, *words: object) -> Ran:
-        return self.run("migrate", "sign", "proposal.json", *BY_TOM, "--out", "migration.json", *words)
-
-    def done(self, ran: Ran) -> Ran:
-        assert ran.code == 0, ran.err + ran.out
-        return ran
-
-
-@pytest.fixture
-def house(
-    pvdm: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    at_examples_time: None,
-    example_key: Callable[[str], Path],
-) -> Iterator[House]:
-    for name in ("operator-tom", "operator-ruth", "rogue"):
-        example_key(name)
-    (tmp_path / "orders.yaml").write_text(CONTRACT)
-    (tmp_path / "orders-2.yaml").write_text(OTHER_CONTRACT)
-    with memory_folder() as folder, served(folder, changed=with_catalog(folder.resolve())) as running:
-        door = Door(running.stand, running.server.url, tmp_path, monkeypatch)
-        door.come_as(Role.OPERATOR)
-        yield House(furnish(running.stand), door, pvdm)
-
-
-def protected(house: House) -> House:
-    house.done(house.protect())
-    return house
+from tests.behaviour.cli.house import BY_TOM, REASON, House, protected
+from tests.protection_examples import CONTRACT, HASH, OTHER_HASH
+from tools.proof_kit import SIGNERS
 
 
 def test_a_table_is_protected_and_its_contract_can_be_read_back(house: House) -> None:
@@ -118,10 +59,22 @@ def test_a_table_or_a_namespace_is_named_and_not_both(house: House, words: tuple
     assert (refused.code, refused.error) == (2, "usage")
 
 
-NO_CONTRACTS = ("", "a: 1\n---\nb: 2\n", "a: [1", "!!python/object/apply:os.getcwd []", "# nothing\n", "\ta: 1")
+NO_CONTRACTS = (
+    "",
+    "a: 1\n---\nb: 2\n",
+    "a: [1",
+    "!!python/object/apply:os.getcwd []",
+    "# nothing\n",
+    "\ta: 1",
+    "hello",
+    "[a, b]",
+    "&a [*a]",
+    "a: &b 1\nc: *b\n",
+    "a: &b 1\n",
+)
 
 
-def test_a_contract_that_is_not_one_plain_yaml_document_is_refused(house: House, tmp_path: Path) -> None:
+def test_a_contract_that_is_not_one_plain_yaml_mapping_is_refused(house: House, tmp_path: Path) -> None:
     found = {}
     for text in NO_CONTRACTS:
         (tmp_path / "orders.yaml").write_text(text)
@@ -129,6 +82,12 @@ def test_a_contract_that_is_not_one_plain_yaml_document_is_refused(house: House,
         found[text] = (refused.code, refused.error)
     assert found == dict.fromkeys(NO_CONTRACTS, (2, "contract_invalid"))
     assert house.scene.contract_of() is None
+
+
+def test_a_contract_with_an_alias_says_so(house: House, tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text("a: 1\nb: &c [1]\nd: *c\n")
+    refused = house.protect("--json").json["error"]
+    assert (refused["expected"], refused["got"]) == ("no anchors (&) and no aliases (*)", "one in line 2")
 
 
 def test_a_key_that_nobody_trusts_protects_nothing(house: House) -> None:
@@ -144,6 +103,88 @@ def test_a_token_that_is_no_operators_protects_nothing(house: House) -> None:
     assert (refused.code, refused.error) == (5, "role_wrong")
 
 
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.AUDITOR])
+def test_who_is_no_operator_hears_that_an_operator_is_wanted(house: House, role: Role) -> None:
+    house.door.come_as(role)
+    for words in (("protect", "sales.orders", "--contract", "orders.yaml"), ("unprotect", "sales.orders", "--yes")):
+        error = house.run(*words, *BY_TOM, "--json").json["error"]
+        assert (error["code"], error["expected"], error["got"]) == ("role_wrong", "operator", role.value)
+
+
+def test_a_public_key_is_told_as_one(house: House, tmp_path: Path) -> None:
+    file = tmp_path / "operator-tom.pem.pub"
+    file.write_bytes(SIGNERS["operator-tom"].public.to_pem())
+    for mode in (0o644, 0o600):
+        file.chmod(mode)
+        by = ("--key", file.name, "--operator", "operator-tom", "--reason", REASON)
+        refused = house.run("protect", "sales.orders", "--contract", "orders.yaml", *by, "--json")
+        assert (refused.code, refused.error) == (2, "key_is_public")
+        assert refused.json["error"]["hint"].endswith("such as operator-tom.pem")
+
+
+@pytest.mark.parametrize("name", ["lake.sales.orders", "orders", "nowhere.orders"])
+def test_a_name_that_is_not_there_hears_how_names_are_written(house: House, name: str) -> None:
+    asked = [
+        house.run("protect", name, "--contract", "orders.yaml", *BY_TOM, "--json"),
+        house.run("migrate", "propose", name, "--set-property", "a=b", "--json"),
+    ]
+    for refused in asked:
+        assert (refused.code, refused.error) == (2, "table_unknown")
+        assert "lake in lake.sales.orders" in refused.json["error"]["hint"]
+
+
+def test_too_long_an_approval_is_told_in_days(house: House) -> None:
+    refused = house.protect("--expires", "8d", "--json")
+    assert (refused.code, refused.error) == (2, "usage")
+    assert "expected at most 7d, got 8d" in refused.json["error"]["message"]
+
+
+def test_seven_days_are_not_too_long(house: House) -> None:
+    house.done(house.protect("--expires", "7d"))
+
+
+def test_what_is_protected_now_is_listed_with_its_origin(house: House) -> None:
+    house.done(house.run("protect", "--namespace", "sales", "--contract", "orders.yaml", *BY_TOM))
+    house.scene.make("born")
+    protection = house.done(house.protect("--json")).json["protection"]
+    house.door.come_as(Role.PRODUCER, domain="sales")
+    found = house.done(house.run("protections", "--current", "--json")).json["protected"]
+    assert [(each["kind"], each["name"]) for each in found] == [
+        ("namespace", "sales"),
+        ("table", "sales.born"),
+        ("table", "sales.orders"),
+    ]
+    assert (found[1]["born_in"], found[1]["protection_id"]) == ("sales", None)
+    assert (found[2]["born_in"], found[2]["protection_id"]) == (None, protection["protection_id"])
+    assert found[2]["id"] == house.scene.found().row.table_uuid
+    out = house.done(house.run("protections", "--current", "sales.born")).out
+    assert out.startswith("table sales.born\n")
+    assert "born in namespace sales" in out
+    assert "orders" not in out
+    listed = house.done(house.run("protections", "--current", "--namespace", "sales", "--json")).json["protected"]
+    assert listed == found
+    assert "nothing that you asked for" in house.done(house.run("protections", "--current", "sales.none")).out
+
+
+@pytest.mark.parametrize(
+    "words", [("sales.orders",), ("--namespace", "sales"), ("--current", "sales.orders", "--namespace", "sales")]
+)
+def test_one_thing_is_asked_for_and_with_current_only(house: House, words: tuple[str, ...]) -> None:
+    refused = house.run("protections", *words, "--json")
+    assert (refused.code, refused.error) == (2, "usage")
+
+
+def test_a_contract_is_printed_byte_for_byte(house: House) -> None:
+    protected(house)
+    house.door.come_as(Role.PRODUCER, domain="sales")
+    assert house.done(house.run("contract", "show", HASH)).out == CONTRACT
+    assert house.done(house.run("contract", "show", HASH, "--json")).json == {
+        "contract_sha256": HASH,
+        "contract": CONTRACT,
+    }
+    assert house.run("contract", "show", OTHER_HASH, "--json").error == "contract_unknown"
+
+
 def test_protections_are_listed_newest_first(house: House) -> None:
     protected(house)
     house.done(house.run("unprotect", "sales.orders", *BY_TOM, "--yes"))
@@ -156,165 +197,6 @@ def test_protections_are_listed_newest_first(house: House) -> None:
 def test_a_list_of_nothing_says_so(house: House) -> None:
     assert "nothing was ever protected" in house.done(house.run("protections")).out
     assert "no table was ever migrated" in house.done(house.run("migrate", "list")).out
-
-
-CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
-    "a column added": (("--add-column", "channel:string"), "+ column channel: string, optional, id 4"),
-    "a column dropped": (("--drop-column", "town"), "- column town: string, optional, id 3"),
-    "a column renamed": (("--rename-column", "town:city"), "~ column town: is called city now, id 3"),
-    "a property set": (("--set-property", "word=mine"), "+ property word = mine"),
-    "a property changed": (("--set-property", "owner=risk"), "~ property owner: sales becomes risk"),
-    "a property removed": (("--remove-property", "owner"), "- property owner = sales"),
-    "a later format": (("--format-version", "3"), "~ format-version: 2 becomes 3"),
-    "another contract": (("--contract", "orders-2.yaml"), f"~ contract: {HASH} becomes {OTHER_HASH}"),
-}
-
-
-@pytest.mark.parametrize("change", sorted(CHANGES))
-def test_each_change_is_shown_signed_and_applied(house: House, change: str) -> None:
-    words, line = CHANGES[change]
-    proposed = protected(house).done(house.propose(*words, "--json")).json
-    assert line in proposed["difference"]
-    house.done(house.sign("--yes"))
-    applied = house.done(house.run("migrate", "submit", "migration.json", "--json")).json["migration"]
-    assert applied["after"] == proposed["after"]
-    assert house.run("migrate", "show", applied["migration_id"], "--json").json["migration"] == applied
-    assert [each["migration_id"] for each in house.run("migrate", "list", "--json").json["migrations"]] == [
-        applied["migration_id"]
-    ]
-    found = house.done(house.propose("--set-property", "next=1", "--json", out=None)).json["before"]
-    assert found == applied["after"]
-
-
-def test_several_changes_at_once_and_updates_from_a_file(house: House, tmp_path: Path) -> None:
-    updates = [{"action": "set-properties", "updates": {"from-file": "yes"}}]
-    (tmp_path / "updates.json").write_text(json.dumps({"updates": updates}))
-    words = ("--updates", "updates.json", "--add-column", "channel:string", "--rename-column", "town:city")
-    shown = protected(house).done(house.propose(*words)).out
-    for line in ("+ property from-file = yes", "+ column channel", "~ column town: is called city now"):
-        assert line in shown
-    assert "schema        " in shown
-
-
-def test_a_new_schema_fingerprint_is_shown(house: House) -> None:
-    shown = protected(house).done(house.propose("--add-column", "channel:string", "--json")).json
-    assert shown["before"]["schema_fingerprint"] != shown["after"]["schema_fingerprint"]
-
-
-def test_a_proposal_changes_nothing(house: House) -> None:
-    before = protected(house).scene.found()
-    house.done(house.propose("--add-column", "channel:string"))
-    house.done(house.sign("--yes"))
-    assert house.scene.found() == before
-
-
-def test_an_unprotected_table_is_not_migrated(house: House) -> None:
-    refused = house.propose("--set-property", "a=b", "--json")
-    assert (refused.code, refused.error) == (5, "not_protected")
-
-
-WRONG_WISHES: dict[tuple[str, ...], str] = {
-    (): "migration_empty",
-    ("--set-property", "owner=sales"): "migration_empty",
-    ("--add-column", "channel"): "change_invalid",
-    ("--drop-column", "nothing"): "column_unknown",
-}
-
-
-def test_a_change_that_cannot_be_made_is_refused(house: House) -> None:
-    protected(house)
-    found = {words: house.propose(*words, "--json").error for words in WRONG_WISHES}
-    assert found == WRONG_WISHES
-
-
-FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
-    "location": ({"action": "set-location", "location": "file:///elsewhere"}, "migration_moves_table"),
-    "UUID": ({"action": "assign-uuid", "uuid": "11111111-2222-4333-8444-555555555555"}, "migration_moves_table"),
-    "main": ({"action": "remove-snapshot-ref", "ref-name": "main"}, "migration_moves_data"),
-    "snapshot": ({"action": "remove-snapshots", "snapshot-ids": [1001]}, "migration_moves_data"),
-}
-
-
-def test_what_no_migration_may_do_is_not_even_proposed(house: House, tmp_path: Path) -> None:
-    protected(house)
-    found = {}
-    for name, (update, _) in FORBIDDEN.items():
-        (tmp_path / "updates.json").write_text(json.dumps([update]))
-        found[name] = house.propose("--updates", "updates.json", "--json").error
-    assert found == {name: code for name, (_, code) in FORBIDDEN.items()}
-
-
-def test_without_yes_and_without_a_terminal_nothing_is_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    refused = house.sign("--json")
-    assert (refused.code, refused.error) == (2, "usage")
-    assert not (tmp_path / "migration.json").exists()
-
-
-SPOILS: dict[str, Callable[[Any], object]] = {
-    "other updates": lambda value: value.update(updates='[{"action":"set-properties","updates":{"a":"other"}}]'),
-    "no change": lambda value: value.update(structure_after=value["structure_before"]),
-    "another property": lambda value: value.update(
-        structure_after=value["structure_after"].replace('"a":"b"', '"a":"c"')
-    ),
-    "another fingerprint": lambda value: value["after"].update(schema_fingerprint="00" * 32),
-    "another structure": lambda value: value["before"].update(structure_sha256="00" * 32),
-    "another spec": lambda value: value["after"].update(spec_id=7),
-}
-
-
-def test_a_proposal_whose_parts_do_not_fit_is_not_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    good = (tmp_path / "proposal.json").read_text()
-    found = {}
-    for name, spoil in SPOILS.items():
-        value = json.loads(good)
-        spoil(value)
-        (tmp_path / "proposal.json").write_bytes(document.dump(value))
-        refused = house.sign("--yes", "--json")
-        found[name] = (refused.code, refused.error)
-    assert found == dict.fromkeys(SPOILS, (5, "proposal_not_whole"))
-    assert not (tmp_path / "migration.json").exists()
-
-
-def test_another_file_is_no_proposal(house: House, tmp_path: Path) -> None:
-    (tmp_path / "proposal.json").write_text("product: orders")
-    assert house.sign("--yes", "--json").error == "file_kind_wrong"
-    (tmp_path / "proposal.json").write_text("{}")
-    assert house.sign("--yes", "--json").error == "document_key_missing"
-
-
-def test_a_proposal_of_a_format_to_come_is_not_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    value = json.loads((tmp_path / "proposal.json").read_text())
-    (tmp_path / "proposal.json").write_bytes(document.dump({**value, "format": "pvdm-migration-proposal/v2"}))
-    assert house.sign("--yes", "--json").error == "proposal_invalid"
-
-
-def test_a_file_without_updates_is_refused(house: House, tmp_path: Path) -> None:
-    (tmp_path / "updates.json").write_text('{"requirements": []}')
-    assert protected(house).propose("--updates", "updates.json", "--json").error == "updates_invalid"
-
-
-def test_what_has_no_document_is_no_table() -> None:
-    with pytest.raises(InputError) as caught:
-        table_metadata(TargetView("namespace", "pvdm", "00" * 16, "sales", None, None))
-    assert caught.value.code == "table_expected"
-
-
-def test_a_migration_of_a_table_that_moved_on_is_refused(house: House) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    house.done(house.sign("--yes"))
-    house.scene.migrate(house.scene.migration([{"action": "set-properties", "updates": {"c": "d"}}]))
-    refused = house.run("migrate", "submit", "migration.json", "--json")
-    assert (refused.code, refused.error) == (5, "approval_stale")
-
-
-def test_the_same_migration_again_answers_the_same(house: House) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    house.done(house.sign("--yes"))
-    first = house.done(house.run("migrate", "submit", "migration.json", "--json")).json
-    assert house.done(house.run("migrate", "submit", "migration.json", "--json")).json == first
 
 
 def test_a_table_whose_names_hold_dots_is_named_as_json(house: House) -> None:

@@ -49,12 +49,22 @@ def test_the_commands_run_one_after_the_other(scene: Scene, pvdm: Run) -> None:
 
 
 def test_the_difference_that_the_page_shows_is_the_one_that_is_shown(scene: Scene, pvdm: Run) -> None:
-    protect, _, propose = COMMANDS[:3]
+    protect, _, _, propose = COMMANDS[:4]
     pvdm(*shlex.split(protect)[1:])
     shown = pvdm(*shlex.split(propose)[1:]).out
     told = re.findall(r"^  ([+~] .*)$", PAGE, re.MULTILINE)
     assert [line.partition("{")[0] for line in told if line.partition("{")[0] not in shown] == []
     assert len(told) == 5
+
+
+def test_the_updates_that_the_page_shows_add_a_nested_column(scene: Scene, pvdm: Run, tmp_path: Path) -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "updates.json").write_text(example)
+    pvdm(*shlex.split(COMMANDS[0])[1:])
+    shown = pvdm("migrate", "propose", "sales.orders", "--updates", "updates.json")
+    assert shown.code == 0, shown.err
+    assert "+ column tags: list, optional, id 4" in shown.out
+    assert "- column" not in shown.out
 
 
 def test_the_routes_of_the_page_are_served_to_those_it_names() -> None:

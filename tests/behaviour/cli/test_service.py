@@ -18,6 +18,7 @@ from pvdm.trust.log.note import NoteKey, parse_vkey
 from pvdm.trust.log.proof_file import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
+from tests.catalog_rest import lake_at
 from tests.log_storage import MemoryStorage, entries
 from tests.steward_examples import LOG_ORIGIN, override_of, root_naming, signed_override, signed_root
 from tests.steward_examples import failed as failing
@@ -92,6 +93,20 @@ def test_the_status_shows_readiness_epochs_workloads_and_proofs(pvdm: Run, door:
     assert [workload["workload_id"] for workload in status["workloads"]] == ["work-one"]
     assert [proof["proof_id"] for proof in status["proofs"]] == [recorded.statement_id]
     assert status["overrides"] == []
+
+
+def test_the_status_says_that_no_catalog_is_served(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR)
+    assert "catalog     none: steward.toml has no [catalog]" in pvdm("status").out
+    assert pvdm("status", "--json").json["steward"]["catalog"] is None
+
+
+def test_the_status_says_which_catalog_is_served(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lake_at(tmp_path) as lake:
+        Door(lake.steward.stand, lake.steward.server.url, tmp_path, monkeypatch).come_as(Role.CONSUMER)
+        shown, told = pvdm("status").out, pvdm("status", "--json").json["steward"]["catalog"]
+    assert f"catalog     lake, tables in file://{tmp_path}/warehouse" in shown
+    assert told == {"name": "lake", "warehouse": f"file://{tmp_path}/warehouse"}
 
 
 def test_a_role_is_told_what_it_may_not_see(pvdm: Run, door: Door) -> None:

@@ -106,6 +106,15 @@ def test_a_configuration_that_is_wrong_is_bad_input(pvdm: Run, tmp_path: Path) -
     assert (refused.code, refused.error) == (2, "config_invalid")
 
 
+def test_a_first_start_without_its_passphrase_file_says_to_make_one(pvdm: Run, tmp_path: Path) -> None:
+    sealed = CONFIG.replace('path = "keystore"', 'path = "keystore"\npassphrase_file = "keystore.pass"')
+    (tmp_path / "steward.toml").write_text(sealed)
+    (tmp_path / "outside").mkdir()
+    refused = init(pvdm)
+    assert (refused.code, refused.error) == (7, "key_file_missing")
+    assert "make it yourself, one line, mode 0600" in refused.json["error"]["hint"]
+
+
 def test_a_trust_root_is_handed_in_under_its_pin(pvdm: Run, made: Path) -> None:
     pin = make_root(pvdm, made)
     refused = pvdm("steward", "trust", "root-1.json", *CONFIGURED, "--json")

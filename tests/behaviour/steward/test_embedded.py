@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -312,6 +313,17 @@ def test_people_are_named_in_the_first_root_or_in_the_next(tmp_path: Path) -> No
 def test_nobody_else_is_named_as_notary_log_or_root(tmp_path: Path, role: RootRole) -> None:
     person = people(tmp_path)[0]
     assert refusal(lambda: Person("x", role, person.public)) == (InputError, "embedded_person_role")
+
+
+@pytest.mark.parametrize("given", [["tom"], "tom", None], ids=repr)
+def test_a_person_without_a_key_is_refused_before_anything_is_made(tmp_path: Path, given: Any) -> None:
+    assert refusal(lambda: embedded.start(tmp_path / "s", people=given)) == (InputError, "embedded_person_invalid")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_person_without_a_key_is_not_named_in_a_later_root(steward: EmbeddedSteward) -> None:
+    tom: Any = ["tom"]
+    assert refusal(lambda: steward.renew_trust_root(tom)) == (InputError, "embedded_person_invalid")
 
 
 def test_a_key_is_not_named_for_two_people(tmp_path: Path) -> None:

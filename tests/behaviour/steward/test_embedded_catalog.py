@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,12 @@ import httpx
 import pytest
 
 import pvdm
-from pvdm.client import AccessToken, Identity, LentToken
-from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.client import AccessToken, Identity, LentToken, ServedCatalog
+from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.role import Role
 from pvdm.steward import access
 from pvdm.steward.embedded import EmbeddedSteward
+from pvdm.steward.http.logs import LOGGER
 
 DAY = 86_400
 
@@ -60,6 +63,22 @@ def test_tables_lie_in_the_folder_and_the_catalogs_own_files_beside_them(steward
 def test_the_catalog_asks_for_a_token(steward: EmbeddedSteward) -> None:
     answer = httpx.get(f"{steward.url}/catalog/v1/namespaces", trust_env=False)
     assert (answer.status_code, answer.json()["error"]["type"]) == (401, "NotAuthorizedException")
+
+
+def test_the_steward_says_which_catalog_it_serves(steward: EmbeddedSteward) -> None:
+    assert steward.info().catalog == ServedCatalog("lake", f"file://{steward.folder}/warehouse")
+
+
+def test_the_line_of_the_start_says_which_catalog_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, LOGGER.name), pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        (told,) = [json.loads(record.getMessage()) for record in caplog.records if "started" in record.getMessage()]
+    assert (told["catalog"], told["warehouse"]) == ("lake", f"file://{steward.folder}/warehouse")
+
+
+def test_a_session_in_a_role_that_there_is_not_is_told_the_roles(steward: EmbeddedSteward) -> None:
+    with pytest.raises(InputError, match=r"expected .*producer.* got 'reader'") as caught:
+        pvdm.spark_session(steward, "reader", "sales")
+    assert caught.value.code == "role_invalid"
 
 
 def test_a_folder_whose_file_knows_no_catalog_serves_one_and_keeps_its_tables(tmp_path: Path) -> None:

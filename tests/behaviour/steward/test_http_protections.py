@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 
 from pvdm.client import StewardClient
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
+from pvdm.store import protections as store
 from tests.databases import memory_folder
 from tests.protection_examples import CONTRACT, HASH, Scene, code_of, furnish, signed, with_catalog
 from tests.steward_http import served
@@ -94,6 +95,57 @@ def test_a_consumer_sees_the_protections_and_contracts_of_its_domain_and_no_more
         assert client.contract(HASH) == CONTRACT.encode()
         for call in (client.migrations, lambda: client.target("table", "sales.orders")):
             assert code_of(call, NotAllowedError) == "role_wrong"
+
+
+def test_every_role_of_the_domain_sees_what_is_protected_now(house: House) -> None:
+    protection = house.scene.protect()
+    house.scene.protect(house.scene.namespace_protection(levels=("risk",)))
+    row = house.scene.found().row
+    for role in set(Role) - {Role.ATTESTOR}:
+        with house.client(role, "sales") as client:
+            (found,) = client.protected()
+            assert (found.kind, found.name, found.id) == ("table", "sales.orders", row.table_uuid)
+            assert (found.contract_sha256, found.protection_id, found.born_in) == (HASH, protection.protection_id, None)
+            assert client.protected("namespace") == ()
+    with house.client(Role.AUDITOR, "risk") as client:
+        assert (client.protected(), [each.name for each in client.protected("namespace")]) == ((), ["risk"])
+    with house.client(Role.OPERATOR) as client:
+        assert [each.name for each in client.protected("namespace")] == ["risk"]
+        assert client.protected(name="sales.nothing") == client.protected(namespace="risk") == ()
+        assert client.protected(after="sales.orders") == ()
+
+
+def test_a_born_table_says_where_it_was_born(house: House) -> None:
+    house.scene.protect(house.scene.namespace_protection())
+    house.scene.make("born")
+    with house.client(Role.PRODUCER, "sales") as client:
+        (found,) = client.protected()
+        assert (found.name, found.protection_id, found.born_in) == ("sales.born", None, "sales")
+        assert found.since_at > 0
+
+
+def test_a_producer_reads_the_contract_of_its_domain(house: House) -> None:
+    house.scene.protect()
+    with house.client(Role.PRODUCER, "sales") as client:
+        assert client.contract(HASH) == CONTRACT.encode()
+    with house.client(Role.PRODUCER, "risk") as client:
+        assert code_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
+
+
+def test_other_bytes_than_those_of_the_hash_are_no_contract(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.scene.protect()
+    monkeypatch.setattr(store, "contract", lambda *_: b"product: others\n")
+    with house.client() as client:
+        assert code_of(lambda: client.contract(HASH), UnavailableError) == "steward_answer_invalid"
+
+
+def test_a_stale_migration_is_to_be_proposed_again(house: House) -> None:
+    house.scene.protect()
+    stale = signed(house.scene.migration())
+    house.scene.migrate()
+    with house.client() as client, pytest.raises(NotAllowedError) as caught:
+        client.submit_migration(stale)
+    assert "`pvdm migrate propose`" in str(caught.value.hint)
 
 
 def test_refusals_keep_their_codes_over_http(house: House) -> None:

@@ -15,6 +15,7 @@ from pvdm.model.attestation import SourceAttestation
 from pvdm.model.core import Profile
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
+from pvdm.steward.config import CatalogConfig
 from pvdm.store import attempts, overrides, workloads
 from pvdm.store.attempts import AttemptOpening
 from pvdm.store.chunks import Chunk
@@ -76,7 +77,15 @@ def test_the_steward_says_who_it_is_and_where_it_stands(steward: Served) -> None
         "active_epoch": "1",
         "log_size": str(steward.stand.notary.log.size()),
         "trust_root_version": 1,
+        "catalog": None,
     }
+
+
+def test_the_steward_says_which_catalog_it_serves(tmp_path: Path) -> None:
+    catalog = CatalogConfig(f"file://{tmp_path}/warehouse", tmp_path / "catalog", "shop")
+    with served(tmp_path / "steward", changed=lambda config: replace(config, catalog=catalog)) as steward:
+        told = get(steward, "/v1/steward", Role.CONSUMER)["catalog"]
+    assert told == {"name": "shop", "warehouse": f"file://{tmp_path}/warehouse"}
 
 
 def test_a_steward_without_a_trust_root_says_that_there_is_none(tmp_path: Path) -> None:

@@ -274,7 +274,9 @@ def test_a_signal_lets_requests_end_and_the_process_leaves_in_order(tmp_path: Pa
         assert process.stderr is not None
         try:
             token, attempt_id = process.stdout.readline().split()
-            address = event(process.stderr.readline(), "started")["address"]
+            started = event(process.stderr.readline(), "started")
+            assert (started["catalog"], started["warehouse"]) == (None, None)
+            address = started["address"]
             slow = pool.submit(
                 httpx.post,
                 f"{address}/v1/attempts/{attempt_id}/abort",

@@ -10,10 +10,9 @@ import pytest
 from pvdm.catalog import rule
 from pvdm.errors import NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import replace_table
 from pvdm.lake.format.updates import UPDATES, apply_updates
 from pvdm.model.role import Role
-from tests.catalog_examples import grant, request, set_ref, to_ref
+from tests.catalog_examples import grant, set_ref, to_ref
 from tests.lake_metadata_examples import (
     FILE,
     LOCATION,
@@ -112,7 +111,7 @@ def test_every_kind_of_update_is_tried_against_a_protected_table() -> None:
 
 def test_a_replaced_table_does_not_pass() -> None:
     before = base()
-    replaced = replace_table(before, request(), location=LOCATION, now_ms=NOW + 20, previous_location=FILE)
+    replaced = after(before, [*MAIN["main removed"][1], *MAIN["another schema"][1]])
     with pytest.raises(NotAllowedError, match="current snapshot, ancestry"):
         rule.require_main_unchanged(before, replaced, "orders")
 

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from pvdm.catalog import sanity
+from pvdm.catalog.rule import added_snapshots
 from pvdm.catalog.sanity import (
     CLOCK_DIFFERENCE_MAX_MS,
+    COMMIT_ROWS_MAX,
+    COMMIT_SNAPSHOTS_MAX,
+    ROW_IDS_OF_A_DAY_MAX,
     STAGED_DOCUMENT_MAX_BYTES,
+    STAGED_NUMBERS_MAX,
     STAGED_SNAPSHOT_MAX_BYTES,
     require_document,
     require_manifests,
@@ -154,9 +159,79 @@ def test_row_ids_before_format_3_are_refused(version: int) -> None:
     refused(write(version, **{"first-row-id": 0, "added-rows": 1}), "first row id", version)
 
 
-@pytest.mark.parametrize("rows", [2**40, LONGEST - 9])
-def test_more_rows_than_a_table_can_have_are_refused(rows: int) -> None:
-    refused(write(3, **{"added-rows": rows}), "added rows", version=3)
+@pytest.mark.parametrize("rows", [COMMIT_ROWS_MAX + 1, LONGEST - 9])
+def test_more_rows_than_a_commit_can_have_are_refused(rows: int) -> None:
+    refused(write(3, **{"added-rows": rows}), "number of rows in one commit", version=3)
+
+
+def test_the_rows_of_all_snapshots_of_a_commit_are_counted_together() -> None:
+    half = COMMIT_ROWS_MAX // 2
+    first = write(3, **{"added-rows": half})
+    judged([*first, *write(3, number=15, sequence=5, **{"first-row-id": 9 + half, "added-rows": half})], 3)
+    more = write(3, number=15, sequence=5, **{"first-row-id": 9 + half, "added-rows": half + 1})
+    refused([*first, *more], "number of rows in one commit", version=3)
+
+
+def test_snapshots_of_a_commit_have_a_limit() -> None:
+    def many(count: int) -> list[Doc]:
+        return [each for at in range(count) for each in write(number=14 + at, sequence=4 + at)]
+
+    judged(many(COMMIT_SNAPSHOTS_MAX))
+    refused(many(COMMIT_SNAPSHOTS_MAX + 1), "number of snapshots in one commit")
+
+
+def at_row(next_row_id: int) -> TableMetadata:
+    return table(3, **{"next-row-id": next_row_id})
+
+
+def require_at(before: TableMetadata, rows: int, *, day: int) -> None:
+    """A commit of so many rows on this day since 1970."""
+    made = snapshot(14, 4, 12, **{"first-row-id": before.next_row_id, "added-rows": rows})
+    after = apply_updates(before, to_ref("stage", made), now_ms=NOW + 20, previous_location=FILE)
+    sanity.require_room(before, after, added_snapshots(before, after), day * 86_400_000)
+
+
+@pytest.mark.parametrize("day", [1, 20_000, 2**18])
+def test_row_ids_are_dealt_out_by_the_clock(day: int) -> None:
+    before = at_row(day * ROW_IDS_OF_A_DAY_MAX - 5)
+    require_at(before, 5, day=day)
+    with pytest.raises(InputError, match="next row id"):
+        require_at(before, 6, day=day)
+
+
+def test_a_table_that_was_driven_to_the_end_of_its_row_ids_has_new_ones_a_day_later() -> None:
+    before = at_row(20_000 * ROW_IDS_OF_A_DAY_MAX)
+    with pytest.raises(InputError, match="next row id"):
+        require_at(before, 1, day=20_000)
+    require_at(before, COMMIT_ROWS_MAX, day=20_001)
+
+
+def test_half_of_all_row_ids_are_left_to_main_for_ever() -> None:
+    before = at_row(2**62 - 5)
+    require_at(before, 5, day=2**20)
+    with pytest.raises(InputError, match="next row id"):
+        require_at(before, 6, day=2**20)
+
+
+def test_row_ids_cannot_be_used_up_within_centuries() -> None:
+    assert STAGED_NUMBERS_MAX // ROW_IDS_OF_A_DAY_MAX // 366 > 700
+
+
+def test_sequence_numbers_cannot_be_used_up_within_centuries() -> None:
+    at_most_a_second = 1_000 * COMMIT_SNAPSHOTS_MAX
+    assert STAGED_NUMBERS_MAX // (at_most_a_second * 86_400 * 366) > 1_000_000
+
+
+def test_half_of_all_sequence_numbers_are_left_to_main() -> None:
+    last = table(**{"last-sequence-number": 2**62 - 1})
+    judged(write(sequence=2**62), before=last)
+    beyond = table(**{"last-sequence-number": 2**62})
+    refused(write(sequence=2**62 + 1), "last sequence number", before=beyond)
+
+
+def test_a_table_that_came_without_room_is_tidied_all_the_same() -> None:
+    tidy: list[Doc] = [{"action": "remove-snapshots", "snapshot-ids": [13]}]
+    judged(tidy, before=table(**{"last-sequence-number": LONGEST}))
 
 
 @pytest.mark.parametrize("first", [0, 8, 10, LONGEST], ids=["all again", "one again", "skipped", "the last there is"])
@@ -271,6 +346,20 @@ def test_branches_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanity, "STAGING_BRANCHES_MAX", 3)
     judged([set_ref("a", 12), set_ref("b", 12), set_ref("t", 12, "tag")])
     refused([set_ref("a", 12), set_ref("b", 12), set_ref("c", 12)], "number of branches")
+
+
+def test_tags_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanity, "TAGS_MAX", 2)
+    judged([set_ref("a", 12, "tag"), set_ref("b", 12)])
+    refused([set_ref("a", 12, "tag"), set_ref("b", 12, "tag")], "number of tags")
+
+
+def test_a_table_that_came_with_too_much_is_still_staged_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("STAGING_BRANCHES_MAX", "TAGS_MAX", "STAGED_SNAPSHOTS_MAX"):
+        monkeypatch.setattr(sanity, limit, 0)
+    judged([set_ref("stage", 12)])
+    judged([{"action": "remove-snapshot-ref", "ref-name": "stage"}])
+    refused([set_ref("another", 12)], "number of branches")
 
 
 def test_staged_snapshots_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ INFO = {
     "active_epoch": "1",
     "log_size": "9007199254740993",
     "trust_root_version": 1,
+    "catalog": {"name": "lake", "warehouse": "file:///lake"},
 }
 CHANGE = {"epoch": "2", "before": None, "after": "CREATED", "reason": "r", "key_ids": {"log": "ab" * 32}}
 CHANGES = {"changes": [CHANGE]}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pvdm.lake.format.single_value import decode_promoted, decode_value, encode_value
+from pvdm.lake.format.single_value import decode_promoted, decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Inner, Kind, ListType, PrimitiveType, StructType, Type
 from tests.manifest_examples import refused
 
@@ -56,6 +56,11 @@ def test_a_value_and_its_bytes_are_the_same_both_ways(kind: Type, value: Any, da
 
 def test_any_byte_but_zero_is_true() -> None:
     assert decode_value(BOOLEAN, b"\x7f") is True
+
+
+def test_a_decimal_of_a_megabyte_is_refused_and_not_shown() -> None:
+    with refused("single_value_invalid"):
+        from_unscaled(DecimalType(9, 2), 1 << 8_000_000)
 
 
 def test_a_decimal_keeps_its_scale() -> None:

@@ -152,7 +152,7 @@ AS_TEXT = b'{"type":"struct","fields":[{"id":2,"name":"d","required":false,"type
         ("partition_source_refused", {"partition-spec": b'[{"name":"d","transform":"hour","source-id":2}]'}),
         ("partition_spec_invalid", {"partition-spec": b"{}"}),
         ("iceberg_schema_invalid", {"schema": b"{}"}),
-        ("avro_json_malformed", {"schema": b"{"}),
+        ("lake_json_malformed", {"schema": b"{"}),
         ("avro_header_not_utf8", {"schema": b"\xff"}),
         ("manifest_schemas_conflict", {"iceberg.schema": b'{"type":"struct","fields":[]}'}),
         ("partition_void_not_null", {"partition-spec": b'[{"name":"d","transform":"void","source-id":2}]'}),

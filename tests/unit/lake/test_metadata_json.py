@@ -111,8 +111,14 @@ def test_plain_bytes_are_left_alone() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\x1f\x8bnot gzip", gzip.compress(b"{}", mtime=0)[:-3], gzip.compress(b"{}", mtime=0) + b"tail", b"\x1f\x8b"],
-    ids=["no gzip", "cut", "more", "magic only"],
+    [
+        b"\x1f\x8bnot gzip",
+        gzip.compress(b"{}", mtime=0)[:-3],
+        gzip.compress(b"{}", mtime=0) + b"tail",
+        b"\x1f\x8b",
+        gzip.compress(b"", mtime=0) + gzip.compress(b"{}", mtime=0),
+    ],
+    ids=["no gzip", "cut", "more", "magic only", "two streams"],
 )
 def test_broken_gzip_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""New tables, replaced tables, registered tables."""
+"""New tables, registered tables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import new_table, register_table, replace_table
+from pvdm.lake.format.new_table import new_table, register_table
 from tests.lake_metadata_examples import (
-    FILE,
     LOCATION,
     NOW,
     UUID,
@@ -27,10 +26,6 @@ from tests.lake_metadata_examples import (
 
 def create(**more: object) -> TableMetadata:
     return new_table(create_request(**more), location=f"{LOCATION}/", table_uuid=UUID, now_ms=NOW)
-
-
-def replaced(base: TableMetadata, request: Doc) -> TableMetadata:
-    return replace_table(base, request, location=LOCATION, now_ms=NOW + 20, previous_location=FILE)
 
 
 def refusal(**more: object) -> str:
@@ -191,102 +186,6 @@ def test_a_new_table_needs_a_uuid() -> None:
     with pytest.raises(InputError) as caught:
         new_table(create_request(), location=LOCATION, table_uuid="x", now_ms=NOW)
     assert caught.value.code == "table_uuid_invalid"
-
-
-def test_a_replaced_table_keeps_column_ids_by_name_and_shows_nothing() -> None:
-    request = {"schema": schema(0, column(70, "day", "date"), column(71, "new"), column(72, "id", required=True))}
-    found = replaced(table(), request)
-    assert (
-        ids(found),
-        found.last_column_id,
-        found.current_schema_id,
-        found.current_snapshot_id,
-        len(found.snapshots),
-    ) == (
-        {"day": 2, "new": 5, "id": 1},
-        5,
-        2,
-        None,
-        3,
-    )
-
-
-def test_a_replaced_table_keeps_uuid_history_and_other_refs() -> None:
-    found = replaced(table(), {"schema": schema(0, column(1, "a"))})
-    assert (found.table_uuid, sorted(found.refs), len(found.snapshot_log), found.metadata_log[-1].metadata_file) == (
-        UUID,
-        ["stage", "v1"],
-        2,
-        FILE,
-    )
-
-
-def test_a_replaced_table_uses_known_partition_field_ids_and_new_ones() -> None:
-    request = {
-        "schema": schema(0, column(70, "day", "date"), column(72, "id")),
-        "partition-spec": {
-            "fields": [
-                {"name": "b", "transform": "bucket[4]", "source-id": 72},
-                {"name": "day", "transform": "identity", "source-id": 70},
-            ]
-        },
-    }
-    found = replaced(table(), request)
-    assert ([each.field_id for each in found.default_spec.fields], found.default_spec_id, found.last_partition_id) == (
-        [1001, 1000],
-        2,
-        1001,
-    )
-
-
-def test_a_replaced_format_1_table_keeps_its_old_partitions_as_void() -> None:
-    request = {
-        "schema": schema(0, column(70, "day", "date"), column(72, "id")),
-        "partition-spec": {"fields": [{"name": "day", "transform": "month", "source-id": 70}]},
-    }
-    found = replaced(table(1), request)
-    assert [(each.name, each.transform, each.field_id) for each in found.default_spec.fields] == [
-        ("day_1000", "void", 1000),
-        ("day", "month", 1001),
-    ]
-
-
-def test_a_replaced_format_1_table_carries_a_partition_that_is_still_wanted() -> None:
-    request = {
-        "schema": schema(0, column(70, "day", "date")),
-        "partition-spec": {"fields": [{"name": "day", "transform": "identity", "source-id": 70}]},
-    }
-    assert replaced(table(1), request).default_spec_id == 1
-
-
-def test_a_replaced_format_1_table_wants_sequential_partition_ids() -> None:
-    request = {
-        "schema": schema(0, column(70, "day", "date")),
-        "partition-spec": {"fields": [{"name": "day", "transform": "identity", "source-id": 70, "field-id": 1005}]},
-    }
-    with pytest.raises(InputError) as caught:
-        replaced(table(1), request)
-    assert caught.value.code == "spec_ids_not_sequential"
-
-
-def test_the_same_definition_again_only_empties_main() -> None:
-    base = create()
-    found = replaced(base, create_request())
-    same = ("schemas", "partition-specs", "sort-orders", "properties", "last-column-id", "last-partition-id")
-    assert [found.raw[key] for key in same] == [base.raw[key] for key in same]
-
-
-def test_a_replaced_table_may_be_upgraded_and_never_downgraded() -> None:
-    request = {"schema": schema(0, column(1, "a")), "properties": {"format-version": "3"}}
-    assert replaced(table(2), request).format_version == 3
-    with pytest.raises(InputError) as caught:
-        replaced(table(2), request | {"properties": {"format-version": "1"}})
-    assert caught.value.code == "format_version_downgrade"
-
-
-def test_a_replaced_table_keeps_properties_that_the_request_does_not_name() -> None:
-    found = replaced(table(), {"schema": schema(0, column(1, "a")), "properties": {"b": "c"}})
-    assert dict(found.properties) == {"owner": "orders", "b": "c", "write.parquet.compression-codec": "zstd"}
 
 
 def test_a_registered_file_is_the_table_it_says_it_is() -> None:

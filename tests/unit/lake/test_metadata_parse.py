@@ -191,8 +191,12 @@ def test_an_old_format_1_document_has_one_schema_one_spec_no_order() -> None:
     ) == (0, 0, 1000, 0, None, 1000)
 
 
-def test_a_trailing_slash_is_no_part_of_a_location() -> None:
-    assert table(location="s3://bucket/x//").location == "s3://bucket/x"
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [("s3://bucket/x//", "s3://bucket/x"), ("s3:////", "s3://"), ("s3://", "s3://"), ("s3:/", "s3:"), ("a:b//", "a:b")],
+)
+def test_a_trailing_slash_is_no_part_of_a_location(text: str, location: str) -> None:
+    assert table(location=text).location == location
 
 
 def test_a_changed_copy_leaves_the_document_alone() -> None:

@@ -82,7 +82,7 @@ def test_a_new_table_has_the_ids_that_pyiceberg_gives(version: str) -> None:
         }
     }
     ours = new_table(request, location=LOCATION, table_uuid=UUID, now_ms=NOW)
-    assert ours.current_schema.same_as(TableMetadata.from_json(theirs).current_schema)
+    assert ours.current_schema.meaning == TableMetadata.from_json(theirs).current_schema.meaning
 
 
 @pytest.mark.parametrize("version", ["1", "2", "3"])

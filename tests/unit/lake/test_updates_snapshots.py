@@ -216,10 +216,17 @@ def test_an_unknown_field_alone_changes_a_ref() -> None:
         (set_ref("", 11), "lake_value_invalid"),
         (set_ref("x", 11, "tag", **{"min-snapshots-to-keep": 3}), "ref_retention_invalid"),
         (set_ref("x", 11, **{"max-snapshot-age-ms": 0}), "ref_retention_invalid"),
+        (set_ref("x", 11, **{f"x-{each}": 1 for each in range(100)}), "ref_fields_too_many"),
     ],
 )
 def test_a_ref_that_cannot_be_is_refused(update: Doc, code: str) -> None:
     assert error(table(), update).code == code
+
+
+def test_a_ref_does_not_gather_fields_without_end() -> None:
+    first, second = ({f"{word}-{each}": 1 for each in range(60)} for word in "xy")
+    found = error(table(), set_ref("stage", 12, **first), set_ref("stage", 13, **second))
+    assert (found.code, found.details["place"]) == ("ref_fields_too_many", "$.updates[1]")
 
 
 def test_without_main_nothing_is_current() -> None:
@@ -251,6 +258,13 @@ def test_expired_snapshots_take_refs_statistics_and_earlier_log_with_them() -> N
         found.partition_statistics,
         log(found),
     ) == ([12, 13], ["main", "stage"], (), (), [(12, 2)])
+
+
+def test_an_expired_snapshot_takes_the_refs_that_point_to_it_now() -> None:
+    away, here, gone = set_ref("v1", 12, "tag"), set_ref("new", 11), set_ref("old", 11)
+    unset = {"action": "remove-snapshot-ref", "ref-name": "old"}
+    found = apply(table(), away, here, gone, unset, remove(11), set_ref("new", 13))
+    assert {name: ref.snapshot_id for name, ref in found.refs.items()} == {"main": 12, "stage": 13, "v1": 12, "new": 13}
 
 
 def test_an_expired_snapshot_in_the_middle_takes_the_log_before_it() -> None:

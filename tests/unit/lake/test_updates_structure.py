@@ -108,6 +108,13 @@ def test_too_many_updates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(table(), set_schema(1), set_schema(1)) == "updates_too_many"
 
 
+def test_too_many_updates_of_structure_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.lake.format.updates.STRUCTURE_UPDATES_MAX", 2)
+    updates = [add_schema(wide(column(5, "new"))), add_order(2), set_order(-1)]
+    assert apply(table(), *updates).default_sort_order_id == 4
+    assert refusal(table(), *updates, {"action": "remove-schemas", "schema-ids": []}) == "updates_too_many"
+
+
 @pytest.mark.parametrize(
     "update",
     [
@@ -313,6 +320,22 @@ def test_schemas_and_specs_that_are_not_in_use_are_removed() -> None:
         {"action": "remove-partition-specs", "spec-ids": [0]},
     )
     assert ([each.schema_id for each in found.schemas], [each.spec_id for each in found.specs]) == ([1], [1])
+
+
+def test_a_schema_and_a_spec_that_were_removed_are_new_when_they_come_again() -> None:
+    narrow, nothing = document()["schemas"][0], add_spec()
+    gone = [{"action": "remove-schemas", "schema-ids": [0]}, {"action": "remove-partition-specs", "spec-ids": [0]}]
+    found = apply(table(), *gone, add_schema(narrow), nothing)
+    assert ([each.schema_id for each in found.schemas], [each.spec_id for each in found.specs]) == ([1, 2], [1, 2])
+
+
+def test_of_schemas_that_are_the_same_the_first_is_used_while_it_is_there() -> None:
+    narrow = document()["schemas"][0]
+    base = table(schemas=[*document()["schemas"], {**narrow, "schema-id": 6}, {**narrow, "schema-id": 7}])
+    gone = {"action": "remove-schemas", "schema-ids": [0]}
+    spec = set_spec(0)
+    assert apply(base, add_schema(narrow), spec).raw["schemas"] == base.raw["schemas"]
+    assert [each.schema_id for each in apply(base, gone, add_schema(narrow), spec).schemas] == [1, 6, 7]
 
 
 def test_a_new_spec_takes_the_next_id_and_keeps_its_field_ids() -> None:

@@ -12,6 +12,7 @@ from pvdm.errors import InputError
 from pvdm.model.proof import Isolation
 from pvdm.steward.config import (
     CONFIG_SIZE_MAX_BYTES,
+    CatalogConfig,
     FileKeys,
     KmsKeys,
     Limits,
@@ -111,6 +112,20 @@ def test_a_whole_file_is_read_field_by_field(tmp_path: Path) -> None:
             replace(Limits(), rate_per_second=7, wait_seconds=0),
         ),
     )
+
+
+def test_a_catalog_is_read_and_its_folders_lie_beside_the_file(tmp_path: Path) -> None:
+    catalog = loaded(tmp_path, SMALL + "[catalog]\n").catalog
+    assert catalog == CatalogConfig(f"file://{tmp_path}/warehouse", tmp_path / "catalog", "lake")
+    text = SMALL + f'[catalog]\nname = "shop"\nwarehouse = "file://{tmp_path}/w"\nmetadata = "/srv/pvdm/catalog"\n'
+    assert loaded(tmp_path, text).catalog == CatalogConfig(f"file://{tmp_path}/w", Path("/srv/pvdm/catalog"), "shop")
+
+
+@pytest.mark.parametrize("warehouse", ["s3://lake/tables", "s3a://lake", "gs://lake/x", "abfss://c.example/x"])
+def test_a_warehouse_that_is_no_folder_of_this_machine_is_refused(tmp_path: Path, warehouse: str) -> None:
+    error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nwarehouse = "{warehouse}"\n'))
+    assert (error.code, error.message) == ("config_invalid", "tables cannot lie there yet")
+    assert "local files" in str(error)
 
 
 def test_keys_in_kms_are_told_by_region(tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pvdm.errors import InputError
+from pvdm.lake.format.document import parse_json
 
 AVRO_SCHEMA_MAX_BYTES: Final = 4_194_304
 AVRO_SCHEMA_NODES_MAX: Final = 20_000
 AVRO_NESTING_DEPTH_MAX: Final = 32
 AVRO_FIXED_MAX_BYTES: Final = 1_048_576
+AVRO_NAME_MAX_CHARACTERS: Final = 1_024
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _BYTES_AT_LEAST: Final = {"null": 0, "float": 4, "double": 8}
@@ -110,42 +111,17 @@ def weight(node: Node) -> int:
             return 1
 
 
-def parse_json(text: str, what: str) -> Any:
-    """A JSON value; a repeated key, NaN and nesting without end are refused."""
-    try:
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
-    except RecursionError:
-        raise InputError(
-            "avro_json_too_deep", f"{what} nests too deeply", expected="a document that can be read", got="more levels"
-        ) from None
-    except ValueError as error:
-        raise InputError(
-            "avro_json_malformed", f"{what} is not strict JSON", expected="one JSON value", got=str(error)[:120]
-        ) from None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key twice in one object")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
 def parse_avro_schema(text: str) -> RecordNode:
     """The tree of a file's schema; its root is a record."""
-    size = len(text.encode())
-    if size > AVRO_SCHEMA_MAX_BYTES:
+    data = text.encode()
+    if len(data) > AVRO_SCHEMA_MAX_BYTES:
         raise InputError(
             "avro_schema_too_large",
             "the Avro schema is too large",
             expected=f"at most {AVRO_SCHEMA_MAX_BYTES} bytes",
-            got=str(size),
+            got=str(len(data)),
         )
-    root = _Parser().parse(parse_json(text, "the Avro schema"), namespace="", depth=1)
+    root = _Parser().parse(parse_json(data, what="the Avro schema"), namespace="", depth=1)
     if not isinstance(root, RecordNode):
         raise _unsupported("a record at the root", type(root).__name__)
     return root
@@ -304,7 +280,10 @@ def _size(node: Node) -> int:
 
 
 def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
+    full = name if "." in name or not namespace else f"{namespace}.{name}"
+    if len(full) > AVRO_NAME_MAX_CHARACTERS:
+        raise _unsupported(f"a full name of at most {AVRO_NAME_MAX_CHARACTERS} characters", full)
+    return full
 
 
 def _part(value: dict[str, Any], key: str) -> Any:

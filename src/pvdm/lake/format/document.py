@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import zlib
@@ -18,13 +17,16 @@ Json: TypeAlias = "bool | int | str | Number | Sequence[Json] | Mapping[str, Jso
 
 METADATA_SIZE_MAX_BYTES: Final = 134_217_728
 JSON_DEPTH_MAX: Final = 256
+JSON_VALUES_MAX: Final = 8_000_000
+# Iceberg's own reader takes no longer one, and no table may be unreadable.
+NUMBER_MAX_CHARACTERS: Final = 1_000
 LONG_MIN: Final = -(2**63)
 LONG_LAST: Final = 2**63 - 1
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_PIECE_BYTES: Final = 32_768
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1, ord(","): 0}
+_NOT_MARKS: Final = bytes(set(range(256)) - _STEP.keys())
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -35,26 +37,22 @@ class Number:
     text: str
 
 
-def parse_json(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> Json:
+def parse_json(data: bytes, *, what: str = "the document", size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> Json:
     """The one JSON value that the bytes spell."""
     require_size(data, size_max_bytes)
-    depth = max(accumulate(_STEP[byte] for byte in _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)), default=0)
-    if depth > JSON_DEPTH_MAX:
-        raise InputError(
-            "lake_json_too_deep", "the document nests too deeply", expected=f"{JSON_DEPTH_MAX} levels", got=str(depth)
-        )
+    _judge_shape(data, what)
     try:
         value: Json = json.loads(
             data.decode("utf-8"),
             object_pairs_hook=_distinct,
             parse_int=_integer,
-            parse_float=Number,
+            parse_float=_spelled_number,
             parse_constant=_no_constant,
         )
     except UnicodeDecodeError as error:
-        raise _malformed("UTF-8", f"{error.reason} at byte {error.start}") from None
+        raise _malformed("UTF-8", f"{error.reason} at byte {error.start}", what) from None
     except ValueError as error:
-        raise _malformed("one JSON value", str(error)[:200]) from None
+        raise _malformed("one JSON value", str(error)[:200], what) from None
     if _SURROGATE.search(data):
         _judge_text(value)
     return value
@@ -89,15 +87,16 @@ def unzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> byte
     """The bytes, decompressed if they are gzip (JSON never starts as gzip does); a bomb is refused unexploded."""
     if not data.startswith(_GZIP_MAGIC):
         return data
+    # One stream and no more: a file of many empty ones would take minutes.
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            found = stream.read(size_max_bytes + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            "lake_gzip_malformed", "the compressed document cannot be read", expected="gzip", got=str(error)[:120]
-        ) from None
+        found = inflater.decompress(data, size_max_bytes + 1)
+    except zlib.error as error:
+        raise _gzip_malformed(str(error)[:120]) from None
     if len(found) > size_max_bytes:
         raise _too_large(size_max_bytes, "more after decompression")
+    if not inflater.eof or inflater.unused_data:
+        raise _gzip_malformed("bytes after the end" if inflater.eof else "an end that is missing")
     return found
 
 
@@ -139,24 +138,68 @@ def _write(value: Json, parts: list[str], sort_keys: bool) -> None:
             parts.append(json.dumps(value, default=_spelled))
 
 
+def _judge_shape(data: bytes, what: str) -> None:
+    """Depth and number of values, before any of them is made; piece by piece, so that memory stays small."""
+    depth = values = start = 0
+    inside = False
+    while start < len(data):
+        piece = data[start : start + _PIECE_BYTES]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece += data[start + len(piece) : start + len(piece) + 1]  # an escape is not cut in two
+        start += len(piece)
+        # Without escapes every quote begins or ends a text, and every second part lies outside.
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        marks = b"".join(parts[int(inside) :: 2]).translate(None, _NOT_MARKS)
+        inside ^= len(parts) % 2 == 0
+        opening = marks.count(b"[") + marks.count(b"{")
+        closing = marks.count(b"]") + marks.count(b"}")
+        if depth + opening > JSON_DEPTH_MAX:
+            deepest = max(accumulate((_STEP[byte] for byte in marks), initial=depth))
+            if deepest > JSON_DEPTH_MAX:
+                raise InputError(
+                    "lake_json_too_deep", f"{what} nests too deeply", expected=f"{JSON_DEPTH_MAX} levels", got="more"
+                )
+        depth += opening - closing
+        values += len(marks) - closing
+        if values > JSON_VALUES_MAX:
+            raise InputError(
+                "lake_json_values_too_many",
+                f"{what} holds too many values",
+                expected=f"at most {JSON_VALUES_MAX} arrays, objects and commas",
+                got="more",
+            )
+
+
 def _integer(text: str) -> int | Number:
     # Minus zero is no integer: it would come back as 0.
-    return Number(text) if text == "-0" else int(text)
+    return _spelled_number(text) if text == "-0" or len(text) > NUMBER_MAX_CHARACTERS else int(text)
+
+
+def _spelled_number(text: str) -> Number:
+    if len(text) > NUMBER_MAX_CHARACTERS:
+        raise _number_invalid(f"a number of at most {NUMBER_MAX_CHARACTERS} characters", f"{len(text)} characters")
+    return Number(text)
 
 
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for position, key in enumerate(names) if key in names[:position])
-        raise InputError(
-            "lake_json_key_duplicate", "an object has a key twice", expected="each key once", got=repr(twice[:64])
-        )
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InputError(
+                    "lake_json_key_duplicate", "an object has a key twice", expected="each key once", got=repr(key[:64])
+                )
+            seen.add(key)
     return found
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise InputError("lake_json_number_invalid", "a number cannot be accepted", expected="a JSON number", got=text)
+    raise _number_invalid("a JSON number", text)
+
+
+def _number_invalid(expected: str, got: str) -> InputError:
+    return InputError("lake_json_number_invalid", "a number cannot be accepted", expected=expected, got=got)
 
 
 def _judge_text(value: Json) -> None:
@@ -183,5 +226,11 @@ def _too_large(size_max_bytes: int, got: str) -> InputError:
     )
 
 
-def _malformed(expected: str, got: str) -> InputError:
-    return InputError("lake_json_malformed", "the document is not JSON", expected=expected, got=got)
+def _malformed(expected: str, got: str, what: str = "the document") -> InputError:
+    return InputError("lake_json_malformed", f"{what} is not JSON", expected=expected, got=got)
+
+
+def _gzip_malformed(got: str) -> InputError:
+    return InputError(
+        "lake_gzip_malformed", "the compressed document cannot be read", expected="one gzip stream", got=got
+    )

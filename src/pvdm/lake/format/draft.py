@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 from pvdm.errors import InputError
+from pvdm.lake.format.alike import Alike
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import INT_LAST, Raw, shown
@@ -48,8 +50,8 @@ class Draft:
         self.current_snapshot_id = base.current_snapshot_id if base else None
         self.snapshots: dict[int, Snapshot] = {}
         self.refs: dict[str, SnapshotRef] = dict(base.refs) if base else {}
-        self.statistics: list[StatisticsFile] = list(base.statistics) if base else []
-        self.partition_statistics: list[StatisticsFile] = list(base.partition_statistics) if base else []
+        self.statistics = _by_snapshot(base.statistics if base else ())
+        self.partition_statistics = _by_snapshot(base.partition_statistics if base else ())
         self.keys: dict[str, EncryptedKey] = {key.key_id: key for key in base.encryption_keys} if base else {}
         self.snapshot_log: list[Raw] = _objects(base.raw.get("snapshot-log")) if base else []
         # What this commit did, as far as later updates of it ask.
@@ -69,16 +71,40 @@ class Draft:
             self.orders = {order.order_id: order for order in base.sort_orders}
             self.snapshots = {snapshot.snapshot_id: snapshot for snapshot in base.snapshots}
 
+    @cached_property
+    def alike_schemas(self) -> Alike[TableSchema]:
+        """The schemas by what they mean."""
+        return Alike(self.schemas, lambda schema: schema.meaning)
+
+    @cached_property
+    def alike_specs(self) -> Alike[TableSpec]:
+        """The partition specs by what they mean."""
+        return Alike(self.specs, lambda spec: spec.meaning)
+
+    @cached_property
+    def alike_orders(self) -> Alike[TableOrder]:
+        """The sort orders by what they mean."""
+        return Alike(self.orders, lambda order: order.meaning)
+
+    @cached_property
+    def ref_names(self) -> dict[int, set[str]]:
+        """The names of the refs by the snapshot that they point to."""
+        found: dict[int, set[str]] = {}
+        for name, ref in self.refs.items():
+            found.setdefault(ref.snapshot_id, set()).add(name)
+        return found
+
     def finish(self, previous_location: str | None) -> TableMetadata:
         """The new state; the old one itself if nothing changed."""
         if self.base is not None and not self.changed:
             return self.base
         if self.last_updated_ms is None:
             self.last_updated_ms = self.now_ms
-        raw = self._document(previous_location)
+        raw = self.document(previous_location)
         return TableMetadata.from_json(raw, known=self.base)
 
-    def _document(self, previous_location: str | None) -> dict[str, Json]:
+    def document(self, previous_location: str | None) -> dict[str, Json]:
+        """The new state's JSON, not judged yet; what did not change is the same objects as before."""
         raw: dict[str, Json] = dict(self.base.raw) if self.base else {}
         raw["format-version"] = self.format_version
         if self.table_uuid is not None:
@@ -106,8 +132,8 @@ class Draft:
             raw.pop("encryption-keys", None)
         raw["refs"] = {name: ref.raw for name, ref in self.refs.items()}
         raw["snapshots"] = [snapshot.raw for snapshot in self.snapshots.values()]
-        raw["statistics"] = [file.raw for file in self.statistics]
-        raw["partition-statistics"] = [file.raw for file in self.partition_statistics]
+        raw["statistics"] = [file.raw for files in self.statistics.values() for file in files]
+        raw["partition-statistics"] = [file.raw for files in self.partition_statistics.values() for file in files]
         raw["snapshot-log"] = list(self._finished_log())
         raw["metadata-log"] = list(self._metadata_log(previous_location))
         return raw
@@ -180,6 +206,13 @@ def whole_property(properties: Mapping[str, str], name: str, default: int) -> in
             got=shown(text),
         )
     return int(text)
+
+
+def _by_snapshot(files: Iterable[StatisticsFile]) -> dict[int, list[StatisticsFile]]:
+    found: dict[int, list[StatisticsFile]] = {}
+    for file in files:
+        found.setdefault(file.snapshot_id, []).append(file)
+    return found
 
 
 def _objects(value: Json) -> list[Raw]:

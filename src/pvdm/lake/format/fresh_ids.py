@@ -1,4 +1,4 @@
-"""Column ids for a new or replaced table, given in the order in which Iceberg gives them."""
+"""Column ids for a new table, given in the order in which Iceberg gives them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pvdm.lake.format.node import Raw
 from pvdm.lake.format.schema_json import TableSchema
 
 
-def fresh_ids(schema: TableSchema, next_id: Callable[[], int], base: TableSchema | None = None) -> dict[int, int]:
-    """The new id of every id: that of the column of the same full name in `base`, else the next one."""
+def fresh_ids(schema: TableSchema) -> dict[int, int]:
+    """The new id of every id: 1 and on."""
     made: dict[int, int] = {}
 
     def give(old: Json) -> None:
-        if not isinstance(old, int):
-            return
-        column = None if base is None else base.find(schema.fields[old].name)
-        made[old] = next_id() if column is None else column.field_id
+        if isinstance(old, int):
+            made[old] = len(made) + 1
 
     _visit(schema.raw, give)
     return made

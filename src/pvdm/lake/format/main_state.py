@@ -87,6 +87,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         # Retention decides which of main's history the next expiry takes away.
         yield "retention of main", canonical({key: value for key, value in main.raw.items() if key != "snapshot-id"})
     yield "snapshot log", canonical([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
+    yield from _history(metadata, {snapshot.snapshot_id for snapshot in ancestry})
     yield from _structure(metadata, {snapshot.schema_id for snapshot in ancestry})
     for name in sorted(metadata.properties):
         yield f"property {name!r}", metadata.properties[name]
@@ -99,11 +100,19 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         yield f"field {name!r}", canonical(metadata.raw[name])
 
 
+def _history(metadata: TableMetadata, shown: set[int]) -> Iterator[tuple[str, str]]:
+    """What main once showed and the log still names, with its content; one that is gone comes back as no other."""
+    for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - shown):
+        found = metadata.snapshot(snapshot_id)
+        yield f"snapshot {snapshot_id}", "gone" if found is None else canonical(found.raw)
+
+
 def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
     """Schemas that main or its history is read with; every spec and order, as files of main may name any of them."""
     yield "current schema", str(metadata.current_schema_id)
+    read_with = schema_ids | {metadata.current_schema_id}
     for schema in metadata.schemas:
-        if schema.schema_id in schema_ids | {metadata.current_schema_id}:
+        if schema.schema_id in read_with:
             yield f"schema {schema.schema_id}", normal_form(schema.raw)
     yield "default partition spec", str(metadata.default_spec_id)
     for spec in metadata.specs:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pvdm.errors import InputError
-from pvdm.lake.format.avro_schema import RecordNode, parse_json
+from pvdm.lake.format.avro_schema import RecordNode
+from pvdm.lake.format.document import parse_json
 from pvdm.lake.format.schema_model import primitive
 from pvdm.lake.format.type_names import DEFAULT_ALGORITHM, DEFAULT_CRS, parse_type_name
 from pvdm.model.schema import (
@@ -34,7 +35,7 @@ def _invalid(expected: str, got: object) -> InputError:
 
 def schema_from_text(text: str) -> tuple[Schema, int | None]:
     """The schema in a manifest's header, and its id where it says one."""
-    value = parse_json(text, "the schema in the header")
+    value: Any = parse_json(text.encode(), what="the schema in the header")
     kind = type_from_iceberg(value)
     if not isinstance(kind, StructType):
         raise _invalid("a struct", value)
@@ -48,7 +49,7 @@ def check_iceberg_schema(text: str | None, record: RecordNode) -> None:
     """Where the header tells the file's schema a second time, it must have the fields of the first."""
     if text is None:
         return
-    match parse_json(text, "iceberg.schema"):
+    match parse_json(text.encode(), what="iceberg.schema"):
         case {"type": "struct", "fields": list(fields)}:
             told = [field.get("id") if isinstance(field, dict) else None for field in fields]
         case _:

@@ -248,9 +248,8 @@ def stripped_location(text: str, place: str) -> str:
     """A location without slashes at its end."""
     if not text:
         raise invalid(place, "a location", "an empty string")
-    while text.endswith("/") and not text.endswith("://"):
-        text = text[:-1]
-    return text
+    bare = text.rstrip("/")
+    return f"{bare}//" if bare.endswith(":") and text.startswith("//", len(bare)) else bare
 
 
 def _schemas(node: Node, version: int, known: _Known) -> tuple[tuple[TableSchema, ...], int]:

@@ -1,10 +1,9 @@
-"""The first state of a new table, the replacement of an old one, and the state that a registered file holds."""
+"""The first state of a new table, and the state that a registered file holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
 from typing import Final
 
 from pvdm.errors import InputError
@@ -19,16 +18,12 @@ from pvdm.lake.format.specs import (
     PARTITION_ID_FIRST,
     SpecField,
     TableOrder,
-    TableSpec,
-    has_sequential_ids,
     judge_order,
     judge_spec,
     judge_spec_names,
     parse_order,
     parse_spec,
-    spec_raw,
 )
-from pvdm.lake.format.update_snapshots import remove_main
 
 DEFAULT_FORMAT_VERSION: Final = 2
 RESERVED_PROPERTIES: Final = frozenset(
@@ -71,8 +66,8 @@ class _Request:
         judge_spec(self.spec, self.schema)
         judge_order(self.order, self.schema)
 
-    def format_version(self, default: int) -> int:
-        return whole_property(self.properties, "format-version", default)
+    def format_version(self) -> int:
+        return whole_property(self.properties, "format-version", DEFAULT_FORMAT_VERSION)
 
     def persisted(self) -> dict[str, str]:
         """Reserved properties steer the making of a table and are not kept."""
@@ -83,12 +78,11 @@ class _Request:
 def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> TableMetadata:
     """The state of a new (or staged) table; columns, partitions and sort order get fresh ids."""
     wanted = _Request(request)
-    version = wanted.format_version(DEFAULT_FORMAT_VERSION)
+    version = wanted.format_version()
     structure.require_version(version, "$.properties['format-version']")
     properties = wanted.persisted()
     _judge_properties(properties, wanted.schema, version)
-    counter = count(1)
-    ids = fresh_ids(wanted.schema, lambda: next(counter))
+    ids = fresh_ids(wanted.schema)
     schema = parse_schema(Node(with_ids(wanted.schema, ids, 0), "$.schema"))
     spec_fields = tuple(
         replace(field, source_id=_source(ids, field), field_id=PARTITION_ID_FIRST + position)
@@ -109,37 +103,6 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     return draft.finish(None)
 
 
-def replace_table(
-    base: TableMetadata, request: Json, *, location: str, now_ms: int, previous_location: str | None
-) -> TableMetadata:
-    """The table with a new schema, spec, order and nothing shown on main; columns keep their ids by name."""
-    wanted = _Request(request)
-    if base.format_version == 1 and not has_sequential_ids(wanted.spec):
-        raise InputError(
-            "spec_ids_not_sequential",
-            "format 1 knows partition fields by their place",
-            expected=f"field ids from {PARTITION_ID_FIRST} in steps of one",
-            got=", ".join(str(field.field_id) for field in wanted.spec.fields),
-            place=wanted.spec.place,
-        )
-    counter = count(base.last_column_id + 1)
-    ids = fresh_ids(wanted.schema, lambda: next(counter), base.current_schema)
-    schema = parse_schema(Node(with_ids(wanted.schema, ids, 0), "$.schema"))
-    spec = _aligned_spec(base, wanted.spec, ids)
-    draft = Draft(base, now_ms=now_ms)
-    structure.upgrade(draft, wanted.format_version(base.format_version), "$.properties['format-version']")
-    remove_main(draft)
-    last_column_id = next(counter) - 1
-    structure.make_schema_current(draft, structure.put_schema(draft, schema, last_column_id), "$.schema")
-    structure.make_spec_default(draft, structure.put_spec(draft, spec), "$.partition-spec")
-    order_id = structure.put_order(draft, _remapped_order(wanted.order, ids))
-    structure.make_order_default(draft, order_id, "$.write-order")
-    structure.move(draft, stripped_location(location, "$.location"))
-    draft.properties.update(wanted.persisted())
-    draft.changed = True
-    return draft.finish(previous_location)
-
-
 def register_table(data: bytes) -> TableMetadata:
     """The state that a metadata file holds, fit to be a table of the catalog: it must say which table it is."""
     metadata = TableMetadata.parse(data)
@@ -152,42 +115,6 @@ def register_table(data: bytes) -> TableMetadata:
             place="$.table-uuid",
         )
     return metadata
-
-
-def _aligned_spec(base: TableMetadata, wanted: TableSpec, ids: Mapping[int, int]) -> TableSpec:
-    """The wanted spec under the partition field ids that the table already has for the same fields."""
-    fields = [replace(field, source_id=ids.get(field.source_id, field.source_id)) for field in wanted.fields]
-    following = count(max(base.last_partition_id, PARTITION_ID_FIRST - 1) + 1)
-    if base.format_version > 1:
-        known: dict[tuple[int, str], int] = {}
-        for field in (field for spec in base.specs for field in spec.fields):
-            key = (field.source_id, field.transform)
-            known[key] = max(known.get(key, 0), field.field_id)
-        aligned = []
-        for field in fields:
-            key = (field.source_id, field.transform)
-            if key not in known:
-                known[key] = next(following)
-            aligned.append(replace(field, field_id=known[key]))
-        return replace(wanted, fields=tuple(aligned))
-    return _carried_forward(base.default_spec, fields, following)
-
-
-def _carried_forward(old: TableSpec, fields: list[SpecField], following: count[int]) -> TableSpec:
-    """Format 1 keeps every field in its place; one that is wanted no more becomes void."""
-    new = {(field.source_id, field.transform): field for field in fields}
-    names = {field.name for field in fields}
-    made: list[SpecField] = []
-    for field in old.fields:
-        kept = new.pop((field.source_id, field.transform), None)
-        if kept is not None:
-            made.append(replace(kept, field_id=field.field_id))
-        else:
-            name = f"{field.name}_{field.field_id}" if field.name in names else field.name
-            made.append(SpecField(field.source_id, field.field_id, name, "void"))
-    made.extend(replace(field, field_id=next(following)) for field in new.values())
-    blank: Raw = {"fields": [{"transform": field.transform} for field in made]}
-    return TableSpec(0, tuple(made), spec_raw(0, tuple(made), blank), "$.partition-spec")
 
 
 def _remapped_order(order: TableOrder, ids: Mapping[int, int]) -> TableOrder:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.errors import InputError
-from pvdm.lake.format.avro_schema import parse_json
+from pvdm.lake.format.document import parse_json
 from pvdm.model.schema import (
     NAME_MAX_BYTES,
     DecimalType,
@@ -146,7 +146,7 @@ class PartitionSpec:
     @classmethod
     def from_text(cls, spec_id: int, text: str) -> PartitionSpec:
         """The spec whose fields are this JSON array."""
-        value = parse_json(text, "the partition spec in the header")
+        value = parse_json(text.encode(), what="the partition spec in the header")
         if not isinstance(value, list):
             raise _invalid("an array of fields", value)
         return cls(spec_id, tuple(_field(field, index) for index, field in enumerate(value)))
@@ -190,11 +190,7 @@ def _field(value: Any, index: int) -> PartitionField:
 
 
 def _is_text(value: str) -> bool:
-    """Something that can be written again: JSON's escapes can name half a character."""
-    try:
-        return 1 <= len(value.encode()) <= NAME_MAX_BYTES
-    except UnicodeEncodeError:
-        return False
+    return 1 <= len(value.encode()) <= NAME_MAX_BYTES
 
 
 def _sources(value: dict[str, Any]) -> tuple[int, ...]:

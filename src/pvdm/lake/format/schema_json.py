@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +17,7 @@ from pvdm.lake.format.type_names import TypeName, parse_type_name
 FIELD_ID_LAST: Final = 2_147_483_447
 DEFAULTS_LEAST_VERSION: Final = 3
 SCHEMA_NESTING_MAX: Final = 64
+COLUMN_NAME_MAX_CHARACTERS: Final = 1_024
 
 _PARTS: Final = frozenset({("element", "list"), ("key", "map"), ("value", "map")})
 
@@ -31,7 +31,6 @@ class SchemaField:
     required: bool
     type: TypeName | str
     parent_id: int | None
-    place: str
     default: bool
 
     @property
@@ -61,9 +60,10 @@ class TableSchema:
         found = self.ids.get(name)
         return None if found is None else self.fields[found]
 
-    def same_as(self, other: TableSchema) -> bool:
-        """Whether the two mean the same, ids of the schemas aside; fields that Iceberg does not know count too."""
-        return normal_form(self.raw) == normal_form(other.raw)
+    @property
+    def meaning(self) -> str:
+        """Equal for schemas that mean the same, their own ids aside; fields that Iceberg does not know count too."""
+        return normal_form(self.raw)
 
 
 def parse_schema(node: Node) -> TableSchema:
@@ -96,7 +96,7 @@ def judge_version(schema: TableSchema, format_version: int) -> None:
                 f"column {field.name} has a type that format {format_version} does not have",
                 expected=f"format {field.type.least_version} or later",
                 got=f"{field.type} in format {format_version}",
-                place=field.place,
+                place=schema.place,
             )
         if field.default and format_version < DEFAULTS_LEAST_VERSION:
             raise InputError(
@@ -104,7 +104,7 @@ def judge_version(schema: TableSchema, format_version: int) -> None:
                 f"column {field.name} has an initial default, which format {format_version} does not have",
                 expected=f"format {DEFAULTS_LEAST_VERSION} or later",
                 got=f"format {format_version}",
-                place=field.place,
+                place=schema.place,
             )
 
 
@@ -155,6 +155,15 @@ class _Walk:
             case _:
                 raise invalid(place, "a type's name or an object", kind(found))
         name = ".".join(path)
+        # Everything inside bears the name too: without a limit a small document would fill the memory.
+        if len(name) > COLUMN_NAME_MAX_CHARACTERS:
+            raise InputError(
+                "schema_name_too_long",
+                f"the full name of the column at {node.place} is too long",
+                expected=f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it",
+                got=f"{len(name)} characters",
+                place=node.place,
+            )
         if not 0 <= field_id <= FIELD_ID_LAST:
             raise InputError(
                 "schema_field_id_reserved",
@@ -175,7 +184,7 @@ class _Walk:
             raise _duplicate("schema_field_id_duplicate", "id", str(field_id), node.place)
         if name in self.ids:
             raise _duplicate("schema_field_name_duplicate", "name", shown(name), node.place)
-        self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, place, default)
+        self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, default)
         self.ids[name] = field_id
         self.short.setdefault(".".join(short), field_id)
         return type_
@@ -295,7 +304,8 @@ def _normal(key: str, value: Json, holder: Raw) -> Json:
             return _normal_object(value)
         case list() if key == "fields" and nested == "struct":
             return [_normal_object(item) if isinstance(item, Mapping) else item for item in value]
-        case Number(text) if key in ("initial-default", "write-default"):
-            return str(Decimal(text).normalize())
+        case Number(text) if nested is None and key in ("initial-default", "write-default"):
+            # A column's default of this form is a double, whatever its spelling.
+            return repr(float(text))
         case _:
             return value

@@ -146,7 +146,8 @@ def unscaled(kind: DecimalType, value: Value) -> int:
 def from_unscaled(kind: DecimalType, number: int) -> Decimal:
     """The decimal with these digits at the type's scale."""
     if abs(number) >= 10**kind.precision:
-        raise _wrong(kind, f"{kind.precision} digits", number)
+        # Not the number itself: one of a megabyte cannot be shown.
+        raise _wrong(kind, f"{kind.precision} digits", f"{number.bit_length()} bits")
     digits = tuple(int(digit) for digit in str(abs(number)))
     return Decimal((1 if number < 0 else 0, digits, -kind.scale))
 

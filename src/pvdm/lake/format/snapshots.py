@@ -16,6 +16,7 @@ from pvdm.lake.format.document import Json
 from pvdm.lake.format.node import Node, Raw, invalid, shown
 
 MAIN: Final = "main"
+REF_FIELDS_MAX: Final = 100
 RETENTION: Final = ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
 
 
@@ -161,7 +162,20 @@ def parse_ref(node: Node) -> SnapshotRef:
                 got=f"{number} on a {found.value}",
                 place=node.at(key),
             )
+    require_few_fields(node.raw, node.place)
     return SnapshotRef(node.long("snapshot-id"), found, keep, snapshot_age, ref_age, node.raw)
+
+
+def require_few_fields(ref: Raw, place: str) -> None:
+    """Few enough fields, known or not: every move of a ref copies them."""
+    if len(ref) > REF_FIELDS_MAX:
+        raise InputError(
+            "ref_fields_too_many",
+            f"the ref at {place} has too many fields",
+            expected=f"at most {REF_FIELDS_MAX}",
+            got=str(len(ref)),
+            place=place,
+        )
 
 
 def parse_statistics(node: Node) -> StatisticsFile:

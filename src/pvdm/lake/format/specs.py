@@ -57,10 +57,10 @@ class TableSpec:
         """The highest partition field id, one below the first when there is none."""
         return max((field.field_id for field in self.fields), default=PARTITION_ID_FIRST - 1)
 
-    def same_as(self, other: TableSpec) -> bool:
-        """The same sources, transforms and names in the same order; what Iceberg does not know counts too."""
-        mine, others = [field.key for field in self.fields], [field.key for field in other.fields]
-        return mine == others and extras(self.raw, _SPEC_KEYS) == extras(other.raw, _SPEC_KEYS)
+    @property
+    def meaning(self) -> tuple[tuple[tuple[int, str, str], ...], str]:
+        """Sources, transforms and names in their order, but no field ids; what Iceberg does not know counts too."""
+        return tuple(field.key for field in self.fields), extras(self.raw, _SPEC_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,10 @@ class TableOrder:
     raw: Raw = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
 
-    def same_as(self, other: TableOrder) -> bool:
-        """The same fields in the same order; what Iceberg does not know counts too."""
-        return self.fields == other.fields and extras(self.raw, _ORDER_KEYS) == extras(other.raw, _ORDER_KEYS)
+    @property
+    def meaning(self) -> tuple[tuple[SortField, ...], str]:
+        """The fields in their order; what Iceberg does not know counts too, but there is one unsorted order only."""
+        return self.fields, extras(self.raw, _ORDER_KEYS) if self.fields else ""
 
 
 def parse_spec(node: Node, *, id_needed: bool = True) -> TableSpec:

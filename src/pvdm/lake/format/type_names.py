@@ -31,8 +31,10 @@ _PLAIN: Final = {
 }
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]", re.ASCII)
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", re.ASCII)
-_GEOMETRY: Final = re.compile(r"geometry\s*(?:\(\s*([^)]*?)\s*\))?", re.ASCII | re.IGNORECASE)
-_GEOGRAPHY: Final = re.compile(r"geography\s*(?:\(\s*([^,]*?)\s*(?:,\s*(\w*)\s*)?\))?", re.ASCII | re.IGNORECASE)
+# Space around a parameter is taken off afterwards: matched by the pattern it could be shared out in many ways.
+_GEOMETRY: Final = re.compile(r"geometry\s*+(?:\(([^)]*+)\))?", re.ASCII | re.IGNORECASE)
+_GEOGRAPHY: Final = re.compile(r"geography\s*+(?:\(([^,]*)(?:,\s*+(\w*+)\s*+)?\))?", re.ASCII | re.IGNORECASE)
+_SPACE: Final = " \t\n\r\f\v"
 _ALGORITHMS: Final = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 DEFAULT_CRS: Final = "OGC:CRS84"
 DEFAULT_ALGORITHM: Final = "spherical"
@@ -87,9 +89,10 @@ def parse_type_name(text: str, place: str) -> TypeName:
 
 
 def _crs(found: str | None, text: str, place: str) -> str:
-    if found == "":
+    crs = DEFAULT_CRS if found is None else found.strip(_SPACE)
+    if not crs:
         raise _unknown(place, "a coordinate reference system that is not empty", text)
-    return DEFAULT_CRS if found is None else found
+    return crs
 
 
 def _unknown(place: str, expected: str, text: str) -> InputError:

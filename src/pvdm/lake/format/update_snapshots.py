@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.format.document import Json, canonical
 from pvdm.lake.format.draft import Draft
@@ -14,11 +12,13 @@ from pvdm.lake.format.snapshots import (
     RefType,
     Snapshot,
     SnapshotRef,
+    StatisticsFile,
     parse_key,
     parse_partition_statistics,
     parse_ref,
     parse_snapshot,
     parse_statistics,
+    require_few_fields,
 )
 
 _REF_KEYS = frozenset({"snapshot-id", "type", *RETENTION})
@@ -109,9 +109,10 @@ def remove_snapshots(draft: Draft, node: Node) -> None:
         return
     for snapshot_id in gone:
         del draft.snapshots[snapshot_id]
-    draft.statistics = [file for file in draft.statistics if file.snapshot_id not in gone]
-    draft.partition_statistics = [file for file in draft.partition_statistics if file.snapshot_id not in gone]
-    _remove_refs(draft, [name for name, ref in draft.refs.items() if ref.snapshot_id in gone])
+        draft.statistics.pop(snapshot_id, None)
+        draft.partition_statistics.pop(snapshot_id, None)
+        for name in list(draft.ref_names.get(snapshot_id, ())):
+            _remove_ref(draft, name)
     draft.removed_snapshots = True
     draft.changed = True
 
@@ -140,7 +141,11 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
                 "main_not_a_branch", "main is a branch", expected="branch", got="tag", place=node.at("type")
             )
         _show_on_main(draft, snapshot)
-    draft.refs[name] = _spelled(ref, node, existing)
+    spelled = _spelled(ref, node, existing)
+    if existing is not None:
+        draft.ref_names[existing.snapshot_id].discard(name)
+    draft.ref_names.setdefault(ref.snapshot_id, set()).add(name)
+    draft.refs[name] = spelled
     draft.changed = True
 
 
@@ -163,13 +168,15 @@ def _spelled(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> Snap
     unknown |= _unknown(node)
     raw: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
     raw |= {key: node.raw[key] for key in RETENTION if node.has(key)}
+    raw |= unknown
+    require_few_fields(raw, node.place)
     return SnapshotRef(
         ref.snapshot_id,
         ref.type,
         ref.min_snapshots_to_keep,
         ref.max_snapshot_age_ms,
         ref.max_ref_age_ms,
-        {**raw, **unknown},
+        raw,
     )
 
 
@@ -185,20 +192,16 @@ def _news(node: Node, existing: SnapshotRef) -> bool:
 def remove_snapshot_ref(draft: Draft, node: Node) -> None:
     """remove-snapshot-ref; without main nothing is current."""
     name = node.text("ref-name")
-    _remove_refs(draft, [name] if name in draft.refs else [])
+    if name in draft.refs:
+        _remove_ref(draft, name)
 
 
-def remove_main(draft: Draft) -> None:
-    """A replaced table shows nothing until its first snapshot."""
-    _remove_refs(draft, [MAIN] if MAIN in draft.refs else [])
-
-
-def _remove_refs(draft: Draft, names: Iterable[str]) -> None:
-    for name in names:
-        del draft.refs[name]
-        draft.changed = True
-        if name == MAIN:
-            draft.current_snapshot_id = None
+def _remove_ref(draft: Draft, name: str) -> None:
+    draft.ref_names[draft.refs[name].snapshot_id].discard(name)
+    del draft.refs[name]
+    draft.changed = True
+    if name == MAIN:
+        draft.current_snapshot_id = None
 
 
 def set_statistics(draft: Draft, node: Node) -> None:
@@ -213,35 +216,29 @@ def set_statistics(draft: Draft, node: Node) -> None:
             got=str(named),
             place=node.at("snapshot-id"),
         )
-    draft.statistics = [other for other in draft.statistics if other.snapshot_id != file.snapshot_id]
-    draft.statistics.append(file)
-    draft.changed = True
+    _put_statistics(draft, draft.statistics, file)
 
 
 def remove_statistics(draft: Draft, node: Node) -> None:
     """remove-statistics; of a snapshot without any it changes nothing."""
-    snapshot_id = node.long("snapshot-id")
-    kept = [file for file in draft.statistics if file.snapshot_id != snapshot_id]
-    draft.changed |= len(kept) != len(draft.statistics)
-    draft.statistics = kept
+    draft.changed |= draft.statistics.pop(node.long("snapshot-id"), None) is not None
 
 
 def set_partition_statistics(draft: Draft, node: Node) -> None:
     """set-partition-statistics: one file a snapshot."""
     file = parse_partition_statistics(node.node("partition-statistics"))
-    draft.partition_statistics = [
-        other for other in draft.partition_statistics if other.snapshot_id != file.snapshot_id
-    ]
-    draft.partition_statistics.append(file)
-    draft.changed = True
+    _put_statistics(draft, draft.partition_statistics, file)
 
 
 def remove_partition_statistics(draft: Draft, node: Node) -> None:
     """remove-partition-statistics; of a snapshot without any it changes nothing."""
-    snapshot_id = node.long("snapshot-id")
-    kept = [file for file in draft.partition_statistics if file.snapshot_id != snapshot_id]
-    draft.changed |= len(kept) != len(draft.partition_statistics)
-    draft.partition_statistics = kept
+    draft.changed |= draft.partition_statistics.pop(node.long("snapshot-id"), None) is not None
+
+
+def _put_statistics(draft: Draft, files: dict[int, list[StatisticsFile]], file: StatisticsFile) -> None:
+    files.pop(file.snapshot_id, None)
+    files[file.snapshot_id] = [file]
+    draft.changed = True
 
 
 def add_encryption_key(draft: Draft, node: Node) -> None:

@@ -83,25 +83,21 @@ def add_schema(draft: Draft, node: Node) -> None:
     put_schema(draft, parse_schema(node.node("schema")))
 
 
-def put_schema(draft: Draft, schema: TableSchema, last_column_id: int = 0) -> int:
+def put_schema(draft: Draft, schema: TableSchema) -> int:
     """Add the schema or find the one that is the same; its id."""
     judge_version(schema, draft.format_version)
-    last = max(draft.last_column_id, schema.highest_field_id, last_column_id)
-    schema_id = draft.current_schema_id
-    for known in draft.schemas.values():
-        if known.same_as(schema):
-            schema_id = known.schema_id
-            break
-        schema_id = max(schema_id, known.schema_id + 1)
-    found = schema_id in draft.schemas
-    if found and last == draft.last_column_id:
-        draft.last_added_schema = schema_id if schema_id in draft.added_schemas else None
-        return schema_id
+    last = max(draft.last_column_id, schema.highest_field_id)
+    known = draft.alike_schemas.find(schema)
+    if known is not None and last == draft.last_column_id:
+        draft.last_added_schema = known if known in draft.added_schemas else None
+        return known
     draft.last_column_id = last
-    if not found:
+    schema_id = max(draft.current_schema_id, max(draft.schemas, default=-1) + 1) if known is None else known
+    if known is None:
         draft.schemas[schema_id] = replace(
             schema, schema_id=schema_id, raw={**schema.raw, "type": "struct", "schema-id": schema_id}
         )
+        draft.alike_schemas.add(schema_id, draft.schemas[schema_id])
     draft.added_schemas.add(schema_id)
     draft.last_added_schema = schema_id
     draft.changed = True
@@ -135,7 +131,9 @@ def remove_schemas(draft: Draft, node: Node) -> None:
             got=", ".join(str(found) for found in sorted(ids)),
             place=node.at("schema-ids"),
         )
-    draft.schemas = {key: schema for key, schema in draft.schemas.items() if key not in ids}
+    for schema_id in ids & draft.schemas.keys():
+        draft.alike_schemas.remove(schema_id)
+        del draft.schemas[schema_id]
     draft.changed |= bool(ids)
 
 
@@ -173,13 +171,12 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
     schema = _schema(draft, draft.current_schema_id, spec.place)
     judge_spec_names(spec, schema)
     judge_spec(spec, schema)
-    spec_id = 0
-    for known in draft.specs.values():
-        if spec.same_as(known):
-            # Iceberg's builder calls it the last added one if this commit added any spec, else none.
-            draft.last_added_spec = known.spec_id if draft.last_added_spec in draft.added_specs else None
-            return known.spec_id
-        spec_id = max(spec_id, known.spec_id + 1)
+    known = draft.alike_specs.find(spec)
+    if known is not None:
+        # Iceberg's builder calls it the last added one if this commit added any spec, else none.
+        draft.last_added_spec = known if draft.last_added_spec in draft.added_specs else None
+        return known
+    spec_id = max(0, max(draft.specs, default=-1) + 1)
     if draft.format_version == 1 and not has_sequential_ids(spec):
         raise InputError(
             "spec_ids_not_sequential",
@@ -189,6 +186,7 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
             place=spec.place,
         )
     draft.specs[spec_id] = replace(spec, spec_id=spec_id, raw=spec_raw(spec_id, spec.fields, spec.raw))
+    draft.alike_specs.add(spec_id, draft.specs[spec_id])
     draft.last_partition_id = max(draft.last_partition_id, spec.highest_field_id)
     draft.added_specs.add(spec_id)
     draft.last_added_spec = spec_id
@@ -221,7 +219,9 @@ def remove_specs(draft: Draft, node: Node) -> None:
             got=", ".join(str(found) for found in sorted(ids)),
             place=node.at("spec-ids"),
         )
-    draft.specs = {key: spec for key, spec in draft.specs.items() if key not in ids}
+    for spec_id in ids & draft.specs.keys():
+        draft.alike_specs.remove(spec_id)
+        del draft.specs[spec_id]
     draft.changed |= bool(ids)
 
 
@@ -233,13 +233,13 @@ def add_sort_order(draft: Draft, node: Node) -> None:
 def put_order(draft: Draft, order: TableOrder) -> int:
     """Add the sort order or find the one that is the same; its id."""
     judge_order(order, _schema(draft, draft.current_schema_id, order.place))
-    order_id = SORT_ORDER_ID_FIRST if order.fields else UNSORTED_ID
-    for known in draft.orders.values():
-        if known.same_as(order) or (not order.fields and not known.fields):
-            draft.last_added_order = known.order_id if draft.last_added_order in draft.added_orders else None
-            return known.order_id
-        order_id = max(order_id, known.order_id + 1) if order.fields else UNSORTED_ID
+    known = draft.alike_orders.find(order)
+    if known is not None:
+        draft.last_added_order = known if draft.last_added_order in draft.added_orders else None
+        return known
+    order_id = max(SORT_ORDER_ID_FIRST, max(draft.orders, default=0) + 1) if order.fields else UNSORTED_ID
     draft.orders[order_id] = replace(order, order_id=order_id, raw=order_raw(order_id, order.fields, order.raw))
+    draft.alike_orders.add(order_id, draft.orders[order_id])
     draft.added_orders.add(order_id)
     draft.last_added_order = order_id
     draft.changed = True

@@ -14,6 +14,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node, shown
 
 UPDATES_MAX: Final = 100_000
+STRUCTURE_UPDATES_MAX: Final = 256
 
 Apply = Callable[[Draft, Node], None]
 
@@ -45,6 +46,8 @@ UPDATES: Final[Mapping[str, Apply]] = MappingProxyType(
     }
 )
 
+_STRUCTURE: Final = frozenset({"add-schema", "remove-schemas", "add-spec", "remove-partition-specs", "add-sort-order"})
+
 
 def apply_updates(
     base: TableMetadata, updates: Sequence[Json], *, now_ms: int, previous_location: str | None
@@ -73,13 +76,9 @@ def create_from_updates(updates: Sequence[Json], *, now_ms: int, table_uuid: str
 def _actions(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
     """Every update with what applies it; one unknown word and nothing is applied."""
     if len(updates) > UPDATES_MAX:
-        raise InputError(
-            "updates_too_many",
-            "a commit has too many updates",
-            expected=f"at most {UPDATES_MAX}",
-            got=str(len(updates)),
-        )
+        raise _too_many("updates", UPDATES_MAX, len(updates))
     found = []
+    structure = 0
     for position, update in enumerate(updates):
         node = Node(update, f"$.updates[{position}]")
         action = node.text("action").lower()
@@ -92,5 +91,12 @@ def _actions(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
                 got=shown(action),
                 place=node.at("action"),
             )
+        structure += action in _STRUCTURE
         found.append((node, apply))
+    if structure > STRUCTURE_UPDATES_MAX:
+        raise _too_many("updates of schemas, specs and orders", STRUCTURE_UPDATES_MAX, structure)
     return found
+
+
+def _too_many(what: str, most: int, got: int) -> InputError:
+    return InputError("updates_too_many", f"a commit has too many {what}", expected=f"at most {most}", got=str(got))

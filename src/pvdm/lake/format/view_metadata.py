@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
@@ -51,9 +52,10 @@ class ViewVersion:
         """The dialects that it is written in, in small letters."""
         return frozenset(each.dialect.lower() for each in self.representations if each.dialect is not None)
 
-    def same_as(self, other: ViewVersion) -> bool:
-        """Whether the two behave the same, ids and times aside; fields that Iceberg does not know count too."""
-        return _meaning(self.raw) == _meaning(other.raw)
+    @property
+    def meaning(self) -> str:
+        """Equal for versions that behave the same, ids and times aside; fields that Iceberg does not know count too."""
+        return canonical({key: value for key, value in self.raw.items() if key not in _OWN and value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _judge(metadata: ViewMetadata, place: str) -> None:
     schema_ids = [schema.schema_id for schema in metadata.schemas]
     version_ids = [version.version_id for version in metadata.versions]
     for what, ids in (("schemas", schema_ids), ("versions", version_ids)):
-        twice = next((found for position, found in enumerate(ids) if found in ids[:position]), None)
+        twice = next((found for found, times in Counter(ids).items() if times > 1), None)
         if twice is not None:
             raise InputError(
                 "view_id_twice",
@@ -191,8 +193,9 @@ def _judge(metadata: ViewMetadata, place: str) -> None:
             got=str(metadata.current_version_id),
             place=f"{place}.current-version-id",
         )
+    known = frozenset(schema_ids)
     for version in metadata.versions:
-        if version.schema_id not in schema_ids:
+        if version.schema_id not in known:
             raise InputError(
                 "schema_unknown",
                 f"version {version.version_id} of the view has a schema that is not there",
@@ -204,7 +207,3 @@ def _judge(metadata: ViewMetadata, place: str) -> None:
 
 def _listed(ids: list[int]) -> str:
     return ", ".join(str(found) for found in ids[:32]) or "none"
-
-
-def _meaning(raw: Raw) -> str:
-    return canonical({key: value for key, value in raw.items() if key not in _OWN and value is not None})

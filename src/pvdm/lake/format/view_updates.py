@@ -9,6 +9,7 @@ from typing import Final
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.format import update_structure as structure
+from pvdm.lake.format.alike import Alike
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.draft import LAST_ADDED, whole_property
 from pvdm.lake.format.metadata import check_uuid, stripped_location
@@ -43,6 +44,8 @@ class ViewDraft:
         self.schemas: dict[int, TableSchema] = {each.schema_id: each for each in base.schemas} if base else {}
         self.versions: dict[int, ViewVersion] = {each.version_id: each for each in base.versions} if base else {}
         self.current_id: int | None = base.current_version_id if base else None
+        self._alike_schemas = Alike(self.schemas, lambda schema: schema.meaning)
+        self._alike_versions = Alike(self.versions, lambda version: version.meaning)
         # What this commit did, as far as later updates of it ask.
         self.last_schema: int | None = None
         self.last_version: int | None = None
@@ -51,14 +54,15 @@ class ViewDraft:
 
     def put_schema(self, schema: TableSchema) -> None:
         """Add the schema, or find the one that is the same."""
-        known = next((each for each in self.schemas.values() if each.same_as(schema)), None)
+        known = self._alike_schemas.find(schema)
         if known is not None:
             # Found is as good as added: another writer may have added it just before.
-            self.last_schema = known.schema_id
+            self.last_schema = known
             return
         schema_id = max(self.schemas, default=-1) + 1
         raw = {**schema.raw, "type": "struct", "schema-id": schema_id}
         self.schemas[schema_id] = replace(schema, schema_id=schema_id, raw=raw)
+        self._alike_schemas.add(schema_id, self.schemas[schema_id])
         self.last_schema = schema_id
         self.changed = True
 
@@ -67,9 +71,9 @@ class ViewDraft:
         if version.schema_id == LAST_ADDED:
             schema_id = structure.last_added(self.last_schema, "schema", f"{version.place}.schema-id")
             version = replace(version, schema_id=schema_id, raw={**version.raw, "schema-id": schema_id})
-        known = next((each for each in self.versions.values() if each.same_as(version)), None)
+        known = self._alike_versions.find(version)
         if known is not None:
-            self.last_version = known.version_id
+            self.last_version = known
             return
         _judge_new(version)
         version_id = max(version.version_id, max(self.versions, default=0) + 1)
@@ -84,6 +88,7 @@ class ViewDraft:
         self.versions[version_id] = replace(
             version, version_id=version_id, raw={**version.raw, "version-id": version_id}
         )
+        self._alike_versions.add(version_id, self.versions[version_id])
         self.added_versions.add(version_id)
         self.last_version = version_id
         self.changed = True

@@ -148,9 +148,11 @@ def after_of(token: str | None) -> Json:
 def after_name(token: str | None) -> str | None:
     """A page token of names."""
     found = after_of(token)
-    if found is not None and not isinstance(found, str):
+    if found is None:
+        return None
+    if not isinstance(found, str):
         raise _token_invalid()
-    return found
+    return judged_name(found, "the page token's name")
 
 
 def after_levels(token: str | None) -> Levels | None:

@@ -32,6 +32,7 @@ from pvdm.steward.http.catalog_parts import (
     once_of,
     page_size,
 )
+from pvdm.steward.http.logs import log_event
 from pvdm.steward.http.parts import Caller
 from pvdm.store.namespaces import Levels
 from pvdm.store.tokens import Grant
@@ -148,7 +149,9 @@ def drop(
     key = once_of(request, catalog, grant)
 
     def work() -> Response:
-        catalog.tables.drop(grant, levels, table, purge=purge, once=key)
+        left = catalog.tables.drop(grant, levels, table, purge=purge, once=key)
+        if left is not None:
+            log_event("purge_left", place=left.place, why=left.why)
         return done()
 
     return once(catalog, key, work, lambda _: done())

@@ -22,7 +22,7 @@ from pvdm.steward.http.limits import Limiter, peer_of, token_identity
 from pvdm.steward.http.logs import log_exception, log_request
 from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.http.roles import require_allowed
+from pvdm.steward.http.roles import Body, require_allowed
 from pvdm.steward.http.table import Found, RouteTable, require_query
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _ALWAYS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 _BEARER: Final = "bearer "
+CHANGES_AT_ONCE_MAX: Final = 4
 
 
 @dataclass(slots=True)
@@ -119,11 +120,17 @@ class Door:
             await self._app(scope, receive, answer)
             return
         identity = await self._identified(scope, found, asked)
-        async with self._limiter.slot(identity):
+        async with self._limiter.slot(identity), self._changing(found, identity):
             with self._limiter.in_flight(stranger=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
                 asked.body = await read_body(scope, receive, found.rule, limits, take)
                 await self._app(scope, receive, answer)
+
+    def _changing(self, found: Found, identity: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """A change of the catalog may wait for its table, and keeps a thread meanwhile: one caller never keeps all."""
+        if found.rule.body is not Body.COMMIT:
+            return contextlib.nullcontext()
+        return self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX)
 
     async def _identified(self, scope: Scope, found: Found, asked: Asked) -> str:
         """Who is charged for the request: the token once it was checked, else the address it came from."""

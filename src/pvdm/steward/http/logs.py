@@ -41,7 +41,7 @@ def log_exception(asked: Asked, error: BaseException) -> None:
     _say(logging.ERROR, {"event": "exception", "request_id": asked.request_id, "route": asked.route, **_told(error)})
 
 
-def log_event(event: str, **facts: str | int) -> None:
+def log_event(event: str, **facts: str | int | None) -> None:
     """Something of the service itself: started, stopping, stopped."""
     _say(logging.INFO, {"event": event, **facts})
 

@@ -166,6 +166,13 @@ class TokenAnswer(Told):
     identity: IdentityAnswer
 
 
+class CatalogAnswer(Told):
+    """The catalog that is served: its name, and where its tables lie."""
+
+    name: str
+    warehouse: str
+
+
 class StewardAnswer(Told):
     """Who the Steward is and where it stands."""
 
@@ -176,6 +183,7 @@ class StewardAnswer(Told):
     active_epoch: Decimal | None
     log_size: Decimal
     trust_root_version: int | None
+    catalog: CatalogAnswer | None
 
 
 class TrustRootVersion(Told):

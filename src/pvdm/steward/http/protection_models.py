@@ -31,6 +31,27 @@ class ProtectionsAnswer(Told):
     protections: list[ProtectionAnswer]
 
 
+class ProtectedPart(Told):
+    """A table (id: its UUID) or a namespace that is under a contract now.
+
+    `protection_id` is the approval that put it there; a table without one was born protected in `born_in`.
+    """
+
+    kind: Literal["table", "namespace"]
+    name: str
+    id: str
+    contract_sha256: Sha256
+    since_at: Micros
+    protection_id: Sha256 | None
+    born_in: str | None
+
+
+class ProtectedAnswer(Told):
+    """What is protected now, by name."""
+
+    protected: list[ProtectedPart]
+
+
 class StatePart(Told):
     """A table's state as approvals and proofs name it."""
 

@@ -9,12 +9,14 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.steward.http.body import body_of
-from pvdm.steward.http.models import HEX32, EnvelopeBody
+from pvdm.steward.http.models import HEX32, PAGE_ROWS_MAX, EnvelopeBody
 from pvdm.steward.http.openapi import raw
 from pvdm.steward.http.parts import Caller, NotaryPart, envelope_bytes
 from pvdm.steward.http.protection_models import (
     MigrationAnswer,
     MigrationsAnswer,
+    ProtectedAnswer,
+    ProtectedPart,
     ProtectionAnswer,
     ProtectionsAnswer,
     StatePart,
@@ -22,6 +24,7 @@ from pvdm.steward.http.protection_models import (
 )
 from pvdm.steward.migrations import MigrationView
 from pvdm.steward.protections import ProtectionView
+from pvdm.store.protected import Standing
 
 TARGET_NAME_MAX_CHARACTERS: Final = 4_096
 _YAML: Final = "application/yaml"
@@ -58,6 +61,36 @@ def target(notary: NotaryPart, grant: Caller, kind: Literal["table", "namespace"
     )
 
 
+@router.get("/v1/protected", tags=["protection"])
+def protected(
+    notary: NotaryPart,
+    grant: Caller,
+    kind: Literal["table", "namespace"] = "table",
+    namespace: Name | None = None,
+    name: Name | None = None,
+    after: Name | None = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
+) -> ProtectedAnswer:
+    """What is protected now in the token's domain, by name, from behind the name `after`."""
+    desk = notary.protections
+    begin = None if after is None else parse_full_name(after)
+    if kind == "namespace":
+        wanted = name or namespace
+        levels = None if wanted is None else parse_full_name(wanted)
+        found = desk.namespaces_now(grant, levels=levels, after=begin, count=limit)
+    else:
+        table = None if name is None else parse_full_name(name)
+        levels = None if namespace is None else parse_full_name(namespace)
+        found = desk.tables_now(
+            grant,
+            levels=levels if table is None else table[:-1],
+            name=None if table is None else table[-1],
+            after=None if begin is None else (begin[:-1], begin[-1]),
+            count=limit,
+        )
+    return ProtectedAnswer(protected=[_standing(kind, each) for each in found])
+
+
 @router.get("/v1/protections", tags=["protection"])
 def protections(notary: NotaryPart, grant: Caller) -> ProtectionsAnswer:
     """The newest protections of the token's domain, at most 1,000."""
@@ -92,6 +125,19 @@ def migration(notary: NotaryPart, grant: Caller, migration_id: Hash) -> Migratio
 def submit_migration(notary: NotaryPart, grant: Caller, body: Enveloped) -> MigrationAnswer:
     """Apply the changes of a protected table that an operator has signed, exactly those."""
     return _migration(notary.migrations.submit(envelope_bytes(body.envelope), grant))
+
+
+def _standing(kind: Literal["table", "namespace"], found: Standing) -> ProtectedPart:
+    born = found.protection_id is None
+    return ProtectedPart(
+        kind=kind,
+        name=full_name(found.levels if found.name is None else (*found.levels, found.name)),
+        id=found.id,
+        contract_sha256=found.contract_sha256,
+        since_at=found.since_micros,
+        protection_id=found.protection_id,
+        born_in=full_name(found.levels) if born else None,
+    )
 
 
 def _protection(view: ProtectionView) -> ProtectionAnswer:

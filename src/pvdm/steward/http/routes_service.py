@@ -14,7 +14,7 @@ from pvdm.steward.http.answers import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.asked import asked_in
 from pvdm.steward.http.door import bearer
 from pvdm.steward.http.limits import peer_of
-from pvdm.steward.http.models import HealthAnswer, IdentityAnswer, ReadyAnswer, StewardAnswer
+from pvdm.steward.http.models import CatalogAnswer, HealthAnswer, IdentityAnswer, ReadyAnswer, StewardAnswer
 from pvdm.steward.http.openapi import raw
 from pvdm.steward.http.parts import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
 from pvdm.steward.http.roles import RULES, require_allowed
@@ -68,7 +68,7 @@ async def identity(grant: Caller) -> IdentityAnswer:
 @router.get("/v1/steward")
 def steward(notary: NotaryPart) -> StewardAnswer:
     """Who the Steward is and where it stands."""
-    active = notary.epochs.book().active
+    active, catalog = notary.epochs.book().active, notary.config.catalog
     return StewardAnswer(
         notary=notary.config.notary,
         origin=notary.config.origin,
@@ -77,6 +77,7 @@ def steward(notary: NotaryPart) -> StewardAnswer:
         active_epoch=None if active is None else str(active.number),
         log_size=str(notary.log.size()),
         trust_root_version=_root_version(notary),
+        catalog=None if catalog is None else CatalogAnswer(name=catalog.name, warehouse=catalog.warehouse),
     )
 
 

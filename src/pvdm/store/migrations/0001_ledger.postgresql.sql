@@ -10,6 +10,13 @@ CREATE TABLE catalog_requests (
 --;
 CREATE INDEX catalog_requests_at_micros ON catalog_requests (at_micros)
 --;
+CREATE TABLE doomed_files (
+	name TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (name)
+)
+--;
 CREATE TABLE epoch_books (
 	revision BIGINT NOT NULL,
 	book BYTEA NOT NULL,
@@ -199,6 +206,8 @@ CREATE TABLE tables (
 CREATE UNIQUE INDEX tables_name_once ON tables (namespace_id, name) WHERE dropped_micros IS NULL
 --;
 CREATE INDEX tables_place ON tables (place) WHERE dropped_micros IS NULL
+--;
+CREATE INDEX tables_place_dropped ON tables (place) WHERE dropped_micros IS NOT NULL
 --;
 CREATE UNIQUE INDEX tables_protected_uuid_once ON tables (table_uuid) WHERE protected_micros IS NOT NULL
 --;
@@ -495,6 +504,18 @@ END $$
 CREATE TRIGGER catalog_requests_event AFTER INSERT ON catalog_requests
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_catalog_requests_event()
+--;
+CREATE TRIGGER doomed_files_no_delete BEFORE DELETE ON doomed_files
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of doomed_files are never deleted')
+--;
+CREATE TRIGGER doomed_files_no_update BEFORE UPDATE ON doomed_files
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of doomed_files never change')
+--;
+CREATE TRIGGER doomed_files_no_truncate BEFORE TRUNCATE ON doomed_files
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of doomed_files are never deleted')
 --;
 CREATE TRIGGER epoch_books_no_delete BEFORE DELETE ON epoch_books
 FOR EACH ROW

@@ -11,6 +11,14 @@ CREATE TABLE catalog_requests (
 --;
 CREATE INDEX catalog_requests_at_micros ON catalog_requests (at_micros)
 --;
+CREATE TABLE doomed_files (
+	name TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (name)
+)
+ STRICT
+--;
 CREATE TABLE epoch_books (
 	revision INTEGER NOT NULL,
 	book BLOB NOT NULL,
@@ -213,6 +221,8 @@ CREATE TABLE tables (
 CREATE UNIQUE INDEX tables_name_once ON tables (namespace_id, name) WHERE dropped_micros IS NULL
 --;
 CREATE INDEX tables_place ON tables (place) WHERE dropped_micros IS NULL
+--;
+CREATE INDEX tables_place_dropped ON tables (place) WHERE dropped_micros IS NOT NULL
 --;
 CREATE UNIQUE INDEX tables_protected_uuid_once ON tables (table_uuid) WHERE protected_micros IS NOT NULL
 --;
@@ -511,6 +521,16 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'catalog_requests', CAST(NEW.identity AS TEXT) || '/' || CAST(NEW.idempotency_key AS TEXT),
         NULL,
         json_object('identity', NEW.identity, 'idempotency_key', NEW.idempotency_key, 'request_sha256', NEW.request_sha256, 'status', NEW.status, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER doomed_files_no_delete BEFORE DELETE ON doomed_files
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of doomed_files are never deleted');
+END
+--;
+CREATE TRIGGER doomed_files_no_update BEFORE UPDATE ON doomed_files
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of doomed_files never change');
 END
 --;
 CREATE TRIGGER epoch_books_no_delete BEFORE DELETE ON epoch_books

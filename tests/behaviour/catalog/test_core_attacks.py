@@ -1,0 +1,200 @@
+"""What staging cannot take from main: its numbers, history and bytes; and what nobody learns of what is hidden."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.catalog.sanity import COMMIT_ROWS_MAX, ROW_IDS_OF_A_DAY_MAX
+from pvdm.catalog.sight import published
+from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.model.role import Role
+from pvdm.store.tokens import Grant
+from tests.catalog_examples import (
+    FIRST,
+    OPERATOR,
+    PRODUCER,
+    RISK,
+    SALES,
+    Core,
+    Doc,
+    core_in,
+    grant,
+    set_ref,
+    to_ref,
+)
+from tests.lake_metadata_examples import statistics
+
+DAY_MICROS = 86_400_000_000
+PUBLISHER = grant(Role.PUBLISHER)
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
+    with core_in(tmp_path, migrated_file) as made:
+        yield made
+
+
+def remove(*snapshot_ids: int) -> Doc:
+    return {"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}
+
+
+def burn(core: Core, rows: int) -> None:
+    """Row ids of a staged snapshot that is removed at once stay used up."""
+    made = core.snapshot(core.get().metadata, **{"added-rows": rows})
+    core.commit("orders", to_ref("burn", made))
+    core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "burn"}, remove(made["snapshot-id"])])
+
+
+def test_row_ids_that_staging_used_up_leave_main_and_tomorrow_enough(core: Core) -> None:
+    core.table(version=3)
+    allowed = ROW_IDS_OF_A_DAY_MAX * core.micros // DAY_MICROS
+    core.plant("orders", TableMetadata.from_json(core.get().metadata.to_json() | {"next-row-id": allowed - 2**41}))
+    burn(core, COMMIT_ROWS_MAX)
+    burn(core, COMMIT_ROWS_MAX)
+    with pytest.raises(InputError) as caught:
+        burn(core, 1)
+    assert (caught.value.code, core.get().metadata.next_row_id) == ("staging_not_sane", allowed)
+    publish = to_ref("main", core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST}))
+    core.commit("orders", publish, permit=core.permit_for("orders", publish))
+    core.micros += DAY_MICROS
+    burn(core, COMMIT_ROWS_MAX)
+
+
+def rolled_back(core: Core) -> int:
+    """Main showed a snapshot, went back, and is protected since; gives that snapshot, which a tag names too."""
+    core.table(protected=False)
+    made = core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST})
+    core.commit("orders", to_ref("main", made), by=OPERATOR)
+    core.commit("orders", [set_ref("old", made["snapshot-id"], "tag"), set_ref("main", FIRST)], by=OPERATOR)
+    core.protect()
+    return int(made["snapshot-id"])
+
+
+@pytest.mark.parametrize("by", [PRODUCER, OPERATOR], ids=["producer", "operator"])
+def test_what_the_log_and_a_tag_name_is_not_forged(core: Core, by: Grant) -> None:
+    once = rolled_back(core)
+    before = core.get()
+    place = f"{core.place('orders')}/metadata/forged.avro"
+    forged = core.snapshot(before.metadata, snapshot_id=once, **{"parent-snapshot-id": FIRST, "manifest-list": place})
+    updates = [remove(once), *to_ref("stage", forged), set_ref("old", once, "tag")]
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", updates, by=by)
+    assert (caught.value.code, core.get()) == ("main_gated", before)
+
+
+def test_a_token_for_one_attempt_forges_no_history(core: Core) -> None:
+    once = rolled_back(core)
+    attempt = core.attempt(core.get().row)
+    place = f"{attempt.prefix}/metadata/forged.avro"
+    forged = core.snapshot(core.get().metadata, snapshot_id=once, **{"manifest-list": place})
+    updates = [remove(once), *to_ref(attempt.branch, forged), set_ref("old", once, "tag")]
+    with pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", updates, by=grant(attempt_id=attempt.attempt_id))
+    assert caught.value.code == "main_gated"
+
+
+def test_nobody_spells_the_consumers_document_anew(core: Core) -> None:
+    core.table(protected=False)
+    core.commit("orders", [{"action": "set-properties", "updates": {"z": "1"}}])
+    core.commit("orders", [{"action": "set-statistics", "statistics": statistics(FIRST)}])
+    core.protect()
+    before = core.get()
+    again: list[list[Doc]] = [
+        [
+            {"action": "remove-properties", "removals": ["owner"]},
+            {"action": "set-properties", "updates": {"owner": "sales"}},
+        ],
+        [{"action": "set-statistics", "statistics": dict(reversed(statistics(FIRST).items()))}],
+    ]
+    for by in (PRODUCER, OPERATOR, PUBLISHER):
+        for updates in again:
+            with pytest.raises(NotAllowedError) as caught:
+                core.commit("orders", updates, by=by)
+            assert (caught.value.code, core.get()) == ("main_gated", before)
+
+
+TAG = set_ref("v9", FIRST, "tag")
+
+
+def hidden(core: Core) -> int:
+    """A branch that a publisher does not see, and an old tag; gives the branch's head."""
+    core.table(protected=False)
+    head = core.staged(branch="secretwork").metadata.refs["secretwork"].snapshot_id
+    core.commit("orders", [set_ref("secretpin", head, "tag")], by=OPERATOR)
+    core.protect()
+    return head
+
+
+def answer(core: Core, *updates: Doc) -> tuple[str, ...] | None:
+    """What a publisher is told, but for its own words; None when it is done."""
+    try:
+        core.commit("orders", updates, by=PUBLISHER)
+    except PvdmError as error:
+        return type(error).__name__, error.code, str(error), str(error.expected), str(error.got), str(error.hint)
+    return None
+
+
+def test_a_tag_that_something_hidden_stands_against_is_refused_in_the_same_words(core: Core) -> None:
+    head = hidden(core)
+    told = [answer(core, set_ref(name, FIRST, "tag")) for name in ("secretwork", "secretpin", str(head))]
+    assert (set(map(type, told)), len(set(told))) == ({tuple}, 1)
+    words = told[0] or ()
+    assert words[1] == "tag_unavailable"
+    assert not any(word in " ".join(words) for word in ("secret", "branch", str(head)))
+
+
+def test_what_a_publisher_says_of_hidden_things_is_as_if_they_were_not_there(core: Core) -> None:
+    head = hidden(core)
+    before = core.get().metadata
+    guesses: list[Doc] = [
+        {"action": "remove-snapshot-ref", "ref-name": "secretwork"},
+        {"action": "remove-snapshot-ref", "ref-name": "secretpin"},
+        remove(head),
+        {"action": "remove-statistics", "snapshot-id": head},
+    ]
+    for number, guess in enumerate(guesses):
+        assert answer(core, set_ref(f"v{number}", FIRST, "tag"), guess) is None
+    now = core.get().metadata
+    assert now.snapshots == before.snapshots
+    assert {name: ref for name, ref in now.refs.items() if not name.startswith("v")} == before.refs
+    assert sorted(published(now).refs) == ["main", "v0", "v1", "v2", "v3"]
+
+
+def test_a_publisher_moves_and_removes_its_tags_beside_hidden_things(core: Core) -> None:
+    hidden(core)
+    assert answer(core, TAG | {"x-word": "y", "max-ref-age-ms": 7}) is None
+    assert core.get().metadata.refs["v9"].raw["x-word"] == "y"
+    assert answer(core, TAG | {"max-ref-age-ms": 9}) is None
+    assert core.get().metadata.refs["v9"].max_ref_age_ms == 9
+    assert answer(core, {"action": "remove-snapshot-ref", "ref-name": "v9"}) is None
+    assert sorted(core.get().metadata.refs) == ["main", "secretpin", "secretwork"]
+
+
+@pytest.mark.parametrize(
+    ("by", "refusal"), [(grant(domain="risk"), "domain_wrong"), (grant(Role.CONSUMER), "role_wrong")]
+)
+def test_who_may_not_write_to_a_table_waits_for_no_turn_at_it(core: Core, by: Grant, refusal: str) -> None:
+    core.table()
+    core.table("own", levels=RISK, protected=False)
+    seconds: list[float] = []
+
+    def meanwhile() -> None:
+        """Somebody else has the turn at the table just now."""
+        start = time.monotonic()
+        changes = [Change(SALES, "orders", (), [set_ref("b", FIRST)])]
+        with pytest.raises(NotAllowedError) as caught:
+            core.commits.commit(by, changes)
+        assert caught.value.code == refusal
+        seconds.append(time.monotonic() - start)
+
+    with fault.armed("catalog.after_metadata_file", fault.Call(meanwhile)):
+        core.staged()
+    assert seconds
+    assert max(seconds) < 5

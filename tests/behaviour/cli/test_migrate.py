@@ -1,0 +1,271 @@
+"""`pvdm migrate`: proposed, read, signed on the operator's side, applied by the Steward."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.cli.protect import table_metadata
+from pvdm.client import TargetView
+from pvdm.errors import InputError
+from pvdm.model import document
+from tests.behaviour.cli.house import REASON, House, protected
+from tests.protection_examples import CONTRACT, HASH, OTHER_HASH
+
+CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "a column added": (("--add-column", "channel:string"), "+ column channel: string, optional, id 4"),
+    "a column dropped": (("--drop-column", "town"), "- column town: string, optional, id 3"),
+    "a column renamed": (("--rename-column", "town:city"), "~ column town: is called city now, id 3"),
+    "a property set": (("--set-property", "word=mine"), "+ property word = mine"),
+    "a property changed": (("--set-property", "owner=risk"), "~ property owner: sales becomes risk"),
+    "a property removed": (("--remove-property", "owner"), "- property owner = sales"),
+    "a later format": (("--format-version", "3"), "~ format-version: 2 becomes 3"),
+    "another contract": (("--contract", "orders-2.yaml"), f"~ contract: {HASH} becomes {OTHER_HASH}"),
+}
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_each_change_is_shown_signed_and_applied(house: House, change: str) -> None:
+    words, line = CHANGES[change]
+    proposed = protected(house).done(house.propose(*words, "--json")).json
+    assert line in proposed["difference"]
+    house.done(house.sign("--yes"))
+    applied = house.done(house.run("migrate", "submit", "migration.json", "--json")).json["migration"]
+    assert applied["after"] == proposed["after"]
+    assert house.run("migrate", "show", applied["migration_id"], "--json").json["migration"] == applied
+    assert [each["migration_id"] for each in house.run("migrate", "list", "--json").json["migrations"]] == [
+        applied["migration_id"]
+    ]
+    found = house.done(house.propose("--set-property", "next=1", "--json", out=None)).json["before"]
+    assert found == applied["after"]
+
+
+def test_several_changes_at_once_and_updates_from_a_file(house: House, tmp_path: Path) -> None:
+    updates = [{"action": "set-properties", "updates": {"from-file": "yes"}}]
+    (tmp_path / "updates.json").write_text(json.dumps({"updates": updates}))
+    words = ("--updates", "updates.json", "--add-column", "channel:string", "--rename-column", "town:city")
+    shown = protected(house).done(house.propose(*words)).out
+    for line in ("+ property from-file = yes", "+ column channel", "~ column town: is called city now"):
+        assert line in shown
+    assert "schema        " in shown
+
+
+def test_a_new_schema_fingerprint_is_shown(house: House) -> None:
+    shown = protected(house).done(house.propose("--add-column", "channel:string", "--json")).json
+    assert shown["before"]["schema_fingerprint"] != shown["after"]["schema_fingerprint"]
+
+
+def test_a_proposal_changes_nothing(house: House) -> None:
+    before = protected(house).scene.found()
+    house.done(house.propose("--add-column", "channel:string"))
+    house.done(house.sign("--yes"))
+    assert house.scene.found() == before
+
+
+def test_an_unprotected_table_is_not_migrated(house: House) -> None:
+    refused = house.propose("--set-property", "a=b", "--json")
+    assert (refused.code, refused.error) == (5, "not_protected")
+
+
+WRONG_WISHES: dict[tuple[str, ...], str] = {
+    (): "migration_empty",
+    ("--set-property", "owner=sales"): "migration_empty",
+    ("--add-column", "channel"): "change_invalid",
+    ("--drop-column", "nothing"): "column_unknown",
+    ("--add-column", "n:bigint"): "column_type_unknown",
+    ("--add-column", "n:list<string>"): "column_type_unknown",
+    ("--add-column", "n:decimal(39,0)"): "column_type_unknown",
+}
+
+
+def test_a_change_that_cannot_be_made_is_refused(house: House) -> None:
+    protected(house)
+    found = {words: house.propose(*words, "--json").error for words in WRONG_WISHES}
+    assert found == WRONG_WISHES
+
+
+FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "location": ({"action": "set-location", "location": "file:///elsewhere"}, "migration_moves_table"),
+    "UUID": ({"action": "assign-uuid", "uuid": "11111111-2222-4333-8444-555555555555"}, "migration_moves_table"),
+    "main": ({"action": "remove-snapshot-ref", "ref-name": "main"}, "migration_moves_data"),
+    "snapshot": ({"action": "remove-snapshots", "snapshot-ids": [1001]}, "migration_moves_data"),
+}
+
+
+HINTS = {
+    "bigint": "bigint of SQL is long in Iceberg",
+    "varchar(9)": "varchar of SQL is string in Iceberg",
+    "array<string>": "--updates FILE",
+    "money": "--updates FILE",
+}
+
+
+def test_a_type_that_iceberg_does_not_have_hears_the_types_and_a_way(house: House) -> None:
+    protected(house)
+    for kind, hint in HINTS.items():
+        error = house.propose("--add-column", f"n:{kind}", "--json").json["error"]
+        assert error["expected"].startswith("boolean, int, long")
+        assert hint in error["hint"]
+
+
+def test_a_timestamp_without_a_zone_is_noticed(house: House) -> None:
+    protected(house)
+    assert "Spark's TIMESTAMP is timestamptz" in house.done(house.propose("--add-column", "at:timestamp", out=None)).err
+    assert house.done(house.propose("--add-column", "at:timestamptz", out=None)).err == ""
+
+
+def test_what_no_migration_may_do_is_not_even_proposed(house: House, tmp_path: Path) -> None:
+    protected(house)
+    found = {}
+    for name, (update, _) in FORBIDDEN.items():
+        (tmp_path / "updates.json").write_text(json.dumps([update]))
+        found[name] = house.propose("--updates", "updates.json", "--json").error
+    assert found == {name: code for name, (_, code) in FORBIDDEN.items()}
+
+
+def test_without_yes_and_without_a_terminal_nothing_is_signed(house: House, tmp_path: Path) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    refused = house.sign("--json")
+    assert (refused.code, refused.error) == (2, "usage")
+    assert not (tmp_path / "migration.json").exists()
+
+
+def test_a_long_value_is_cut_in_the_proposal_and_whole_where_it_is_signed(house: House) -> None:
+    long = "x" * 600 + "END"
+    protected(house)
+    shown = house.done(house.propose("--set-property", f"a={long}")).out
+    assert "… (603 characters)" in shown
+    assert "--json and `pvdm migrate sign` show them whole" in shown
+    assert long not in shown
+    assert (
+        f"+ property a = {long}"
+        in house.done(house.propose("--set-property", f"a={long}", "--json", out=None)).json["difference"]
+    )
+    signed = house.done(house.sign("--yes")).out
+    assert f"+ property a = {long}" in signed
+    assert "characters)" not in signed
+
+
+def test_a_short_proposal_says_nothing_of_cutting(house: House) -> None:
+    assert "are cut here" not in protected(house).done(house.propose("--set-property", "a=b")).out
+
+
+def test_who_signs_sees_the_updates_the_reason_and_the_end(house: House) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    signed = house.done(house.sign("--yes")).out
+    assert '[{"action":"set-properties","updates":{"a":"b"}}]' in signed
+    assert f"operator-tom: {REASON}" in signed
+    assert "good until" in signed
+
+
+def test_another_contract_is_shown_as_a_difference_of_texts(house: House) -> None:
+    protected(house)
+    proposed = house.done(house.propose("--contract", "orders-2.yaml")).out
+    signed = house.done(house.sign("--yes")).out
+    for shown in (proposed, signed):
+        assert f"    --- contract {HASH}\n    +++ contract {OTHER_HASH}\n" in shown
+        assert "\n     product: orders\n    -owner: sales\n    +owner: risk\n" in shown
+
+
+def test_a_contract_that_differs_in_its_line_ends_only_shows_that(house: House, tmp_path: Path) -> None:
+    (tmp_path / "orders-2.yaml").write_bytes(CONTRACT.replace("\n", "\r\n", 1).encode())
+    shown = protected(house).done(house.propose("--contract", "orders-2.yaml")).out
+    assert "-product: orders\n    +product: orders\\r\n" in shown
+
+
+def test_a_proposal_that_nobody_signed_is_told_as_that(house: House) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    refused = house.run("migrate", "submit", "proposal.json", "--json")
+    assert (refused.code, refused.error) == (2, "proposal_unsigned")
+    assert "pvdm migrate sign proposal.json" in refused.json["error"]["hint"]
+
+
+CONTRACT_SPOILS: dict[str, Callable[[Any], object]] = {
+    "another text before": lambda value: value.update(contract_before="product: nothing\n"),
+    "no text before": lambda value: value.update(contract_before=None),
+    "another text after": lambda value: value.update(contract="product: nothing\n"),
+    "no text after": lambda value: value.update(contract=None),
+}
+
+
+def test_a_proposal_whose_contracts_do_not_fit_is_not_signed(house: House, tmp_path: Path) -> None:
+    protected(house).done(house.propose("--contract", "orders-2.yaml"))
+    good = (tmp_path / "proposal.json").read_text()
+    found = {}
+    for name, spoil in CONTRACT_SPOILS.items():
+        value = json.loads(good)
+        spoil(value)
+        (tmp_path / "proposal.json").write_bytes(document.dump(value))
+        refused = house.sign("--yes", "--json")
+        found[name] = (refused.code, refused.error)
+    assert found == dict.fromkeys(CONTRACT_SPOILS, (5, "proposal_not_whole"))
+
+
+SPOILS: dict[str, Callable[[Any], object]] = {
+    "other updates": lambda value: value.update(updates='[{"action":"set-properties","updates":{"a":"other"}}]'),
+    "no change": lambda value: value.update(structure_after=value["structure_before"]),
+    "another property": lambda value: value.update(
+        structure_after=value["structure_after"].replace('"a":"b"', '"a":"c"')
+    ),
+    "another fingerprint": lambda value: value["after"].update(schema_fingerprint="00" * 32),
+    "another structure": lambda value: value["before"].update(structure_sha256="00" * 32),
+    "another spec": lambda value: value["after"].update(spec_id=7),
+}
+
+
+def test_a_proposal_whose_parts_do_not_fit_is_not_signed(house: House, tmp_path: Path) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    good = (tmp_path / "proposal.json").read_text()
+    found = {}
+    for name, spoil in SPOILS.items():
+        value = json.loads(good)
+        spoil(value)
+        (tmp_path / "proposal.json").write_bytes(document.dump(value))
+        refused = house.sign("--yes", "--json")
+        found[name] = (refused.code, refused.error)
+    assert found == dict.fromkeys(SPOILS, (5, "proposal_not_whole"))
+    assert not (tmp_path / "migration.json").exists()
+
+
+def test_another_file_is_no_proposal(house: House, tmp_path: Path) -> None:
+    (tmp_path / "proposal.json").write_text("product: orders")
+    assert house.sign("--yes", "--json").error == "file_kind_wrong"
+    (tmp_path / "proposal.json").write_text("{}")
+    assert house.sign("--yes", "--json").error == "document_key_missing"
+
+
+def test_a_proposal_of_a_format_to_come_is_not_signed(house: House, tmp_path: Path) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    value = json.loads((tmp_path / "proposal.json").read_text())
+    (tmp_path / "proposal.json").write_bytes(document.dump({**value, "format": "pvdm-migration-proposal/v2"}))
+    assert house.sign("--yes", "--json").error == "proposal_invalid"
+
+
+def test_a_file_without_updates_is_refused(house: House, tmp_path: Path) -> None:
+    (tmp_path / "updates.json").write_text('{"requirements": []}')
+    assert protected(house).propose("--updates", "updates.json", "--json").error == "updates_invalid"
+
+
+def test_what_has_no_document_is_no_table() -> None:
+    with pytest.raises(InputError) as caught:
+        table_metadata(TargetView("namespace", "pvdm", "00" * 16, "sales", None, None))
+    assert caught.value.code == "table_expected"
+
+
+def test_a_migration_of_a_table_that_moved_on_is_refused(house: House) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    house.done(house.sign("--yes"))
+    house.scene.migrate(house.scene.migration([{"action": "set-properties", "updates": {"c": "d"}}]))
+    refused = house.run("migrate", "submit", "migration.json", "--json")
+    assert (refused.code, refused.error) == (5, "approval_stale")
+
+
+def test_the_same_migration_again_answers_the_same(house: House) -> None:
+    protected(house).done(house.propose("--set-property", "a=b"))
+    house.done(house.sign("--yes"))
+    first = house.done(house.run("migrate", "submit", "migration.json", "--json")).json
+    assert house.done(house.run("migrate", "submit", "migration.json", "--json")).json == first

@@ -1,0 +1,37 @@
+"""Places of the warehouse: each namespace has a folder of its own, and each table one in it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pvdm.catalog.places import home_of, own_place
+from pvdm.lake.paths import parse_location
+from pvdm.store.namespaces import Levels
+
+WAREHOUSE = parse_location("file:///warehouse")
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+DOTTED = home_of(WAREHOUSE, ("a.b",)).parts[-1]
+# Names that look alike once what is no plain letter is taken out, or once they are cut.
+ALIKE: list[Levels] = [
+    ("a_b",), ("a.b",), ("a b",), ("a/b",), ("a", "b"), (DOTTED,), ("..",), (".",), ("__",), ("é",), ("è",),
+    ("x" * 64,), ("x" * 65,), ("x" * 66,), ("x" * 255,),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "two"), [*itertools.combinations(ALIKE, 2)])
+def test_no_two_namespaces_share_a_folder(one: Levels, two: Levels) -> None:
+    assert not home_of(WAREHOUSE, one).overlaps(home_of(WAREHOUSE, two))
+
+
+def test_a_plain_name_is_its_own_folder() -> None:
+    assert home_of(WAREHOUSE, ("Sales-2", "raw_1")) == WAREHOUSE.child("Sales-2", "raw_1")
+
+
+@pytest.mark.parametrize("levels", ALIKE)
+def test_a_table_lies_below_its_namespaces_folder_in_a_place_that_can_be_spelled(levels: Levels) -> None:
+    place = own_place(WAREHOUSE, levels, "orders/../x", UUID)
+    home = home_of(WAREHOUSE, levels)
+    assert (place.parts[:-1], parse_location(str(place))) == (home.parts, place)
+    assert max(len(part) for part in place.parts) < 128

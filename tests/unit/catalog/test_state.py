@@ -1,0 +1,65 @@
+"""Parsed documents are kept as far as their bytes allow, and parsed again beyond that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.catalog import state
+from pvdm.lake.format.metadata import TableMetadata
+from tests.catalog_examples import Core, core_in
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
+    with core_in(tmp_path, migrated_file) as made:
+        yield made
+
+
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all documents that are parsed from now on."""
+    sizes: list[int] = []
+    really = TableMetadata.parse
+
+    def parse(data: bytes) -> TableMetadata:
+        sizes.append(len(data))
+        return really(data)
+
+    monkeypatch.setattr(TableMetadata, "parse", parse)
+    return sizes
+
+
+def test_what_was_not_asked_for_longest_is_parsed_again_once_the_bytes_are_used_up(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = max(len(core.table(name, shown=False).metadata.to_bytes()) for name in ("one", "two", "three"))
+    monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", 2 * size)
+    fresh, sizes = core.fresh(), parsed(monkeypatch)
+    for name in ("one", "two", "one", "three", "one"):
+        fresh.get(name)
+    assert len(sizes) == 3
+    fresh.get("two")
+    assert len(sizes) == 4
+
+
+def test_a_document_that_is_larger_than_all_that_may_be_kept_is_served_and_not_kept(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core.table("one", shown=False)
+    monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", 10)
+    fresh, sizes = core.fresh(), parsed(monkeypatch)
+    assert fresh.get("one") == fresh.get("one")
+    assert len(sizes) == 2
+
+
+def test_a_document_that_is_kept_again_counts_once(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = core.table("one", shown=False)
+    size = len(made.metadata.to_bytes())
+    monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", size)
+    fresh, sizes = core.fresh(), parsed(monkeypatch)
+    for _ in range(3):
+        fresh.states.keep(made.row.pointer.sha256, made.metadata)
+    fresh.get("one")
+    assert sizes == []
