@@ -42,10 +42,10 @@ def test_an_embedded_steward_has_its_catalog_in_its_folder(tmp_path: Path) -> No
 
 
 def test_places_of_the_catalog_are_relative_to_the_file_unless_they_are_addresses(tmp_path: Path) -> None:
-    text = '[catalog]\nname = "shop"\nwarehouse = "s3a://bucket/shop"\nmetadata = "own"\n'
+    text = '[catalog]\nname = "shop"\nwarehouse = "file:///lake/shop"\nmetadata = "own"\n'
     found = config(tmp_path, text).catalog
     assert found is not None
-    assert (found.name, found.warehouse, found.metadata) == ("shop", "s3://bucket/shop", tmp_path / "own")
+    assert (found.name, found.warehouse, found.metadata) == ("shop", "file:///lake/shop", tmp_path / "own")
 
 
 @pytest.mark.parametrize("places", [("w", "w"), ("w", "w/own"), ("own/w", "own")])

