@@ -290,6 +290,7 @@ REFUSED: list[tuple[int, str, object, str]] = [
     (2, "refs/stage/min-snapshots-to-keep", 0, "ref_retention_invalid"),
     (2, "refs/v1/min-snapshots-to-keep", 1, "ref_retention_invalid"),
     (2, "refs/v1/max-ref-age-ms", -1, "ref_retention_invalid"),
+    (2, "refs/v1", {"snapshot-id": 11, "type": "tag", **{f"x-{each}": 1 for each in range(99)}}, "ref_fields_too_many"),
     (2, "snapshots/0/snapshot-id", 12, "snapshot_id_duplicate"),
     (2, "snapshots/2/sequence-number", 4, "snapshot_sequence_ahead"),
     (2, "snapshots/2/sequence-number", -1, "lake_value_invalid"),

@@ -302,6 +302,11 @@ def test_statistics_of_two_snapshots_stand_together() -> None:
     assert [each.snapshot_id for each in found.statistics] == [11, 12]
 
 
+def test_statistics_that_are_set_stand_last() -> None:
+    both = [{"action": "set-statistics", "statistics": statistics(each)} for each in (12, 11)]
+    assert [each.snapshot_id for each in apply(table(), *both).statistics] == [12, 11]
+
+
 def test_statistics_that_name_two_snapshots_are_refused() -> None:
     update = {"action": "set-statistics", "snapshot-id": 12, "statistics": statistics(11)}
     assert error(table(), update).code == "statistics_snapshot_mismatch"

@@ -325,7 +325,7 @@ def test_schemas_and_specs_that_are_not_in_use_are_removed() -> None:
 def test_a_schema_and_a_spec_that_were_removed_are_new_when_they_come_again() -> None:
     narrow, nothing = document()["schemas"][0], add_spec()
     gone = [{"action": "remove-schemas", "schema-ids": [0]}, {"action": "remove-partition-specs", "spec-ids": [0]}]
-    found = apply(table(), *gone, add_schema(narrow), nothing)
+    found = apply(table(), add_schema(narrow), nothing, *gone, add_schema(narrow), nothing)
     assert ([each.schema_id for each in found.schemas], [each.spec_id for each in found.specs]) == ([1, 2], [1, 2])
 
 
@@ -335,7 +335,8 @@ def test_of_schemas_that_are_the_same_the_first_is_used_while_it_is_there() -> N
     gone = {"action": "remove-schemas", "schema-ids": [0]}
     spec = set_spec(0)
     assert apply(base, add_schema(narrow), spec).raw["schemas"] == base.raw["schemas"]
-    assert [each.schema_id for each in apply(base, gone, add_schema(narrow), spec).schemas] == [1, 6, 7]
+    again = apply(base, add_schema(narrow), gone, add_schema(narrow), spec)
+    assert [each.schema_id for each in again.schemas] == [1, 6, 7]
 
 
 def test_a_new_spec_takes_the_next_id_and_keeps_its_field_ids() -> None:
@@ -407,6 +408,18 @@ def test_the_unsorted_order_is_order_0() -> None:
 def test_a_known_sort_order_is_used_again() -> None:
     found = apply(table(), add_order(2), add_order(1), set_order(-1))
     assert (found.default_sort_order_id, len(found.sort_orders)) == (3, 3)
+
+
+def test_a_spec_and_a_sort_order_added_twice_in_one_commit_are_one() -> None:
+    spec, order = add_spec(partition("id_bucket", "bucket[4]", 1, 1001)), add_order(2, 1)
+    found = apply(table(), spec, spec, order, order)
+    assert (len(found.specs), len(found.sort_orders)) == (len(table().specs) + 1, len(table().sort_orders) + 1)
+
+
+def test_there_is_one_unsorted_order_whatever_else_it_says() -> None:
+    update = add_order()
+    update["sort-order"]["x-mark"] = 1
+    assert apply(table(), update, set_order(0)).raw["sort-orders"] == table().raw["sort-orders"]
 
 
 def test_a_sort_order_with_another_unknown_field_is_another_one() -> None:

@@ -149,6 +149,13 @@ def test_a_version_that_says_the_same_as_an_old_one_is_that_one() -> None:
     assert (after.current_version_id, len(after.versions)) == (1, 2)
 
 
+def test_a_schema_and_a_version_added_twice_in_one_commit_are_one() -> None:
+    new_schema = {"action": "add-schema", "schema": {**OTHER, "x-mark": 1}}
+    new_version = add_version(version(3, query("new")))
+    after = applied(new_schema, new_schema, new_version, new_version, set_current())
+    assert (len(after.schemas), len(after.versions)) == (len(base().schemas) + 1, len(base().versions) + 1)
+
+
 def test_a_field_that_is_null_is_as_one_that_is_not_there() -> None:
     same = {**version(3, query("select 1")), "default-catalog": None}
     assert applied(add_version(same), set_current()).current_version_id == 1
