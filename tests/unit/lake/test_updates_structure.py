@@ -8,8 +8,8 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import UPDATES, apply_updates, create_from_updates
-from tests.lake_metadata_examples import FILE, LOCATION, NOW, UUID, Doc, column, document, schema, table
+from pvdm.lake.format.updates import UPDATES, apply_updates
+from tests.lake_metadata_examples import FILE, LOCATION, NOW, UUID, Doc, column, document, table
 
 LATER = NOW + 20
 
@@ -444,57 +444,6 @@ def test_a_location_loses_its_trailing_slash() -> None:
 )
 def test_properties_are_set_and_removed(update: Doc, left: dict[str, str]) -> None:
     assert dict(apply(table(), update).properties) == left
-
-
-def staged(*more: Doc) -> list[Any]:
-    return [
-        {"action": "assign-uuid", "uuid": UUID},
-        {"action": "upgrade-format-version", "format-version": 3},
-        add_schema(schema(0, column(1, "id"))),
-        set_schema(-1),
-        add_spec(),
-        set_spec(-1),
-        add_order(),
-        set_order(-1),
-        {"action": "set-location", "location": LOCATION},
-        *more,
-    ]
-
-
-def test_a_staged_table_is_made_of_its_updates() -> None:
-    own = {"action": "set-properties", "updates": {"a": "b"}}
-    found = create_from_updates(staged(own), now_ms=NOW, table_uuid="0" * 8)
-    assert (found.format_version, found.table_uuid, found.location) == (3, UUID, LOCATION)
-    assert (found.last_partition_id, dict(found.properties)) == (999, {"a": "b"})
-
-
-def test_a_new_table_shows_null_from_format_3_on_and_minus_one_before() -> None:
-    later = create_from_updates(staged(), now_ms=NOW, table_uuid=UUID)
-    before = create_from_updates(
-        [each for each in staged() if each["action"] != "upgrade-format-version"], now_ms=NOW, table_uuid=UUID
-    )
-    assert (later.raw["current-snapshot-id"], before.raw["current-snapshot-id"], before.format_version) == (None, -1, 2)
-
-
-@pytest.mark.parametrize(
-    ("missing", "code"),
-    [
-        ("set-location", "location_missing"),
-        ("add-schema", "last_added_missing"),
-        ("add-sort-order", "last_added_missing"),
-    ],
-)
-def test_a_staged_table_without_its_parts_is_refused(missing: str, code: str) -> None:
-    updates = [each for each in staged() if each["action"] != missing]
-    with pytest.raises(InputError) as caught:
-        create_from_updates(updates, now_ms=NOW, table_uuid=UUID)
-    assert caught.value.code == code
-
-
-def test_a_staged_table_of_an_unknown_format_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        create_from_updates([{"action": "upgrade-format-version", "format-version": 9}], now_ms=NOW, table_uuid=UUID)
-    assert caught.value.code == "format_version_unsupported"
 
 
 def test_a_column_of_an_old_partition_may_not_come_back_under_a_type_that_the_transform_does_not_take() -> None:
