@@ -322,6 +322,14 @@ def test_a_table_that_was_never_protected_comes_back_to_its_own_place(unit: Unit
     assert tables.find_uuid(unit, UUID) == row
 
 
+def test_a_table_that_came_back_and_moved_comes_back_to_where_it_was_last(unit: Unit) -> None:
+    namespace = dropped(unit)
+    row = put(unit, namespace, returning=True)
+    tables.drop(unit, tables.swap(unit, row, row.pointer, location="/lake/moved"))
+    again = put(unit, namespace, returning=True, location="/lake/moved")
+    assert tables.find_uuid(unit, UUID) == again
+
+
 @pytest.mark.parametrize(
     ("protected", "changes"),
     [

@@ -254,14 +254,20 @@ def _require_home(unit: Unit, namespace_id: str) -> None:
 
 def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     """A UUID is one table's for ever; one that was dropped unprotected may come back to its own place and domain."""
-    for row in unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())):
-        same = row["domain"] == new.domain and row["place"] == place_key(parse_location(new.location))
+    rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
+    for row in rows:
         if row["dropped_micros"] is None:
             raise _uuid_taken("a table with this UUID is in the catalog", new)
         if row["protected_micros"] is not None:
             raise _uuid_taken("a protected table had this UUID, and proofs name it", new)
-        if not (new.returning and same):
-            raise _uuid_taken("a table that was dropped had this UUID", new)
+    if not rows:
+        return
+    # It may have come back before, and moved since: where it was last is its place.
+    latest = max(int(row["dropped_micros"]) for row in rows)
+    place = place_key(parse_location(new.location))
+    last = [(row["domain"], row["place"]) for row in rows if row["dropped_micros"] == latest]
+    if not new.returning or (new.domain, place) not in last:
+        raise _uuid_taken("a table that was dropped had this UUID", new)
 
 
 def _uuid_taken(message: str, new: NewTable) -> ConflictError:
