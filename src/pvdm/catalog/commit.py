@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free
@@ -30,7 +30,8 @@ from pvdm.store.tokens import Grant
 
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
-MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledger_serialization"})
+_T = TypeVar("_T")
+_MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledger_serialization"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
 
+def repeated(work: Callable[[], _T]) -> _T:
+    """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
+    for _ in range(COMMIT_TRIES_MAX - 1):
+        try:
+            return work()
+        except ConflictError as error:
+            if error.code not in _MOVED:
+                raise
+    return work()
+
+
 class Commits:
     """The one way in which a table's document changes."""
 
@@ -93,7 +105,7 @@ class Commits:
             # Before the turn too: whoever may not write to a table must not keep others waiting for it.
             self._found(grant, change)
         with self._queues.turn((change.levels, change.name) for change in changes):
-            return self._commit(grant, changes, permit, extra, transact)
+            return repeated(lambda: self._commit(grant, changes, permit, extra, transact))
 
     def _commit(
         self,
@@ -103,21 +115,17 @@ class Commits:
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
-        for tried in range(1, COMMIT_TRIES_MAX + 1):
-            planned: list[_Planned | TableState] = []
-            try:
-                for change in changes:
-                    planned.append(self._plan(grant, change, permit))
-                rows = self._swap(planned, extra, transact)
-            except StateUnknownError:
-                raise  # the swap may have happened: its files stay
-            except PvdmError as error:
-                self._forget(planned)
-                if error.code not in MOVED or tried == COMMIT_TRIES_MAX:
-                    raise
-            else:
-                return self._settled(planned, rows)
-        raise AssertionError("unreachable")
+        planned: list[_Planned | TableState] = []
+        try:
+            for change in changes:
+                planned.append(self._plan(grant, change, permit))
+            rows = self._swap(planned, extra, transact)
+        except StateUnknownError:
+            raise  # the swap may have happened: its files stay
+        except PvdmError:
+            self._forget(planned)
+            raise
+        return self._settled(planned, rows)
 
     def create(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,19 @@ from pvdm.store.tokens import EVERY_DOMAIN, Grant
 DOMAIN_PROPERTY: Final = "pvdm.domain"
 PAGE_ROWS_MAX: Final = 1_000
 _SHOWN: Final = 80
+
+
+def names_from(page: Callable[[str | None, int], Sequence[str]], *, after: str | None, count: int | None) -> list[str]:
+    """The names after one, page by page: as many as are wanted, or all of them."""
+    found: list[str] = []
+    while count is None or len(found) < count:
+        wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
+        names = page(after, wanted)
+        found.extend(names)
+        if len(names) < wanted:
+            break
+        after = names[-1]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.commit import COMMIT_TRIES_MAX, MOVED, Change, Commits, Extra
+from pvdm.catalog.commit import Change, Commits, Extra, repeated
 from pvdm.catalog.names import judged_name
-from pvdm.catalog.namespaces import PAGE_ROWS_MAX, Namespaces
+from pvdm.catalog.namespaces import Namespaces, names_from
 from pvdm.catalog.places import is_inside, own_place, read_metadata
 from pvdm.catalog.purge import Left, Purge
 from pvdm.catalog.requests import Once
@@ -29,8 +28,6 @@ from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import Pointer, TableRow
 from pvdm.store.tokens import Grant
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +59,13 @@ class Tables:
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
         """The names in a namespace; without a count all of them."""
-        found: list[str] = []
-        namespace = self._desks.namespaces.get(grant, levels)
+        home = self._desks.namespaces.get(grant, levels)
         with self._desks.ledger.read() as unit:
-            while count is None or len(found) < count:
-                wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
-                rows = tables.page(unit, namespace.namespace_id, after=after, count=wanted)
-                found.extend(row.name for row in rows)
-                if len(rows) < wanted:
-                    break
-                after = rows[-1].name
-        return found
+
+            def names(start: str | None, wanted: int) -> list[str]:
+                return [row.name for row in tables.page(unit, home.namespace_id, after=start, count=wanted)]
+
+            return names_from(names, after=after, count=count)
 
     def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a table would begin with; nothing is kept of it."""
@@ -235,17 +228,6 @@ class Tables:
                 expected=str(self._desks.warehouse),
                 got=str(place)[:200],
             )
-
-
-def repeated(work: Callable[[], _T]) -> _T:
-    """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
-    for _ in range(COMMIT_TRIES_MAX - 1):
-        try:
-            return work()
-        except ConflictError as error:
-            if error.code not in MOVED:
-                raise
-    return work()
 
 
 @contextlib.contextmanager

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 from pvdm import fault
 from pvdm.catalog.access import require_free
+from pvdm.catalog.commit import repeated
 from pvdm.catalog.names import judged_name
-from pvdm.catalog.namespaces import PAGE_ROWS_MAX
+from pvdm.catalog.namespaces import names_from
 from pvdm.catalog.places import is_inside, own_place, read_metadata
 from pvdm.catalog.requests import Once, after_change
-from pvdm.catalog.tables import Desks, repeated
+from pvdm.catalog.tables import Desks
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.document import Json
@@ -58,17 +59,13 @@ class Views:
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
         """The names in a namespace; without a count all of them."""
-        found: list[str] = []
         home = self._desks.namespaces.get(grant, levels)
         with self._desks.ledger.read() as unit:
-            while count is None or len(found) < count:
-                wanted = PAGE_ROWS_MAX if count is None else min(PAGE_ROWS_MAX, count - len(found))
-                rows = views.page(unit, home.namespace_id, after=after, count=wanted)
-                found.extend(row.name for row in rows)
-                if len(rows) < wanted:
-                    break
-                after = rows[-1].name
-        return found
+
+            def names(start: str | None, wanted: int) -> list[str]:
+                return [row.name for row in views.page(unit, home.namespace_id, after=start, count=wanted)]
+
+            return names_from(names, after=after, count=count)
 
     def create(self, grant: Grant, levels: Levels, request: Json, *, once: Once | None = None) -> ViewState:
         """A new view."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic
 
@@ -61,18 +63,44 @@ def require_good(unit: Unit, judged: Judged[Migration] | Judged[Protection]) -> 
     restores.require_issued_after(unit, judged.said.issued_at, what="approval")
 
 
-def replayed(nonce: str) -> NotAllowedError:
-    """For an approval whose nonce was used, by itself or by another one."""
-    return NotAllowedError(
-        "approval_replayed",
-        "the approval was used before",
-        expected="a new nonce",
-        got=nonce,
-        hint="nothing was changed; sign a new one",
-    )
+def accept_once(
+    envelope: bytes,
+    kind: type[A],
+    ledger: Ledger,
+    trust: TrustRoots,
+    clock: LedgerClock,
+    accept: Callable[[Judged[A]], None],
+) -> str:
+    """Accept the approval, unless exactly these bytes were accepted before; gives its id."""
+    statement_id, _ = read_approval(envelope, kind)
+    if not _is_stored(ledger, statement_id, envelope):
+        try:
+            accept(judge(envelope, kind, trust, clock))
+        except (NotAllowedError, ConflictError):
+            # Somebody was first; the same call at the same time is no replay.
+            if not _is_stored(ledger, statement_id, envelope):
+                raise
+    return statement_id
 
 
-def is_stored(ledger: Ledger, statement_id: str, envelope: bytes) -> bool:
+@contextlib.contextmanager
+def used_once(judged: Judged[Migration] | Judged[Protection]) -> Iterator[None]:
+    """A nonce that was used, by this approval or by another one, is told as a replay."""
+    try:
+        yield
+    except ConflictError as error:
+        if error.code != "nonce_taken":
+            raise
+        raise NotAllowedError(
+            "approval_replayed",
+            "the approval was used before",
+            expected="a new nonce",
+            got=judged.said.nonce,
+            hint="nothing was changed; sign a new one",
+        ) from None
+
+
+def _is_stored(ledger: Ledger, statement_id: str, envelope: bytes) -> bool:
     """Whether exactly these bytes were accepted before; another signature is another try."""
     with ledger.read() as unit:
         found = statements.find(unit, statement_id)

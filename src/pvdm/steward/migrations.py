@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.state import TableState as Found
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import InputError
 from pvdm.lake.format.document import Json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
@@ -16,7 +16,7 @@ from pvdm.metadata.migration import permit_migration
 from pvdm.metadata.permit import Permit
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
 from pvdm.steward.access import require_domain, scope
-from pvdm.steward.approvals import Judged, find_table, is_stored, judge, read_approval, replayed, require_good
+from pvdm.steward.approvals import Judged, accept_once, find_table, require_good, used_once
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, protections, statements, tables
@@ -79,14 +79,9 @@ class Migrations:
 
     def submit(self, envelope: bytes, grant: Grant) -> MigrationView:
         """Apply a migration; the same bytes again change nothing."""
-        migration_id, _ = read_approval(envelope, Migration)
-        if not is_stored(self._ledger, migration_id, envelope):
-            try:
-                self._apply(judge(envelope, Migration, self._trust, self._clock), grant)
-            except (NotAllowedError, ConflictError):
-                # Somebody was first; the same call at the same time is no replay.
-                if not is_stored(self._ledger, migration_id, envelope):
-                    raise
+        migration_id = accept_once(
+            envelope, Migration, self._ledger, self._trust, self._clock, lambda judged: self._apply(judged, grant)
+        )
         found = self.get(migration_id, grant)
         self._recorder.cover()
         return found
@@ -131,12 +126,8 @@ class Migrations:
         def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
             return self._transact(judged, swap)
 
-        try:
+        with used_once(judged):
             catalog.commits.commit(grant, [change], permit=permit, transact=transact)
-        except ConflictError as error:
-            if error.code == "nonce_taken":
-                raise replayed(said.nonce) from None
-            raise
 
     def _transact(self, judged: Judged[Migration], swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
         """Log entry, migration, contract and swap in one transaction; `submit` tells the outside when it is done."""

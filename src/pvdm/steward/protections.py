@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pvdm.catalog.commit import COMMIT_TRIES_MAX, MOVED
+from pvdm.catalog.commit import repeated
 from pvdm.catalog.desks import Catalog
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import InputError, NotAllowedError
 from pvdm.metadata.migration import require_state
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import (
     Judged,
+    accept_once,
     find_namespace,
     find_table,
-    is_stored,
-    judge,
-    read_approval,
-    replayed,
     require_good,
+    used_once,
 )
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
@@ -73,14 +71,9 @@ class Protections:
 
     def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
         """Put a table or a namespace under a contract, or take it out; the same bytes again change nothing."""
-        protection_id, _ = read_approval(envelope, Protection)
-        if not is_stored(self._ledger, protection_id, envelope):
-            try:
-                self._accept(judge(envelope, Protection, self._trust, self._clock), grant)
-            except (NotAllowedError, ConflictError):
-                # Somebody was first; the same call at the same time is no replay.
-                if not is_stored(self._ledger, protection_id, envelope):
-                    raise
+        protection_id = accept_once(
+            envelope, Protection, self._ledger, self._trust, self._clock, lambda judged: self._accept(judged, grant)
+        )
         found = self.get(protection_id, grant)
         self._recorder.cover()
         return found
@@ -130,19 +123,9 @@ class Protections:
         return body
 
     def _accept(self, judged: Judged[Protection], grant: Grant) -> None:
-        """What was judged on a row that has moved meanwhile is judged again on the row as it is."""
-        for tried in range(1, COMMIT_TRIES_MAX + 1):
-            work = self._judged(judged, grant)
-            document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
-            try:
-                self._recorder.store([document], work)
-            except ConflictError as error:
-                if error.code == "nonce_taken":
-                    raise replayed(judged.said.nonce) from None
-                if error.code not in MOVED or tried == COMMIT_TRIES_MAX:
-                    raise
-            else:
-                return
+        document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
+        with used_once(judged):
+            repeated(lambda: self._recorder.store([document], self._judged(judged, grant)))
 
     def _judged(self, judged: Judged[Protection], grant: Grant) -> Callable[[Unit, Sequence[int]], None]:
         match judged.said.target:

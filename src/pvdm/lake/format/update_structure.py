@@ -122,19 +122,25 @@ def make_schema_current(draft: Draft, schema_id: int, place: str) -> None:
 
 def remove_schemas(draft: Draft, node: Node) -> None:
     """remove-schemas: any but the current one; ids that are not there are already gone."""
-    ids = set(node.integers("schema-ids"))
-    if draft.current_schema_id in ids:
-        raise InputError(
-            "schema_in_use",
-            "the current schema cannot be removed",
-            expected=f"other schemas than {draft.current_schema_id}",
-            got=", ".join(str(found) for found in sorted(ids)),
-            place=node.at("schema-ids"),
-        )
+    ids = _unused(node, "schema-ids", draft.current_schema_id, "schema_in_use", "the current schema", "schemas")
     for schema_id in ids & draft.schemas.keys():
         draft.alike_schemas.remove(schema_id)
         del draft.schemas[schema_id]
     draft.changed |= bool(ids)
+
+
+def _unused(node: Node, key: str, used: int | None, code: str, what: str, kind: str) -> set[int]:
+    """The ids that go; the one in use does not."""
+    ids = set(node.integers(key))
+    if used in ids:
+        raise InputError(
+            code,
+            f"{what} cannot be removed",
+            expected=f"other {kind} than {used}",
+            got=", ".join(str(found) for found in sorted(ids)),
+            place=node.at(key),
+        )
+    return ids
 
 
 def add_spec(draft: Draft, node: Node) -> None:
@@ -210,15 +216,7 @@ def make_spec_default(draft: Draft, spec_id: int, place: str) -> None:
 
 def remove_specs(draft: Draft, node: Node) -> None:
     """remove-partition-specs: any but the default one; ids that are not there are already gone."""
-    ids = set(node.integers("spec-ids"))
-    if draft.default_spec_id in ids:
-        raise InputError(
-            "spec_in_use",
-            "the default partition spec cannot be removed",
-            expected=f"other specs than {draft.default_spec_id}",
-            got=", ".join(str(found) for found in sorted(ids)),
-            place=node.at("spec-ids"),
-        )
+    ids = _unused(node, "spec-ids", draft.default_spec_id, "spec_in_use", "the default partition spec", "specs")
     for spec_id in ids & draft.specs.keys():
         draft.alike_specs.remove(spec_id)
         del draft.specs[spec_id]
