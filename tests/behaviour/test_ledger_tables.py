@@ -263,7 +263,21 @@ def test_after_any_change_what_was_judged_before_it_is_refused(unit: Unit, first
 
 
 @pytest.mark.parametrize(
-    "forged", [{"pointer": pointer("forged")}, {"revision": 7}, {"contract_hash": hex64("c")}, {"location": "/x"}]
+    "forged",
+    [
+        {"table_id": hex32("other")},
+        {"namespace_id": hex32("other")},
+        {"name": "other"},
+        {"domain": "other"},
+        {"table_uuid": other_uuid(3)},
+        {"location": "/x"},
+        {"pointer": pointer("forged")},
+        {"pointer": replace(pointer("one"), sha256=hex64("forged"))},
+        {"pointer": replace(pointer("one"), location="file:///metadata/forged.json")},
+        {"previous_location": "file:///metadata/none.json"},
+        {"revision": 7},
+        {"contract_hash": hex64("c")},
+    ],
 )
 def test_a_swap_compares_everything_that_was_judged(unit: Unit, forged: dict[str, Any]) -> None:
     row = put(unit, made(unit))

@@ -199,8 +199,7 @@ class CatalogAccess:
         require_document(data)
         making = self.making(grant, before, after)
         if making is not None:
-            with self._ledger.read() as unit:
-                require_own_share(unit, before.row, making, after)
+            require_own_share(self._ledger, before.row, making, after)
 
     def making(self, grant: Grant, before: TableState, after: TableMetadata) -> Making | None:
         """What a producer makes on a protected table by this; others keep no count of their own."""

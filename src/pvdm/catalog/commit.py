@@ -58,6 +58,7 @@ class _Planned:
     making: Making | None = None
 
 
+_Found = tuple[Namespace, TableRow | None]
 # Runs in the transaction of the swap, with the rows as they are after it.
 Extra = Callable[[Unit, Sequence[TableRow]], None]
 # Judges exactly the base that the swap compares and the bytes it leads to; after a conflict it judges again.
@@ -101,24 +102,34 @@ class Commits:
     ) -> list[TableState]:
         """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again."""
         _require_apart(changes)
-        for change in changes:
-            # Before the turn too: whoever may not write to a table must not keep others waiting for it.
-            self._found(grant, change)
-        with self._queues.turn((change.levels, change.name) for change in changes):
-            return repeated(lambda: self._commit(grant, changes, permit, extra, transact))
+        # Before the turn too: whoever may not write to a table must not keep others waiting for it.
+        found = [self._found(grant, change) for change in changes]
+        with self._queues.turn((change.levels, change.name) for change in changes) as at_once:
+            if not at_once:
+                found.clear()
+
+            def attempt() -> list[TableState]:
+                # What was found is good for one try: should it have moved all the same, the swap says so.
+                places = found or [self._found(grant, change) for change in changes]
+                try:
+                    return self._commit(grant, list(zip(changes, places, strict=True)), permit, extra, transact)
+                finally:
+                    found.clear()
+
+            return repeated(attempt)
 
     def _commit(
         self,
         grant: Grant,
-        changes: Sequence[Change],
+        changes: Sequence[tuple[Change, _Found]],
         permit: PermitMaker | None,
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
         planned: list[_Planned | TableState] = []
         try:
-            for change in changes:
-                planned.append(self._plan(grant, change, permit))
+            for change, found in changes:
+                planned.append(self._plan(grant, change, found, permit))
             rows = self._swap(planned, extra, transact)
         except StateUnknownError:
             raise  # the swap may have happened: its files stay
@@ -154,8 +165,8 @@ class Commits:
             raise
         return self._settled(planned, rows)[0]
 
-    def _plan(self, grant: Grant, change: Change, permit: PermitMaker | None) -> _Planned | TableState:
-        namespace, row = self._found(grant, change)
+    def _plan(self, grant: Grant, change: Change, found: _Found, permit: PermitMaker | None) -> _Planned | TableState:
+        namespace, row = found
         now_ms = self._clock.now_micros() // 1_000
         if row is None:
             check_requirements(None, change.requirements)
@@ -203,12 +214,11 @@ class Commits:
             self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
         return after
 
-    def _found(self, grant: Grant, change: Change) -> tuple[Namespace, TableRow | None]:
+    def _found(self, grant: Grant, change: Change) -> _Found:
         """Where the change belongs, if the grant may make it at all; no file is read for who may not."""
         creating = is_create(change.requirements)
         with self._ledger.read() as unit:
-            namespace = namespaces.find(unit, change.levels)
-            row = None if namespace is None else tables.find(unit, namespace.namespace_id, change.name)
+            namespace, row = tables.find_with_home(unit, change.levels, change.name)
         if namespace is None:
             raise unknown_table(change.levels, change.name)
         self._access.require_namespace(grant, namespace)

@@ -10,7 +10,7 @@ from pvdm.errors import InputError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN, RefType
 from pvdm.model import document
-from pvdm.store import Unit, staging_makers
+from pvdm.store import Ledger, Unit, staging_makers
 from pvdm.store.schema_catalog import StagedKind
 from pvdm.store.staging_makers import Made
 from pvdm.store.tables import TableRow
@@ -39,7 +39,7 @@ class Making:
         staging_makers.note(unit, row.table_id, self.maker, self.made)
 
 
-def require_own_share(unit: Unit, row: TableRow, making: Making, after: TableMetadata) -> None:
+def require_own_share(ledger: Ledger, row: TableRow, making: Making, after: TableMetadata) -> None:
     """Of what is staged now not too much is the maker's; nobody is asked about as long as all of it is little."""
     for kind, there, limit in (
         (StagedKind.BRANCH, _branches(after), PRODUCER_BRANCHES_MAX),
@@ -48,7 +48,8 @@ def require_own_share(unit: Unit, row: TableRow, making: Making, after: TableMet
         new = {name for made, name in making.made if made is kind} & there
         if not new or len(there) <= limit:
             continue
-        own = len(new) + staging_makers.count(unit, row.table_id, making.maker, kind, there - new)
+        with ledger.read() as unit:
+            own = len(new) + staging_makers.count(unit, row.table_id, making.maker, kind, there - new)
         if own > limit:
             raise InputError(
                 "staging_not_sane",

@@ -30,13 +30,18 @@ class TableQueues:
         return len(self._queues)
 
     @contextlib.contextmanager
-    def turn(self, tables: Iterable[tuple[Levels, str]]) -> Iterator[None]:
-        """A turn at all of the tables, taken in one order, so that two that wait never wait in a circle."""
+    def turn(self, tables: Iterable[tuple[Levels, str]]) -> Iterator[bool]:
+        """A turn at all of the tables, taken in one order, so that two that wait never wait in a circle.
+
+        False for whoever had to wait: what was read of the tables before has most likely changed.
+        """
+        at_once = True
         with contextlib.ExitStack() as stack:
             for table in sorted(set(tables)):
                 queue = stack.enter_context(self._joined(table))
+                at_once = at_once and queue.idle
                 stack.enter_context(queue.turn(self._seconds))
-            yield
+            yield at_once
 
     @contextlib.contextmanager
     def _joined(self, table: tuple[Levels, str]) -> Iterator[Queue]:

@@ -79,7 +79,7 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
     for what, old, new in (
         ("the last column id", before.last_column_id, after.last_column_id),
         ("the last partition id", before.last_partition_id, after.last_partition_id),
-        ("the schemas", _schemas(before), _schemas(after)),
+        ("the schemas", *_schemas(before, after)),
     ):
         if old != new:
             raise NotAllowedError("structure_gated", f"{name} is protected: {what} would change; {_TO_MIGRATE}")
@@ -294,6 +294,13 @@ def _ancestry(metadata: TableMetadata) -> list[Snapshot]:
     return [] if current is None else list(metadata.ancestry(current))
 
 
-def _schemas(metadata: TableMetadata) -> str:
+def _schemas(before: TableMetadata, after: TableMetadata) -> tuple[str, str]:
     """With their content: a schema that is taken out and put back under its id is another one."""
-    return "; ".join(f"{schema.schema_id}: {normal_form(schema.raw)}" for schema in metadata.schemas)
+    raws = [[id(schema.raw) for schema in each.schemas] for each in (before, after)]
+    if raws[0] == raws[1]:
+        return "", ""  # the very same objects, which nobody changes
+    old, new = (
+        "; ".join(f"{schema.schema_id}: {normal_form(schema.raw)}" for schema in each.schemas)
+        for each in (before, after)
+    )
+    return old, new

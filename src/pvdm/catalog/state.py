@@ -84,8 +84,8 @@ class States:
 
 def find_row(unit: Unit, levels: Levels, name: str) -> TableRow | None:
     """The table's row, if namespace and table are there."""
-    namespace = namespaces.find(unit, levels)
-    return None if namespace is None else tables.find(unit, namespace.namespace_id, name)
+    _, row = tables.find_with_home(unit, levels, name)
+    return row
 
 
 def unknown_table(levels: Levels, name: str) -> InputError:

@@ -14,7 +14,7 @@ from pvdm.catalog.namespaces import Namespaces, names_from
 from pvdm.catalog.places import is_inside, own_place, read_metadata
 from pvdm.catalog.purge import Left, Purge
 from pvdm.catalog.requests import Once
-from pvdm.catalog.state import States, TableState, find_row, unknown_table
+from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
@@ -189,8 +189,7 @@ class Tables:
 
     def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
         with self._desks.ledger.read() as unit:
-            namespace = namespaces.find(unit, levels)
-            row = find_row(unit, levels, name)
+            namespace, row = tables.find_with_home(unit, levels, name)
         if namespace is None:
             raise unknown_table(levels, name)
         self._desks.access.require_namespace(grant, namespace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,11 @@ class Location:
         """The first symbolic link on the way from the folder to this place, if they are on this machine."""
         if self.scheme != "file" or not self.is_under(folder):
             return None
-        path = folder.local
+        path = str(folder.local)
         for part in self.parts[len(folder.parts) :]:
-            path = path / part
-            if _is_link(path):
-                return path
+            path = os.path.join(path, part)  # noqa: PTH118 - asked with every commit, and several times as fast
+            if os.path.islink(path):  # noqa: PTH114 - a name that the system cannot have is no link
+                return Path(path)
         return None
 
     @property
@@ -76,13 +77,6 @@ def parse_location(text: str) -> Location:
     if not authority or "@" in authority:
         raise _invalid("a bucket without credentials", ascii(text[:200]))
     return Location(scheme, authority, _parts(path, text))
-
-
-def _is_link(path: Path) -> bool:
-    try:
-        return path.is_symlink()
-    except OSError:
-        return False  # a name that the system cannot have is no link
 
 
 def _file(rest: str, text: str) -> Location:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, func, select, update
+from sqlalchemy import func, select, update
 
 from pvdm.errors import ConflictError, InputError, VerificationError
 from pvdm.model.states import ATTEMPT, AttemptState, WorkloadState
 from pvdm.store import chunks, ids, nonces, workloads
+from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, attempts, published
 from pvdm.store.unit import Unit
 
@@ -261,7 +262,7 @@ def _same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
     return earlier
 
 
-def _attempt(row: RowMapping) -> Attempt:
+def _attempt(row: Row) -> Attempt:
     return Attempt(
         row["attempt_id"],
         row["workload_id"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, nonces, statements
+from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, StatementKind, attestations, challenges
 from pvdm.store.unit import Unit
 
@@ -107,7 +108,7 @@ def listed(
     return [_attestation(row) for row in unit.rows(wanted.limit(ATTESTATIONS_PAGE_MAX_ROWS))]
 
 
-def _attestation(row: RowMapping) -> AttestationRecord:
+def _attestation(row: Row) -> AttestationRecord:
     return AttestationRecord(
         row["attestation_id"],
         row["nonce"],

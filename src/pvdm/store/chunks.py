@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, func, select
+from sqlalchemy import func, select
 
 from pvdm.errors import InputError
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema import chunks, published
 from pvdm.store.unit import Unit
 
@@ -104,7 +105,7 @@ def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None =
     return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
 
 
-def _published(row: RowMapping) -> Published:
+def _published(row: Row) -> Published:
     return Published(
         row["workload_id"], row["chunk_id"], row["attempt_id"], row["nonce"], row["snapshot_id"], row["at_micros"]
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, RowMapping, or_, select
+from sqlalchemy import ColumnElement, or_, select
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.model.claim import Claim
 from pvdm.store import ids, lost_claims
+from pvdm.store.link import Row
 from pvdm.store.schema import claims
 from pvdm.store.unit import Unit
 
@@ -89,7 +90,7 @@ def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationErro
     )
 
 
-def _claim(row: RowMapping) -> Claim:
+def _claim(row: Row) -> Claim:
     upper = row["upper_bound"]
     return Claim(
         row["column_name"],

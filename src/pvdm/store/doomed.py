@@ -12,7 +12,7 @@ from pvdm.store import ids
 from pvdm.store.schema_catalog import doomed_files
 from pvdm.store.unit import Unit
 
-_AMONG: Final = select(doomed_files.c.name).where(doomed_files.c.name.in_(bindparam("names", expanding=True))).limit(1)
+_BY_NAME: Final = select(doomed_files.c.name).where(doomed_files.c.name == bindparam("of_name"))
 
 
 def add(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
@@ -28,5 +28,5 @@ def add(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
 
 def require_none(unit: Unit, names: Sequence[str]) -> None:
     """A document whose file may be gone is not shown: its writer writes another; under the table's lock as well."""
-    if names and unit.row(_AMONG, names=list(names)) is not None:
+    if any(unit.row(_BY_NAME, of_name=name) is not None for name in names):
         raise ConflictError("table_moved", "the new document lay until it was swept", expected="one just written")

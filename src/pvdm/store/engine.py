@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from pvdm.errors import ConflictError, InputError, UnavailableError
 from pvdm.store.failures import SERIALIZATION, Phase, translate
 from pvdm.store.turns import Turns
-from pvdm.store.unit import MODE_OPTION, Unit, begin
+from pvdm.store.unit import Unit, begin
 
 T = TypeVar("T")
 
@@ -157,20 +157,11 @@ def _open_sqlite(url: URL, limits: Timeouts) -> Engine:
             connection.close()
             raise
 
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        writing = connection.get_execution_options().get(MODE_OPTION) == "write"
-        if connection.info.get(MODE_OPTION) != writing:
-            connection.info.pop(MODE_OPTION, None)
-            connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
-            connection.info[MODE_OPTION] = writing
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
-
     return engine
 
 
 def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
-    connection.isolation_level = None  # the driver opens no transaction of its own; `_begin` does
+    connection.isolation_level = None  # the driver opens no transaction of its own; a `Link` does
     for pragma in (
         f"busy_timeout = {limits.busy_seconds * 1000}",
         "foreign_keys = ON",

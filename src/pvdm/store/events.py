@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, func, select
+from sqlalchemy import func, select
 
 from pvdm.errors import InputError
 from pvdm.model import document
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema import events
 from pvdm.store.unit import Unit
 
@@ -72,7 +73,7 @@ def high_water_micros(unit: Unit) -> int | None:
     return found
 
 
-def _event(row: RowMapping) -> Event:
+def _event(row: Row) -> Event:
     return Event(
         row["event_id"],
         row["at_micros"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.store.link import Row
 from pvdm.store.schema import HandleWord, handle_workers, handles
 from pvdm.store.unit import Unit
 
@@ -66,7 +67,7 @@ def change(unit: Unit, old: StoredHandle, new: StoredHandle) -> None:
     unit.insert_many(handle_workers, [{"handle_sha256": old.handle_sha256, "worker": worker} for worker in added])
 
 
-def _read(unit: Unit, row: RowMapping | None) -> StoredHandle | None:
+def _read(unit: Unit, row: Row | None) -> StoredHandle | None:
     if row is None:
         return None
     wanted = select(handle_workers.c.worker).where(handle_workers.c.handle_sha256 == row["handle_sha256"])

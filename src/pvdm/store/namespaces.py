@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, bindparam, select, update
+from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.model import document
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema_catalog import namespaces, tables
 from pvdm.store.unit import Unit
 from pvdm.store.view_names import has_views
 
 NAMESPACE_LEVELS_MAX: Final = 32
 NAMESPACE_PROPERTIES_MAX_BYTES: Final = 262_144
+_KEYS_KNOWN: Final = 1_024
+_NO_PROPERTIES: Final = "{}"
 
 Levels = tuple[str, ...]
 
@@ -59,7 +63,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
 def find(unit: Unit, levels: Levels) -> Namespace | None:
     """The namespace, if it is there."""
     row = unit.row(_BY_LEVELS, of_levels=key(levels))
-    return None if row is None else _namespace(row)
+    return None if row is None else of_row(row)
 
 
 def get(unit: Unit, levels: Levels) -> Namespace:
@@ -74,7 +78,7 @@ def find_id(unit: Unit, namespace_id: str) -> Namespace | None:
     """The namespace by its own id, if it is there."""
     wanted = select(namespaces).where(namespaces.c.namespace_id == namespace_id, namespaces.c.dropped_micros.is_(None))
     row = unit.row(wanted)
-    return None if row is None else _namespace(row)
+    return None if row is None else of_row(row)
 
 
 def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
@@ -82,7 +86,7 @@ def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: 
     wanted = select(namespaces).where(namespaces.c.parent == key(parent), namespaces.c.dropped_micros.is_(None))
     if after is not None:
         wanted = wanted.where(namespaces.c.levels > key(after))
-    return [_namespace(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
+    return [of_row(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
 
 
 def owners(unit: Unit) -> list[tuple[Levels, str]]:
@@ -120,7 +124,7 @@ def drop(unit: Unit, found: Namespace) -> None:
 def require_still(unit: Unit, judged: Namespace) -> None:
     """The namespace as it was judged, kept so until the end of the unit; else `namespace_moved`."""
     row = unit.locked(namespaces, namespace_id=judged.namespace_id)
-    if row is None or row["dropped_micros"] is not None or _namespace(row) != judged:
+    if row is None or row["dropped_micros"] is not None or of_row(row) != judged:
         raise ConflictError(
             "namespace_moved", "the namespace has changed since it was judged", got=shown(judged.levels)
         )
@@ -128,6 +132,11 @@ def require_still(unit: Unit, judged: Namespace) -> None:
 
 def key(levels: Sequence[str]) -> str:
     """The levels as one text in which no two lists look alike."""
+    return _key(tuple(levels))
+
+
+@functools.lru_cache(maxsize=_KEYS_KNOWN)
+def _key(levels: Levels) -> str:
     return document.dump(list(levels)).decode()
 
 
@@ -161,6 +170,7 @@ def _properties(properties: Mapping[str, str]) -> str:
     return text.decode()
 
 
+@functools.lru_cache(maxsize=_KEYS_KNOWN)
 def levels_of_key(text: str) -> Levels:
     """The levels of what `key` wrote."""
     levels = document.parse(text.encode(), size_max_bytes=len(text.encode()))
@@ -169,14 +179,21 @@ def levels_of_key(text: str) -> Levels:
     return tuple(str(level) for level in levels)
 
 
-def _namespace(row: RowMapping) -> Namespace:
-    properties = document.parse(row["properties"].encode(), size_max_bytes=NAMESPACE_PROPERTIES_MAX_BYTES)
-    if not isinstance(properties, dict):
-        raise AssertionError("a namespace's row holds what was put into it")
+def of_row(row: Row) -> Namespace:
+    """The namespace of a row that holds all of its columns."""
     return Namespace(
         row["namespace_id"],
         levels_of_key(row["levels"]),
         row["domain"],
-        {str(name): str(value) for name, value in properties.items()},
+        _properties_of(row["properties"]),
         row["protected_by"],
     )
+
+
+def _properties_of(text: str) -> dict[str, str]:
+    if text == _NO_PROPERTIES:
+        return {}
+    properties = document.parse(text.encode(), size_max_bytes=NAMESPACE_PROPERTIES_MAX_BYTES)
+    if not isinstance(properties, dict):
+        raise AssertionError("a namespace's row holds what was put into it")
+    return {str(name): str(value) for name, value in properties.items()}

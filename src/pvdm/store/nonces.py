@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError
 from pvdm.model.states import NONCE, NonceState
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, nonces
 from pvdm.store.unit import Unit
 
@@ -145,7 +146,7 @@ def _move(unit: Unit, found: Nonce, to: NonceState, *, reason: str, snapshot_id:
     return _locked(unit, found.nonce)
 
 
-def _nonce(row: RowMapping) -> Nonce:
+def _nonce(row: Row) -> Nonce:
     return Nonce(
         row["nonce"],
         NoncePurpose(row["purpose"]),

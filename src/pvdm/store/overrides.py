@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from pvdm.model.states import NonceState
 from pvdm.store import ids, nonces, statements
+from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, StatementKind, attempts, overrides, proofs, workloads
 from pvdm.store.schema import nonces as nonce_table
 from pvdm.store.unit import Unit
@@ -88,7 +89,7 @@ def _joined() -> Any:
     )
 
 
-def _stored(row: RowMapping) -> StoredOverride:
+def _stored(row: Row) -> StoredOverride:
     record = OverrideRecord(
         row["override_id"], row["fail_proof_id"], row["nonce"], row["operator"], row["expires_micros"]
     )

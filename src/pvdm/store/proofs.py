@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, statements
+from pvdm.store.link import Row
 from pvdm.store.schema import StatementKind, VerdictWord, attempts, proofs, workloads
 from pvdm.store.schema import statements as statements_table
 from pvdm.store.unit import Unit
@@ -119,7 +120,7 @@ def _with_workload() -> Any:
     )
 
 
-def _proof(row: RowMapping) -> ProofRecord:
+def _proof(row: Row) -> ProofRecord:
     return ProofRecord(
         row["proof_id"],
         row["attempt_id"],

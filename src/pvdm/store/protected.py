@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, RowMapping, and_, or_, select
 
+from pvdm.store.link import Row
 from pvdm.store.namespaces import Levels, key, levels_of_key
 from pvdm.store.schema import statements
 from pvdm.store.schema_catalog import namespaces, tables
@@ -89,7 +90,7 @@ def _words(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dic
     return {about: row for about, row in newest.items() if row["action"] == ActionWord.PROTECT}
 
 
-def _standing(row: RowMapping, name: str | None, own: str, contract: str, word: RowMapping | None) -> Standing:
+def _standing(row: Row, name: str | None, own: str, contract: str, word: Row | None) -> Standing:
     since = row["protected_micros"] if word is None else word["at_micros"]
     found = None if word is None else word["protection_id"]
     return Standing(levels_of_key(row["levels"]), name, own, contract, since, found)

@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from pvdm.errors import InputError
 from pvdm.store import ids, nonces, statements
+from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, StatementKind
 from pvdm.store.schema import statements as statement_table
 from pvdm.store.schema_protection import ActionWord, contracts, protections, table_migrations
@@ -175,7 +176,7 @@ def _spend(unit: Unit, nonce: str, purpose: NoncePurpose, operator: str) -> None
     nonces.commit(unit, nonce, snapshot_id=None)
 
 
-def _protection(row: RowMapping) -> ProtectionRecord:
+def _protection(row: Row) -> ProtectionRecord:
     return ProtectionRecord(
         row["protection_id"],
         ActionWord(row["action"]),
@@ -189,7 +190,7 @@ def _protection(row: RowMapping) -> ProtectionRecord:
     )
 
 
-def _migration(row: RowMapping) -> MigrationRecord:
+def _migration(row: Row) -> MigrationRecord:
     return MigrationRecord(
         row["migration_id"],
         row["table_uuid"],

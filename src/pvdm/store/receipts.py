@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, statements
+from pvdm.store.link import Row
 from pvdm.store.schema import StatementKind, receipts
 from pvdm.store.unit import Unit
 
@@ -62,5 +63,5 @@ def of_workload(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
     return [_receipt(row) for row in unit.rows(wanted.order_by(receipts.c.at_micros, receipts.c.receipt_id))]
 
 
-def _receipt(row: RowMapping) -> ReceiptRecord:
+def _receipt(row: Row) -> ReceiptRecord:
     return ReceiptRecord(row["receipt_id"], row["workload_id"], row["table_uuid"], row["snapshot_id"])

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, func, select, update
+from sqlalchemy import func, select, update
 
 from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema import StatementKind, restores, statements
 from pvdm.store.unit import Unit
 
@@ -125,7 +126,7 @@ def refill(
     unit.execute(statements.insert(), values)
 
 
-def _marker(row: RowMapping) -> Marker:
+def _marker(row: Row) -> Marker:
     return Marker(
         row["restore_id"],
         row["operator"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema import StatementKind, statements
 from pvdm.store.unit import Unit
 
@@ -81,7 +82,7 @@ def between(unit: Unit, start: int, end: int) -> list[Statement]:
     return [_statement(row) for row in unit.rows(wanted)]
 
 
-def _statement(row: RowMapping) -> Statement:
+def _statement(row: Row) -> Statement:
     return Statement(
         row["statement_id"], StatementKind(row["kind"]), bytes(row["envelope"]), row["log_index"], row["at_micros"]
     )

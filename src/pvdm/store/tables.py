@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, Select, bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.store import ids
+from pvdm.store.link import Row
+from pvdm.store.namespaces import Levels, Namespace, key, of_row
 from pvdm.store.schema_catalog import namespaces, tables
 from pvdm.store.unit import Unit
 from pvdm.store.view_names import require_no_view
@@ -24,6 +26,39 @@ _BY_NAME: Final = select(tables).where(
     tables.c.namespace_id == bindparam("of_namespace"),
     tables.c.name == bindparam("of_name"),
     tables.c.dropped_micros.is_(None),
+)
+_BY_LEVELS_AND_NAME: Final = (
+    select(*(column.label(f"space_{column.name}") for column in namespaces.c), tables)
+    .select_from(namespaces)
+    .outerjoin(
+        tables,
+        (tables.c.namespace_id == namespaces.c.namespace_id)
+        & (tables.c.name == bindparam("of_name"))
+        & tables.c.dropped_micros.is_(None),
+    )
+    .where(namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None))
+)
+_JUDGED: Final = (
+    "table_id",
+    "namespace_id",
+    "name",
+    "domain",
+    "table_uuid",
+    "location",
+    "metadata_location",
+    "metadata_sha256",
+    "previous_location",
+    "revision",
+    "contract_hash",
+)
+_SWAPPED: Final = ("metadata_location", "metadata_sha256", "previous_location", "location", "place")
+_SWAP: Final = (
+    update(tables)
+    .where(
+        *(tables.c[name].is_not_distinct_from(bindparam(f"judged_{name}")) for name in _JUDGED),
+        tables.c.dropped_micros.is_(None),
+    )
+    .values({name: bindparam(f"new_{name}") for name in (*_SWAPPED, "revision", "at_micros")})
 )
 _BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), tables.c.dropped_micros.is_(None))
 
@@ -105,6 +140,15 @@ def find(unit: Unit, namespace_id: str, name: str) -> TableRow | None:
     """The table of that name, if it is there."""
     row = unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name)
     return None if row is None else _table(row)
+
+
+def find_with_home(unit: Unit, levels: Levels, name: str) -> tuple[Namespace | None, TableRow | None]:
+    """The namespace and its table of that name, as far as they are there, in one look."""
+    row = unit.row(_BY_LEVELS_AND_NAME, of_levels=key(levels), of_name=name)
+    if row is None:
+        return None, None
+    home = of_row({column.name: row[f"space_{column.name}"] for column in namespaces.c})
+    return home, None if row["table_id"] is None else _table(row)
 
 
 def find_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
@@ -192,23 +236,29 @@ def all_live(unit: Unit) -> list[TableRow]:
 
 def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
     """Show another metadata file, if the row is still the one that was judged; else `table_moved`."""
-    require_still(unit, judged)
-    _change(
-        unit,
-        judged,
-        metadata_location=to.location,
-        metadata_sha256=ids.sha256(to.sha256, "metadata hash"),
-        previous_location=judged.pointer.location,
-        location=location or judged.location,
-        place=place_key(parse_location(location or judged.location)),
-    )
-    return replace(
+    after = replace(
         judged,
         pointer=to,
         previous_location=judged.pointer.location,
         location=location or judged.location,
         revision=judged.revision + 1,
     )
+    # One statement compares and swaps: it waits for whoever has the row, and looks again at what they leave.
+    changed = unit.change(
+        _SWAP,
+        **{f"judged_{name}": value for name, value in _columns(judged).items()},
+        new_metadata_location=to.location,
+        new_metadata_sha256=ids.sha256(to.sha256, "metadata hash"),
+        new_previous_location=after.previous_location,
+        new_location=after.location,
+        new_place=place_key(parse_location(after.location)),
+        new_revision=after.revision,
+        new_at_micros=unit.at_micros,
+    )
+    if changed != 1:
+        require_still(unit, judged)
+        raise AssertionError("a row that is as it was judged can be swapped")
+    return after
 
 
 def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> TableRow:
@@ -292,6 +342,12 @@ def require_still(unit: Unit, judged: TableRow) -> None:
         )
 
 
+def _columns(judged: TableRow) -> dict[str, str | int | None]:
+    """Every column that a judged row was read from."""
+    pointer = {"metadata_location": judged.pointer.location, "metadata_sha256": judged.pointer.sha256}
+    return {name: pointer[name] if name in pointer else getattr(judged, name) for name in _JUDGED}
+
+
 def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
     values = {**changed, "revision": judged.revision + 1, "at_micros": unit.at_micros}
     unit.execute(update(tables).where(tables.c.table_id == judged.table_id).values(**values))
@@ -301,7 +357,7 @@ def _exists(name: str) -> ConflictError:
     return ConflictError("table_exists", f"Table already exists: {name}")
 
 
-def _table(row: RowMapping) -> TableRow:
+def _table(row: Row) -> TableRow:
     return TableRow(
         row["table_id"],
         row["namespace_id"],

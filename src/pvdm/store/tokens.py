@@ -7,11 +7,12 @@ import secrets
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from sqlalchemy import RowMapping, bindparam, select, update
+from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.model.role import Role
 from pvdm.store import ids
+from pvdm.store.link import Row
 from pvdm.store.schema import tokens
 from pvdm.store.unit import Unit
 
@@ -174,7 +175,7 @@ def _digest(token: BearerToken) -> str:
     return hashlib.sha256(token.reveal().encode()).hexdigest()
 
 
-def _grant(row: RowMapping) -> Grant:
+def _grant(row: Row) -> Grant:
     return Grant(
         row["token_id"],
         Role(row["role"]),

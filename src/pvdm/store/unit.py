@@ -7,9 +7,9 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy import Connection, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select
+from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,9 +17,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.store.failures import Phase, translate
+from pvdm.store.link import Link, Row
 from pvdm.store.turns import Turns
 
-MODE_OPTION: Final = "pvdm_mode"
 _inside: ContextVar[bool] = ContextVar("pvdm_store_inside", default=False)
 
 
@@ -31,10 +31,10 @@ def inside() -> bool:
 class Unit:
     """One transaction; leaving it without `commit` undoes everything."""
 
-    __slots__ = ("_connection", "_open", "_turns", "_writing", "at_micros")
+    __slots__ = ("_link", "_open", "_turns", "_writing", "at_micros")
 
-    def __init__(self, connection: Connection, turns: Turns | None, *, writing: bool, at_micros: int) -> None:
-        self._connection = connection
+    def __init__(self, link: Link, turns: Turns | None, *, writing: bool, at_micros: int) -> None:
+        self._link = link
         self._turns = turns
         self._writing = writing
         self._open = True
@@ -43,13 +43,13 @@ class Unit:
     @property
     def is_sqlite(self) -> bool:
         """Whether the ledger is the embedded one, in which a writer is alone anyway."""
-        return self._connection.dialect.name == "sqlite"
+        return self._link.is_sqlite
 
     def execute(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """Run one statement; errors come out as pvdm errors."""
         self._require_open()
         try:
-            return self._connection.execute(statement, dict(values) if values is not None else None)
+            return self._link.dressed().execute(statement, dict(values) if values is not None else None)
         except SQLAlchemyError as error:
             raise translate(error, Phase.WORK) from None
 
@@ -57,16 +57,30 @@ class Unit:
         """All rows at once: no cursor stays open while the caller thinks."""
         return list(self.execute(statement).mappings().all())
 
-    def row(self, statement: Executable, **values: Any) -> RowMapping | None:
-        """The one row, or None; `values` are for a statement that was made beforehand."""
-        return self.execute(statement, values or None).mappings().one_or_none()
+    def row(self, statement: Executable, **values: Any) -> Row | None:
+        """The one row, or None; `values` are for a statement that was made beforehand, once for all times."""
+        if not values:
+            return self.execute(statement).mappings().one_or_none()
+        self._require_open()
+        try:
+            return self._link.one(statement, values)
+        except SQLAlchemyError as error:
+            raise translate(error, Phase.WORK) from None
+
+    def change(self, statement: Executable, **values: Any) -> int:
+        """Run a statement that was made beforehand, once for all times; how many rows are other now."""
+        self._require_open()
+        try:
+            return self._link.count(statement, values)
+        except SQLAlchemyError as error:
+            raise translate(error, Phase.WORK) from None
 
     def has_table(self, name: str) -> bool:
         """Whether the database has such a table."""
         self._require_open()
-        return inspect(self._connection).has_table(name)
+        return inspect(self._link.dressed()).has_table(name)
 
-    def locked(self, table: Table, **key: str) -> RowMapping | None:
+    def locked(self, table: Table, **key: str) -> Row | None:
         """The row under a lock that holds until the end, so that what is judged is what is changed."""
         return self.row(_locking(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
 
@@ -80,19 +94,20 @@ class Unit:
         if not rows:
             return
         try:
-            self._connection.execute(table.insert(), [self._timed(table, row) for row in rows])
+            self._link.dressed().execute(table.insert(), [self._timed(table, row) for row in rows])
         except SQLAlchemyError as error:
             raise translate(error, Phase.WORK) from None
 
     def insert_new(self, table: Table, **values: Any) -> bool:
         """Add one row unless its primary key is taken; says whether it did. One statement, so there is no race."""
-        return self.execute(_insert_new(table, self.is_sqlite), self._timed(table, values)).rowcount == 1
+        timed = self._timed(table, values)
+        return self.change(_insert_new(table, tuple(timed), self.is_sqlite), **timed) == 1
 
     def lock_name(self, name: str) -> None:
         """Wait for everyone else who holds this name; on SQLite a writer already has the whole database."""
         if not self.is_sqlite:
             key = int.from_bytes(hashlib.sha256(b"pvdm lock " + name.encode()).digest()[:8], "big", signed=True)
-            self.execute(select(func.pg_advisory_xact_lock(key)))
+            self.row(_LOCK_NAME, of_name=key)
 
     def commit(self) -> None:
         """Make it durable. A lost answer is StateUnknownError; any other error means that nothing happened."""
@@ -103,10 +118,9 @@ class Unit:
         fault.point("store.before_commit")
         try:
             with contextlib.nullcontext() if self._turns is None else self._turns.committing():
-                self._connection.commit()
+                # After an error the transaction may still be open in the driver: the link then closes the connection.
+                self._link.commit()
         except SQLAlchemyError as error:
-            # The transaction may still be open in the driver: closing the connection ends it and frees its locks.
-            self._connection.invalidate()
             raise translate(error, Phase.COMMIT) from None
         fault.point("store.after_commit")
 
@@ -122,6 +136,9 @@ class Unit:
         self._open = False
 
 
+_LOCK_NAME = select(func.pg_advisory_xact_lock(bindparam("of_name", type_=BigInteger)))
+
+
 @functools.cache
 def _locking(table: Table, names: tuple[str, ...]) -> Executable:
     """Made once for each table: to make a statement takes longer than to run it."""
@@ -129,10 +146,11 @@ def _locking(table: Table, names: tuple[str, ...]) -> Executable:
 
 
 @functools.cache
-def _insert_new(table: Table, is_sqlite: bool) -> Executable:
+def _insert_new(table: Table, names: tuple[str, ...], is_sqlite: bool) -> Executable:
     keys = [column.name for column in table.primary_key.columns]
-    statement = (sqlite.insert if is_sqlite else postgresql.insert)(table).on_conflict_do_nothing(index_elements=keys)
-    return statement.execution_options(preserve_rowcount=True)
+    values: dict[str, Any] = {name: bindparam(name) for name in names}
+    made = (sqlite.insert if is_sqlite else postgresql.insert)(table).values(values)
+    return made.on_conflict_do_nothing(index_elements=keys)
 
 
 @contextlib.contextmanager
@@ -143,8 +161,8 @@ def begin(engine: Engine, turns: Turns | None, *, writing: bool, at_micros: int)
     token = _inside.set(True)
     try:
         # Whoever waits for a turn holds no connection meanwhile: the pool has few.
-        with _turn(turns, writing=writing), _connected(engine, writing=writing) as connection:
-            unit = Unit(connection, turns, writing=writing, at_micros=at_micros)
+        with _turn(turns, writing=writing), _linked(engine, writing=writing) as link:
+            unit = Unit(link, turns, writing=writing, at_micros=at_micros)
             try:
                 yield unit
             finally:
@@ -160,34 +178,16 @@ def _turn(turns: Turns | None, *, writing: bool) -> contextlib.AbstractContextMa
 
 
 @contextlib.contextmanager
-def _connected(engine: Engine, *, writing: bool) -> Iterator[Connection]:
-    options: dict[str, Any] = {MODE_OPTION: "write" if writing else "read"}
-    if engine.dialect.name == "postgresql" and not writing:
-        options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+def _linked(engine: Engine, *, writing: bool) -> Iterator[Link]:
     try:
-        connection = engine.connect()
+        link = Link(engine)
     except SQLAlchemyError as error:
         raise translate(error, Phase.CONNECT) from None
     try:
         try:
-            connection = connection.execution_options(**options)
-            connection.begin()
+            link.begin(writing=writing)
         except SQLAlchemyError as error:
             raise translate(error, Phase.WORK) from None
-        yield connection
-    except BaseException:
-        _abandon(connection)
-        raise
-    else:
-        _abandon(connection)
-
-
-def _abandon(connection: Connection) -> None:
-    """Roll back what is open; a connection that cannot even do that is thrown away."""
-    try:
-        if connection.in_transaction():
-            connection.rollback()
-        connection.close()
-    except SQLAlchemyError:
-        connection.invalidate()
-        connection.close()
+        yield link
+    finally:
+        link.close()

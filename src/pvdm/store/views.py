@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError
 from pvdm.store import ids, namespaces, tables
+from pvdm.store.link import Row
 from pvdm.store.namespaces import Namespace
 from pvdm.store.schema_views import views
 from pvdm.store.tables import Pointer
@@ -152,7 +153,7 @@ def _change(unit: Unit, judged: ViewRow, **changed: object) -> None:
     unit.execute(update(views).where(views.c.view_id == judged.view_id).values(**values))
 
 
-def _view(row: RowMapping) -> ViewRow:
+def _view(row: Row) -> ViewRow:
     return ViewRow(
         row["view_id"],
         row["namespace_id"],

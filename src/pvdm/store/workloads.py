@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.model.states import WORKLOAD, WorkloadState
 from pvdm.store import chunks, ids, spent
 from pvdm.store.chunks import Chunk
+from pvdm.store.link import Row
 from pvdm.store.schema import Atomicity, workloads
 from pvdm.store.unit import Unit
 
@@ -169,7 +170,7 @@ def _require_same(asked: Opening, stored: Opening) -> None:
         )
 
 
-def _workload(row: RowMapping) -> Workload:
+def _workload(row: Row) -> Workload:
     opening = Opening(
         row["workload_id"],
         row["contract_hash"],

@@ -224,3 +224,18 @@ def test_a_table_made_in_a_protecting_namespace_is_born_protected(lake: Lake) ->
     response = lake.caller().commit("t", [snapshot(made, 1), set_ref("main", 1)])
     assert told(response) == (403, "ForbiddenException")
     assert len(CONTRACT) == 64
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"snapshots": "some"}, "query.snapshots cannot be accepted"),
+        ({"referenced-by": "v" * 16_385}, "query.referenced-by cannot be accepted"),
+        ({"snapshot": "all"}, "the query cannot be accepted"),
+    ],
+)
+def test_a_load_with_a_query_that_is_not_known_is_refused(lake: Lake, query: dict[str, str], expected: str) -> None:
+    caller = lake.caller()
+    caller.make()
+    refused = caller.ask("GET", T, params=query)
+    assert (refused.status_code, expected in refused.json()["error"]["message"]) == (400, True), refused.text

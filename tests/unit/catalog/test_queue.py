@@ -30,6 +30,18 @@ def test_a_second_commit_to_a_table_waits() -> None:
         assert not turn_comes(queues, ORDERS)
 
 
+def test_whoever_gets_a_turn_at_once_is_told_so() -> None:
+    queues = TableQueues(seconds=LONG)
+    with queues.turn([ORDERS, TOWNS]) as at_once:
+        assert at_once
+
+
+def test_whoever_had_to_wait_for_any_of_the_tables_is_told_so() -> None:
+    queues = TableQueues(seconds=0.01)
+    with queues.turn([TOWNS]), queues.turn([TOWNS]) as waited:
+        assert not waited
+
+
 def test_another_table_is_not_held_up() -> None:
     queues = TableQueues(seconds=LONG)
     with queues.turn([ORDERS]):

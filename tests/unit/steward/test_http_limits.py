@@ -141,6 +141,64 @@ def test_turns_come_in_order_of_arrival() -> None:
     assert run(scene()) == list(range(20))
 
 
+async def served_in(found: Limiter, names: list[str], seconds: Seconds, *, waits: float = 0.0) -> list[str]:
+    """Who of those that wait for one thing is served when: the first has it, the others come while it does."""
+    served: list[str] = []
+    release = asyncio.Event()
+
+    async def ask(name: str) -> None:
+        async with found.line("table", most=1):
+            await release.wait()
+            served.append(name)
+
+    tasks = []
+    for name in names:
+        tasks.append(asyncio.create_task(ask(name)))
+        await asyncio.sleep(0)
+    seconds.now += waits
+    release.set()
+    await asyncio.gather(*tasks)
+    return served
+
+
+def test_in_a_line_for_one_thing_the_newest_is_served_first() -> None:
+    seconds = Seconds()
+    found = asyncio.run(served_in(limiter(seconds), ["a", "b", "c", "d"], seconds))
+    assert found == ["a", "d", "c", "b"]
+
+
+def test_in_a_line_for_one_thing_whoever_waited_long_comes_before_all_others() -> None:
+    seconds = Seconds()
+    found = asyncio.run(served_in(limiter(seconds), ["a", "b", "c", "d"], seconds, waits=module.PATIENCE_SECONDS))
+    assert found == ["a", "b", "c", "d"]
+
+
+def test_two_things_have_two_lines() -> None:
+    async def both() -> None:
+        found = limiter(wait_seconds=1)
+        async with found.line("one", most=1), found.line("another", most=1):
+            pass
+
+    asyncio.run(asyncio.wait_for(both(), 5))
+
+
+def test_nothing_is_kept_of_a_line_that_nobody_is_in() -> None:
+    seconds = Seconds()
+    found = limiter(seconds)
+    asyncio.run(served_in(found, ["a", "b", "c"], seconds))
+    assert not found._lines
+
+
+def test_whoever_waits_too_long_in_a_line_for_one_thing_is_refused() -> None:
+    async def second(found: Limiter) -> None:
+        async with found.line("table", most=1), found.line("table", most=1):
+            pass
+
+    with pytest.raises(UnavailableError) as raised:
+        asyncio.run(second(limiter(wait_seconds=0)))
+    assert code_of(raised) == "too_many_requests_at_once"
+
+
 def test_never_more_than_its_share_runs_at_a_time() -> None:
     async def scene() -> int:
         found = limiter(concurrent=3, wait_seconds=5)

@@ -58,6 +58,11 @@ def header(scope: Mapping[str, Any], name: bytes) -> str | None:
 
 async def caller(request: Request) -> Grant:
     """For routes: what the caller's token allows; the door has checked it."""
+    return grant_of(request)
+
+
+def grant_of(request: Request) -> Grant:
+    """What the caller's token allows; not to have one is an error."""
     grant = asked_in(request.scope).grant
     if grant is None:
         raise NotAllowedError("token_missing", "this needs a token", expected="Authorization: Bearer", got="none")

@@ -10,18 +10,21 @@ from typing import Annotated, Final, TypeAlias
 from anyio.to_thread import run_sync
 from fastapi import Depends, Path, Query, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, Field, ValidationError
 
 from pvdm import fault
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import judged_levels, judged_name, levels_of
 from pvdm.catalog.namespaces import PAGE_ROWS_MAX
 from pvdm.catalog.requests import Once, after_change
+from pvdm.catalog.shown import SnapshotMode
 from pvdm.errors import InputError, PvdmError, StateUnknownError
 from pvdm.lake.format.document import Json, dump_json, parse_json
 from pvdm.lake.format.node import Node
-from pvdm.steward.http.asked import asked_in, header
+from pvdm.steward.http.asked import asked_in, grant_of, header
+from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.catalog_path import name_in
-from pvdm.steward.http.parts import NotaryPart
+from pvdm.steward.http.parts import NotaryPart, notary_of
 from pvdm.store.namespaces import Levels
 from pvdm.store.tokens import Grant
 
@@ -46,10 +49,37 @@ async def _table(table: Annotated[str, Path()]) -> str:
 
 
 async def _body(request: Request) -> Node:
-    data = asked_in(request.scope).body
     # A small body is read in less time than a thread takes to be handed it.
-    value = parse_json(data) if len(data) <= BODY_READ_AT_ONCE_MAX_BYTES else await run_sync(parse_json, data)
-    return Node(value, "$")
+    small = len(asked_in(request.scope).body) <= BODY_READ_AT_ONCE_MAX_BYTES
+    return body_in(request) if small else await run_sync(body_in, request)
+
+
+def body_in(request: Request) -> Node:
+    """The request's body, one JSON object."""
+    return Node(parse_json(asked_in(request.scope).body), "$")
+
+
+def table_asked(request: Request) -> tuple[Catalog, Grant, Levels, str]:
+    """What a request about one table asks for, and of whom; for routes that the door serves straight away."""
+    notary, grant = notary_of(request), grant_of(request)
+    levels = levels_of(name_in(request.path_params["namespace"]))
+    return notary.catalog, grant, levels, judged_name(name_in(request.path_params["table"]), "the table's name")
+
+
+def snapshot_mode(request: Request) -> SnapshotMode:
+    """Which snapshots are wanted. The views through which a client came to the table give no rights here."""
+    if not request.scope["query_string"]:
+        return SnapshotMode.ALL
+    try:
+        return _LoadQuery.model_validate(dict(request.query_params)).snapshots
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_input=False, include_context=False)
+        raise invalid_request([{**each, "loc": ("query", *each["loc"])} for each in told]) from None
+
+
+class _LoadQuery(BaseModel):
+    snapshots: SnapshotMode = SnapshotMode.ALL
+    referenced_by: str | None = Field(default=None, alias="referenced-by", max_length=16_384)
 
 
 CatalogPart: TypeAlias = Annotated[Catalog, Depends(_catalog)]

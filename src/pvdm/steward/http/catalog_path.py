@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -9,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 from pvdm.errors import InputError
 
 PREFIX: Final = "/catalog/"
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 def is_catalog(path: str) -> bool:
@@ -35,6 +37,8 @@ def name_in(segment: str) -> str:
 
 def _spelled(segment: bytes) -> str:
     """Java spells a space as a plus sign and a plus sign in percent."""
+    if _PLAIN.fullmatch(segment):
+        return segment.decode("ascii")
     data = unquote_to_bytes(segment.replace(b"+", b" "))
     return "".join(
         chr(byte) if (chr(byte).isalnum() and byte < 128) or byte in b"-_" else f"%{byte:02X}" for byte in data

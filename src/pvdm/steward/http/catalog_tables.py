@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.requests import after_change
-from pvdm.catalog.shown import SnapshotMode, Told
+from pvdm.catalog.shown import Told
 from pvdm.catalog.state import TableState
 from pvdm.errors import InputError
 from pvdm.lake.format.node import Node
@@ -25,15 +25,19 @@ from pvdm.steward.http.catalog_parts import (
     TablePart,
     after_name,
     answer_bytes,
+    body_in,
     done,
     identifier,
     names_page,
     once,
     once_of,
     page_size,
+    snapshot_mode,
+    table_asked,
 )
 from pvdm.steward.http.logs import log_event
 from pvdm.steward.http.parts import Caller
+from pvdm.steward.http.straight import straight
 from pvdm.store.namespaces import Levels
 from pvdm.store.tokens import Grant
 
@@ -82,35 +86,32 @@ def register(request: Request, catalog: CatalogPart, grant: Caller, levels: Leve
 
 
 @router.get(_TABLE)
-def load(
-    request: Request,
-    catalog: CatalogPart,
-    grant: Caller,
-    levels: LevelsPart,
-    table: TablePart,
-    snapshots: SnapshotMode = SnapshotMode.ALL,
-    referenced_by: Annotated[str | None, Query(alias="referenced-by", max_length=16_384)] = None,
-) -> Response:
+@straight(query=("snapshots", "referenced-by"))
+def load(request: Request) -> Response:
     """The table as the caller may see it; nothing if the caller has just that already."""
-    del referenced_by  # the views through which a client came to it; they give no rights here
-    told = catalog.shown.table(grant, catalog.tables.load(grant, levels, table), snapshots)
+    catalog, grant, levels, table = table_asked(request)
+    mode = snapshot_mode(request)
+    told = catalog.shown.table(grant, catalog.tables.load(grant, levels, table), mode)
     if told.etag in _tags(header(request.scope, b"if-none-match")):
         return Response(status_code=304, headers={"etag": told.etag})
     return _told(told)
 
 
 @router.head(_TABLE)
-def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
+@straight()
+def exists(request: Request) -> Response:
     """Whether it is there."""
+    catalog, grant, levels, table = table_asked(request)
     catalog.tables.require(grant, levels, table)
     return done()
 
 
 @router.post(_TABLE)
-def commit(
-    request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart, body: BodyPart
-) -> Response:
+@straight()
+def commit(request: Request) -> Response:
     """Change the table's document."""
+    catalog, grant, levels, table = table_asked(request)
+    body = body_in(request)
     if body.has("identifier") and identifier(body.node("identifier")) != (levels, table):
         raise InputError("identifier_differs", "path and body name different tables", expected="one table")
     key = once_of(request, catalog, grant)

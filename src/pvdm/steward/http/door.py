@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import hashlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio.to_thread import run_sync
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
@@ -35,6 +37,7 @@ _ALWAYS: Final = (
 )
 _BEARER: Final = "bearer "
 CHANGES_AT_ONCE_MAX: Final = 4
+CHANGES_OF_ONE_MAX: Final = 1
 
 
 @dataclass(slots=True)
@@ -120,17 +123,30 @@ class Door:
             await self._app(scope, receive, answer)
             return
         identity = await self._identified(scope, found, asked)
-        async with self._limiter.slot(identity), self._changing(found, identity):
+        async with self._limiter.slot(identity), self._changing(found, identity, scope):
             with self._limiter.in_flight(stranger=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
                 asked.body = await read_body(scope, receive, found.rule, limits, take)
-                await self._app(scope, receive, answer)
+                if found.straight is None:
+                    await self._app(scope, receive, answer)
+                else:
+                    scope["path_params"] = found.path_params
+                    told = await run_sync(found.straight, Request(scope))
+                    await told(scope, receive, answer)
 
-    def _changing(self, found: Found, identity: str) -> contextlib.AbstractAsyncContextManager[None]:
+    @contextlib.asynccontextmanager
+    async def _changing(self, found: Found, identity: str, scope: Scope) -> AsyncIterator[None]:
         """A change of the catalog may wait for its table, and keeps a thread meanwhile: one caller never keeps all."""
         if found.rule.body is not Body.COMMIT:
-            return contextlib.nullcontext()
-        return self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX)
+            yield
+            return
+        # Changes of one table are made one after the other anyway: whoever waits for it here keeps no thread.
+        place = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
+        async with (
+            self._limiter.line(place, most=CHANGES_OF_ONE_MAX),
+            self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX),
+        ):
+            yield
 
     async def _identified(self, scope: Scope, found: Found, asked: Asked) -> str:
         """Who is charged for the request: the token once it was checked, else the address it came from."""

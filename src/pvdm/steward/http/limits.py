@@ -22,11 +22,20 @@ IDENTITIES_MAX: Final = 10_000
 WAITING_MAX: Final = 256
 LOOPBACK: Final = "peer loopback"
 WAITING_TOGETHER_MAX: Final = 1_024
+PATIENCE_SECONDS: Final = 0.25
 BODIES_MAX_BYTES: Final = 268_435_456
 # Callers that have shown no token, and may send a body as slowly as they like, share a quarter of the room.
 _STRANGERS: Final = 4
 # One identity's bodies fill at most a quarter of what is kept for all bodies.
 _BODY_SHARES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """Somebody who waits, and since when."""
+
+    turn: asyncio.Future[None]
+    since: float
 
 
 @dataclass(slots=True)
@@ -37,7 +46,8 @@ class _Identity:
     filled_at: float
     running: int = 0
     body_bytes: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    patience: float = 0.0
+    waiting: deque[_Place] = field(default_factory=deque)
 
     @property
     def idle(self) -> bool:
@@ -51,6 +61,7 @@ class Limiter:
         self._limits = limits
         self._clock = clock
         self._identities: OrderedDict[str, _Identity] = OrderedDict()
+        self._lines: dict[str, _Identity] = {}
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._in_flight = 0
         self._strangers = 0
@@ -98,6 +109,27 @@ class Limiter:
         finally:
             self._leave(found)
 
+    @asynccontextmanager
+    async def line(self, name: str, *, most: int) -> AsyncIterator[None]:
+        """So many at a time in a line that is there only while somebody is in it. Who came last is served first.
+
+        For requests about one thing, each of which makes those that wait stale: what was asked last still fits. Whoever
+        has waited for a while comes before all others, so that nobody is passed by for long.
+        """
+        found = self._lines.setdefault(name, _Identity(0.0, 0.0, patience=PATIENCE_SECONDS))
+        try:
+            if found.running < most:
+                found.running += 1
+            else:
+                await self._wait(found)
+            try:
+                yield
+            finally:
+                self._leave(found)
+        finally:
+            if found.idle:
+                self._lines.pop(name, None)
+
     @contextmanager
     def body_budget(self, identity: str) -> Iterator[Callable[[int], None]]:
         """Bytes of bodies that are held in memory, of the identity's requests and of all together."""
@@ -140,15 +172,15 @@ class Limiter:
             raise self._too_many()
         if self._waiting >= WAITING_TOGETHER_MAX:
             raise busy("too many requests wait", f"at most {WAITING_TOGETHER_MAX} that wait")
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        place = _Place(asyncio.get_running_loop().create_future(), self._clock())
         found.waiting.append(place)
         self._waiting += 1
         try:
-            await asyncio.wait_for(place, self._limits.wait_seconds)
+            await asyncio.wait_for(place.turn, self._limits.wait_seconds)
         except TimeoutError:
             raise self._too_many() from None
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if place.turn.done() and not place.turn.cancelled():
                 self._leave(found)  # the turn came in the same moment: pass it on
             raise
         finally:
@@ -157,11 +189,12 @@ class Limiter:
                 found.waiting.remove(place)
 
     def _leave(self, found: _Identity) -> None:
-        """Hand the turn to whoever waits longest, else give it back."""
+        """Hand the turn to whoever waits longest, or came last as long as all can be patient; else give it back."""
         while found.waiting:
-            place = found.waiting.popleft()
-            if not place.done():
-                place.set_result(None)
+            overdue = self._clock() - found.waiting[0].since >= found.patience
+            place = found.waiting.popleft() if overdue else found.waiting.pop()
+            if not place.turn.done():
+                place.turn.set_result(None)
                 return
         found.running -= 1
 

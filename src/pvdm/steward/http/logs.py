@@ -60,7 +60,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def _say(level: int, line: dict[str, object]) -> None:
-    LOGGER.log(level, "%s", json.dumps({"time": _time(), "level": logging.getLevelName(level), **line}))
+    if LOGGER.isEnabledFor(level):
+        LOGGER.log(level, "%s", json.dumps({"time": _time(), "level": logging.getLevelName(level), **line}))
 
 
 def _time() -> str:

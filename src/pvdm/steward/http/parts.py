@@ -20,6 +20,11 @@ from pvdm.store.tokens import Grant
 
 
 async def _notary(request: Request) -> Notary:
+    return notary_of(request)
+
+
+def notary_of(request: Request) -> Notary:
+    """The notary that the app serves."""
     found = request.app.state.notary
     assert isinstance(found, Notary)  # noqa: S101 - only `create_app` sets it
     return found

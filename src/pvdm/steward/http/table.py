@@ -12,15 +12,17 @@ from pvdm.errors import InputError
 from pvdm.steward.http.answers import ALLOW_DETAIL
 from pvdm.steward.http.asked import Asked
 from pvdm.steward.http.roles import RULES, Rule, require_complete
+from pvdm.steward.http.straight import Work, straight_of
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The route of a request: its rule, the values in its path and the names it knows in the query."""
+    """The route of a request: its rule, the values in its path, the names it knows in the query, its straight way."""
 
     rule: Rule
     path_params: Mapping[str, str]
     query_names: frozenset[str]
+    straight: Work | None = None
 
 
 def methods_of(route: APIRoute) -> list[str]:
@@ -35,9 +37,11 @@ class RouteTable:
         self._lines = [(route, method) for route in routes for method in methods_of(route)]
         require_complete(((method, route.path) for route, method in self._lines), rules)
         self._rules = rules
+        self._straight = {id(route): straight_of(route) for route in routes}
         self._query_names = {
             id(route): frozenset(field.alias for field in route.dependant.query_params) for route in routes
         }
+        self._query_names |= {key: found.query_names for key, found in self._straight.items() if found is not None}
 
     def find(self, method: str, path: str, asked: Asked) -> Found:
         """The route, noted in `asked`; an unknown path and an unknown method are two errors."""
@@ -49,7 +53,8 @@ class RouteTable:
             asked.route = route.path
             if served == method:
                 asked.rule = rule = self._rules[method, route.path]
-                return Found(rule, match.groupdict(), self._query_names[id(route)])
+                way = self._straight[id(route)]
+                return Found(rule, match.groupdict(), self._query_names[id(route)], None if way is None else way.work)
             allowed.append(served)
         if allowed:
             raise InputError(
@@ -66,6 +71,8 @@ class RouteTable:
 
 def require_query(query: bytes, names: frozenset[str]) -> None:
     """Every parameter is one that the route knows, and stands there once."""
+    if not query:
+        return
     given = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
     for name in given:
         if name not in names or given.count(name) > 1:
