@@ -38,20 +38,26 @@ class _Place:
     since: float
 
 
-@dataclass(slots=True)
-class _Identity:
-    """One caller's bucket, how many of its requests run, and who of it waits."""
+@dataclass(slots=True, kw_only=True)
+class _Line:
+    """How many run, who waits, and how long whoever waits may be passed by."""
 
-    tokens: float
-    filled_at: float
-    running: int = 0
-    body_bytes: int = 0
     patience: float = 0.0
+    running: int = 0
     waiting: deque[_Place] = field(default_factory=deque)
 
     @property
     def idle(self) -> bool:
         return self.running == 0 and not self.waiting
+
+
+@dataclass(slots=True, kw_only=True)
+class _Identity(_Line):
+    """One caller's bucket, and the line of its requests."""
+
+    tokens: float
+    filled_at: float
+    body_bytes: int = 0
 
 
 class Limiter:
@@ -61,7 +67,7 @@ class Limiter:
         self._limits = limits
         self._clock = clock
         self._identities: OrderedDict[str, _Identity] = OrderedDict()
-        self._lines: dict[str, _Identity] = {}
+        self._lines: dict[str, _Line] = {}
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._in_flight = 0
         self._strangers = 0
@@ -98,16 +104,8 @@ class Limiter:
     @asynccontextmanager
     async def slot(self, identity: str, *, most: int | None = None) -> AsyncIterator[None]:
         """One of the identity's requests at a time; beyond its share it waits in line, for a while."""
-        found = self._filled(identity)
-        # Whoever waits is handed a turn, so nobody is passed by.
-        if found.running < (self._limits.concurrent if most is None else most):
-            found.running += 1
-        else:
-            await self._wait(found)
-        try:
+        async with self._turn(self._filled(identity), self._limits.concurrent if most is None else most):
             yield
-        finally:
-            self._leave(found)
 
     @asynccontextmanager
     async def line(self, name: str, *, most: int) -> AsyncIterator[None]:
@@ -116,16 +114,10 @@ class Limiter:
         For requests about one thing, each of which makes those that wait stale: what was asked last still fits. Whoever
         has waited for a while comes before all others, so that nobody is passed by for long.
         """
-        found = self._lines.setdefault(name, _Identity(0.0, 0.0, patience=PATIENCE_SECONDS))
+        found = self._lines.setdefault(name, _Line(patience=PATIENCE_SECONDS))
         try:
-            if found.running < most:
-                found.running += 1
-            else:
-                await self._wait(found)
-            try:
+            async with self._turn(found, most):
                 yield
-            finally:
-                self._leave(found)
         finally:
             if found.idle:
                 self._lines.pop(name, None)
@@ -167,7 +159,19 @@ class Limiter:
         while len(self._known) > IDENTITIES_MAX:
             self._known.popitem(last=False)
 
-    async def _wait(self, found: _Identity) -> None:
+    @asynccontextmanager
+    async def _turn(self, found: _Line, most: int) -> AsyncIterator[None]:
+        # Whoever waits is handed a turn, so nobody takes it from them.
+        if found.running < most:
+            found.running += 1
+        else:
+            await self._wait(found)
+        try:
+            yield
+        finally:
+            self._leave(found)
+
+    async def _wait(self, found: _Line) -> None:
         if len(found.waiting) >= WAITING_MAX or self._limits.wait_seconds == 0:
             raise self._too_many()
         if self._waiting >= WAITING_TOGETHER_MAX:
@@ -188,7 +192,7 @@ class Limiter:
             if place in found.waiting:
                 found.waiting.remove(place)
 
-    def _leave(self, found: _Identity) -> None:
+    def _leave(self, found: _Line) -> None:
         """Hand the turn to whoever waits longest, or came last as long as all can be patient; else give it back."""
         while found.waiting:
             overdue = self._clock() - found.waiting[0].since >= found.patience
@@ -203,7 +207,7 @@ class Limiter:
         found = self._identities.get(identity)
         if found is None:
             self._make_room()
-            found = self._identities[identity] = _Identity(float(self._limits.burst), now)
+            found = self._identities[identity] = _Identity(tokens=float(self._limits.burst), filled_at=now)
         self._identities.move_to_end(identity)
         gained = (now - found.filled_at) * self._limits.rate_per_second
         found.tokens = min(float(self._limits.burst), found.tokens + gained)
