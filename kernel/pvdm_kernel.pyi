@@ -3,7 +3,7 @@
 Batches must have passed `pvdm.digest.exported.judge`: the C data interface trusts the sizes it is told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -36,3 +36,17 @@ def encode(plan: str, projection: int, batch: pa.RecordBatch) -> list[bytes]:
 
 def hash_paths() -> list[str]:
     """The SHA-256 implementations that this processor can run, fastest first."""
+
+class ParquetFile:
+    """A Parquet file in memory, held to a schema by field ids.
+
+    `request` is JSON: `schema`, and where wanted the ids of `dropped` and `needed` columns, and `buckets` as pairs of a
+    column's id and a number; `named` is a schema with the names by which a file without any field id is read.
+    """
+
+    def __init__(self, data: bytes, request: str) -> None: ...
+    def read(self, digester: Digester) -> str:
+        """Every row, every column decoded, into the digester, without the GIL; gives the file's exact facts as JSON."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as batches of those of the schema's columns that the file has; others are not decoded."""

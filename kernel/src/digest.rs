@@ -4,7 +4,7 @@ use crate::bind::bind_batch;
 use crate::element::{Hasher, Sum};
 use crate::error::Result;
 use crate::rows::{BatchColumn, TILE_ROWS, Tile, checked_rows};
-use crate::schema::Plan;
+use crate::schema::{Mode, Plan};
 use crate::sha256::Path;
 use arrow_array::{Array, StructArray};
 use std::time::{Duration, Instant};
@@ -42,6 +42,23 @@ impl Digester {
                     self.hashing += start.elapsed();
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Holds the columns that no projection has to their types, without a digest.
+    pub fn check_rest(&mut self, batch: &StructArray) -> Result<()> {
+        let projected: Vec<usize> = self.plan.projections.iter().flatten().copied().collect();
+        let rest: Vec<usize> = (0..self.plan.fields.len()).filter(|at| !projected.contains(at)).collect();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let plan = Plan { projections: vec![rest.clone()], mode: Mode::Stored, ..self.plan.clone() };
+        let columns = bind(&plan, batch)?;
+        let picked = pick(&columns, &rest);
+        let mut next = 0;
+        while next < batch.len() {
+            next += self.tile.fill(&picked, next, batch.len() - next)?;
         }
         Ok(())
     }

@@ -1,16 +1,25 @@
 //! Canonical rows and keyed multiset digests over Arrow data (spec/canonical.md, spec/digest.md).
 
 mod bind;
+mod bucket;
 mod column;
 pub mod digest;
 pub mod element;
 pub mod error;
+mod facts;
+mod headers;
+mod names;
+mod narrow;
+mod one_reading;
+pub mod parquet_file;
 #[cfg(feature = "python")]
 mod python;
+mod resolve;
 mod rows;
 pub mod schema;
 pub mod sha256;
 mod strings;
 mod text;
+mod thrift;
 mod unicode14;
 pub mod variant;

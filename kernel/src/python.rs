@@ -2,14 +2,18 @@
 
 use crate::digest::{self, Digester};
 use crate::error::Fault;
+use crate::parquet_file::{Batches, ParquetFile};
 use crate::schema::Plan;
 use crate::sha256::Path;
-use arrow_array::StructArray;
+use arrow_array::{RecordBatch, StructArray};
 use arrow_data::ArrayData;
-use arrow_pyarrow::FromPyArrowUnchecked;
+use arrow_pyarrow::{FromPyArrowUnchecked, ToPyArrow};
+use bytes::Bytes;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroize;
 
 pyo3::create_exception!(pvdm_kernel, KernelError, PyException, "code, column, row, expected, got");
@@ -82,6 +86,45 @@ impl PyDigester {
     }
 }
 
+/// A Parquet file in memory, held to a schema by field ids.
+#[pyclass(name = "ParquetFile", module = "pvdm_kernel", frozen)]
+struct PyParquetFile(ParquetFile);
+
+#[pymethods]
+impl PyParquetFile {
+    #[new]
+    fn new(py: Python<'_>, data: PyBackedBytes, request: &str) -> PyResult<Self> {
+        Ok(PyParquetFile(py.detach(|| ParquetFile::open(Bytes::from_owner(data), request))?))
+    }
+
+    /// Every row into the digester; the facts as JSON.
+    fn read(&self, py: Python<'_>, digester: &mut PyDigester) -> PyResult<String> {
+        Ok(py.detach(|| self.0.read(&mut digester.0))?.to_string())
+    }
+
+    fn batches(&self) -> PyResult<PyBatches> {
+        Ok(PyBatches(Mutex::new(self.0.batches()?)))
+    }
+}
+
+#[pyclass(name = "Batches", module = "pvdm_kernel", frozen)]
+struct PyBatches(Mutex<Batches>);
+
+#[pymethods]
+impl PyBatches {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let next = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).next());
+        match next {
+            None => Ok(None),
+            Some(batch) => Ok(Some(RecordBatch::from(&batch?).to_pyarrow(py)?)),
+        }
+    }
+}
+
 #[pyfunction]
 fn encode<'py>(
     py: Python<'py>,
@@ -105,6 +148,7 @@ fn hash_paths() -> Vec<&'static str> {
 #[pymodule]
 fn pvdm_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyDigester>()?;
+    module.add_class::<PyParquetFile>()?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
     module.add_function(wrap_pyfunction!(hash_paths, module)?)?;
     module.add("KernelError", module.py().get_type::<KernelError>())?;

@@ -83,6 +83,8 @@ impl fmt::Display for Type {
 pub struct Slot {
     pub kind: Type,
     pub required: bool,
+    /// The Iceberg field id, where the schema has ids.
+    pub id: Option<i32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,14 +105,8 @@ pub struct Plan {
 
 impl Plan {
     pub fn parse(json: &str) -> Result<Plan> {
-        // 64 levels of types nest deeper as JSON than the parser's default limit. The plan comes from the door, which has
-        // bounded its depth already.
-        let mut parser = serde_json::Deserializer::from_str(json);
-        parser.disable_recursion_limit();
-        let value = Value::deserialize(&mut parser).map_err(|error| invalid("a plan as JSON", &error.to_string()))?;
-        let Type::Struct(fields) = parse_type(&value["schema"], 0)? else {
-            return Err(invalid("a struct as schema", &value["schema"].to_string()));
-        };
+        let value = parse_value(json)?;
+        let fields = parse_fields(&value["schema"])?;
         let mode = match value["mode"].as_str() {
             Some("stored") => Mode::Stored,
             Some("portable") => Mode::Portable,
@@ -126,6 +122,21 @@ impl Plan {
             .map(|names| parse_projection(names, &fields, mode))
             .collect::<Result<Vec<_>>>()?;
         Ok(Plan { fields, mode, construction, projections })
+    }
+}
+
+/// JSON from the door, which has bounded its depth: 64 levels of types nest deeper than the parser's default limit.
+pub fn parse_value(json: &str) -> Result<Value> {
+    let mut parser = serde_json::Deserializer::from_str(json);
+    parser.disable_recursion_limit();
+    Value::deserialize(&mut parser).map_err(|error| invalid("a request as JSON", &error.to_string()))
+}
+
+/// The fields of a schema, in canonical order.
+pub fn parse_fields(schema: &Value) -> Result<Vec<Field>> {
+    match parse_type(schema, 0)? {
+        Type::Struct(fields) => Ok(fields),
+        _ => Err(invalid("a struct as schema", &schema.to_string())),
     }
 }
 
@@ -211,7 +222,16 @@ fn parse_type(value: &Value, depth: usize) -> Result<Type> {
 
 fn parse_slot(value: &Value, depth: usize) -> Result<Slot> {
     let required = value["required"].as_bool().ok_or_else(|| invalid("required true or false", &value.to_string()))?;
-    Ok(Slot { kind: parse_type(&value["type"], depth)?, required })
+    let id = match &value["id"] {
+        Value::Null => None,
+        given => Some(
+            given
+                .as_i64()
+                .and_then(|id| i32::try_from(id).ok())
+                .ok_or_else(|| invalid("a field id", &given.to_string()))?,
+        ),
+    };
+    Ok(Slot { kind: parse_type(&value["type"], depth)?, required, id })
 }
 
 fn parse_name(name: &str) -> Result<Type> {

@@ -1,0 +1,427 @@
+//! What engines read in different ways is refused: the rows that were digested must be those that every reader sees.
+
+use crate::error::{Fault, Result};
+use crate::headers::{chunk_end, chunk_start, header};
+use crate::resolve::{Shape, inside, joined};
+use crate::schema::{Field, Slot, Type};
+use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
+use arrow_schema::{DataType, Field as ArrowField, Fields, TimeUnit};
+use bytes::Bytes;
+use parquet::basic::Type as Physical;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::Type as Element;
+use std::collections::HashSet;
+
+const DATA_PAGE: i64 = 0;
+const DICTIONARY_PAGE: i64 = 2;
+const DATA_PAGE_V2: i64 = 3;
+const RLE: i64 = 3;
+const MAGIC_BYTES: usize = 4;
+
+/// What a field of Parquet's own structures is. Our decoder takes a field of another wire type, others pass it over.
+enum Kind {
+    Bool,
+    Byte,
+    I16,
+    I32,
+    I64,
+    Binary,
+    List(&'static Kind),
+    Struct(&'static [(i16, Kind)]),
+    /// A struct that has one field at most.
+    One(&'static [(i16, Kind)]),
+}
+
+use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, One, Struct};
+
+const EMPTY: Kind = Struct(&[]);
+const DECIMAL: Kind = Struct(&[(1, Int), (2, Int)]);
+const TIME: Kind = Struct(&[(1, Bool), (2, One(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
+const LOGICAL: Kind = One(&[(5, DECIMAL), (7, TIME), (8, TIME), (10, Struct(&[(1, Byte), (2, Bool)]))]);
+const ELEMENT: Kind = Struct(&[
+    (1, Int),
+    (2, Int),
+    (3, Int),
+    (4, Binary),
+    (5, Int),
+    (6, Int),
+    (7, Int),
+    (8, Int),
+    (9, Int),
+    (10, LOGICAL),
+]);
+const PAIR: Kind = Struct(&[(1, Binary), (2, Binary)]);
+const STATISTICS: Kind =
+    Struct(&[(1, Binary), (2, Binary), (3, Long), (4, Long), (5, Binary), (6, Binary), (7, Bool), (8, Bool)]);
+const COLUMN: Kind = Struct(&[
+    (1, Int),
+    (2, List(&Int)),
+    (3, List(&Binary)),
+    (4, Int),
+    (5, Long),
+    (6, Long),
+    (7, Long),
+    (8, List(&PAIR)),
+    (9, Long),
+    (10, Long),
+    (11, Long),
+    (12, STATISTICS),
+    (13, List(&Struct(&[(1, Int), (2, Int), (3, Int)]))),
+    (14, Long),
+    (15, Int),
+    (16, Struct(&[(1, Long), (2, List(&Long)), (3, List(&Long))])),
+    (17, EMPTY),
+]);
+const CHUNK: Kind =
+    Struct(&[(1, Binary), (2, Long), (3, COLUMN), (4, Long), (5, Int), (6, Long), (7, Int), (8, EMPTY), (9, Binary)]);
+const GROUP: Kind = Struct(&[
+    (1, List(&CHUNK)),
+    (2, Long),
+    (3, Long),
+    (4, List(&Struct(&[(1, Int), (2, Bool), (3, Bool)]))),
+    (5, Long),
+    (6, Long),
+    (7, Short),
+]);
+const FILE: Kind = Struct(&[
+    (1, Int),
+    (2, List(&ELEMENT)),
+    (3, Long),
+    (4, List(&GROUP)),
+    (5, List(&PAIR)),
+    (6, Binary),
+    (7, List(&One(&[(1, EMPTY)]))),
+    (8, EMPTY),
+    (9, Binary),
+]);
+const PAGE: Kind = Struct(&[
+    (1, Int),
+    (2, Int),
+    (3, Int),
+    (4, Int),
+    (5, Struct(&[(1, Int), (2, Int), (3, Int), (4, Int), (5, STATISTICS)])),
+    (6, EMPTY),
+    (7, Struct(&[(1, Int), (2, Int), (3, Bool)])),
+    (8, Struct(&[(1, Int), (2, Int), (3, Int), (4, Int), (5, Int), (6, Int), (7, Bool), (8, STATISTICS)])),
+]);
+
+impl Kind {
+    fn wires(&self) -> &'static [u8] {
+        match self {
+            Bool => &[1, 2],
+            Byte => &[3],
+            Short => &[4],
+            Int => &[I32],
+            Long => &[I64],
+            Binary => &[BINARY],
+            List(_) => &[LIST],
+            Struct(_) | One(_) => &[STRUCT],
+        }
+    }
+}
+
+/// Whether a value is spelled in the one way that every parser understands alike.
+fn is_plain(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
+    let (fields, most) = match kind {
+        List(inner) => return each_is_plain(scan, inner),
+        Struct(fields) => (fields, usize::MAX),
+        One(fields) => (fields, 1),
+        _ => return None,
+    };
+    let (mut last, mut count, mut plain) = (0, 0, true);
+    scan.fields(|scan, id, wire| {
+        // In order, so that none stands there twice: the first counts for some, the last for others.
+        plain &= id > last;
+        (last, count) = (id, count + 1);
+        let Some((_, known)) = fields.iter().find(|(known, _)| *known == id) else { return Some(false) };
+        plain &= known.wires().contains(&wire);
+        if plain && matches!(known, List(_) | Struct(_) | One(_)) {
+            plain &= is_plain(scan, known)?;
+            return Some(true);
+        }
+        Some(false)
+    })?;
+    Some(plain && count <= most)
+}
+
+fn each_is_plain(scan: &mut Scan<'_>, inner: &Kind) -> Option<bool> {
+    let (length, wire) = scan.list()?;
+    let mut plain = length == 0 || inner.wires().contains(&wire);
+    for _ in 0..length {
+        match inner {
+            Struct(_) | One(_) if plain => plain &= is_plain(scan, inner)?,
+            _ => scan.element(wire)?,
+        }
+    }
+    Some(plain)
+}
+
+/// What the footer says of a row group and our decoder does not tell.
+#[derive(Default)]
+struct Group {
+    size: Option<i64>,
+    columns: Vec<Column>,
+}
+
+#[derive(Default)]
+struct Column {
+    path: Vec<Vec<u8>>,
+    physical: i64,
+    elsewhere: bool,
+    encrypted: bool,
+}
+
+/// The row groups of a footer that is spelled plainly.
+fn groups(footer: &[u8]) -> Option<Vec<Group>> {
+    let mut found = Vec::new();
+    Scan::new(footer, 0).fields(|scan, id, _| {
+        if id == 4 {
+            let (length, _) = scan.list()?;
+            for _ in 0..length {
+                found.push(group(scan)?);
+            }
+        }
+        Some(id == 4)
+    })?;
+    Some(found)
+}
+
+fn group(scan: &mut Scan<'_>) -> Option<Group> {
+    let mut found = Group::default();
+    scan.fields(|scan, id, _| {
+        match id {
+            1 => {
+                let (length, _) = scan.list()?;
+                for _ in 0..length {
+                    found.columns.push(column(scan)?);
+                }
+            }
+            6 => found.size = Some(scan.integer()?),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn column(scan: &mut Scan<'_>) -> Option<Column> {
+    let mut found = Column::default();
+    scan.fields(|scan, id, _| {
+        found.elsewhere |= id == 1;
+        found.encrypted |= matches!(id, 8 | 9);
+        if id != 3 {
+            return Some(false);
+        }
+        scan.fields(|scan, id, _| {
+            match id {
+                1 => found.physical = scan.integer()?,
+                3 => {
+                    let (length, _) = scan.list()?;
+                    for _ in 0..length {
+                        found.path.push(scan.binary()?.to_vec());
+                    }
+                }
+                _ => return Some(false),
+            }
+            Some(true)
+        })?;
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// Refuses types that mean a value of the column and that engines take for another one, or do not know: Iceberg has one
+/// for each of its own (tried: milliseconds are shown as microseconds by Spark).
+pub fn require_types(path: &str, wanted: &[Field], shape: &Shape, file: &Fields) -> Result<()> {
+    let Shape::Struct(children) = shape else { return Ok(()) };
+    for (field, child) in wanted.iter().zip(children) {
+        if let Some((at, shape)) = &child.source {
+            require_type(&joined(path, &field.name), &field.slot, shape, &file[*at])?;
+        }
+    }
+    Ok(())
+}
+
+fn require_type(path: &str, slot: &Slot, shape: &Shape, file: &ArrowField) -> Result<()> {
+    match (&slot.kind, shape, &inside(file)[..]) {
+        (Type::Struct(fields), Shape::Struct(_), _) => {
+            let DataType::Struct(given) = file.data_type() else { return Ok(()) };
+            require_types(path, fields, shape, given)
+        }
+        (Type::List(element), Shape::List(inner), [given]) => {
+            require_type(&joined(path, "element"), element, inner, given)
+        }
+        (Type::Map(key, value), Shape::Map(of_key, of_value), [given_key, given_value]) => {
+            require_type(&joined(path, "key"), key, of_key, given_key)?;
+            require_type(&joined(path, "value"), value, of_value, given_value)
+        }
+        (kind, _, _) if has_other_meaning(kind, file.data_type()) => {
+            Err(Fault::new("cast_refused", path, kind.to_string(), file.data_type().to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_other_meaning(kind: &Type, given: &DataType) -> bool {
+    match given {
+        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 | DataType::Float16 => true,
+        DataType::Timestamp(unit, _) => matches!(unit, TimeUnit::Second | TimeUnit::Millisecond),
+        DataType::Time32(_) => true,
+        DataType::Date32 => *kind != Type::Date,
+        _ => false,
+    }
+}
+
+/// Refuses a file that our decoder and other engines' would read as different rows, or that only ours would read.
+pub fn require_one_reading(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
+    let start = footer_start(data).ok_or_else(|| odd("", "a footer", "none"))?;
+    let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
+    if is_plain(&mut Scan::new(footer, 0), &FILE) != Some(true) {
+        return Err(odd("", "a footer whose fields stand in order, once, and with their types", "another"));
+    }
+    require_names("", metadata.file_metadata().schema_descr().root_schema())?;
+    let told = groups(footer).filter(|told| told.len() == metadata.num_row_groups());
+    let told = told.ok_or_else(|| odd("", "row groups", "others"))?;
+    let mut ranges = Vec::new();
+    for (group, told) in metadata.row_groups().iter().zip(&told) {
+        require_columns(group, told)?;
+        for column in group.columns() {
+            ranges.push(require_pages(data, group, column)?);
+        }
+        require_found_by_splits(data, group, told)?;
+    }
+    require_apart(ranges, start)
+}
+
+fn footer_start(data: &[u8]) -> Option<usize> {
+    let end = data.len().checked_sub(2 * MAGIC_BYTES)?;
+    let length = u32::from_le_bytes(*data.get(end..)?.first_chunk::<4>()?) as usize;
+    end.checked_sub(length)
+}
+
+/// Some readers know a column by its name, whatever its id.
+fn require_names(path: &str, element: &Element) -> Result<()> {
+    let mut seen = HashSet::new();
+    if !element.is_group() {
+        return Ok(());
+    }
+    for child in element.get_fields() {
+        let place = joined(path, child.name());
+        if !seen.insert(child.name()) {
+            return Err(odd(&place, "each name once", "a name twice"));
+        }
+        require_names(&place, child)?;
+    }
+    Ok(())
+}
+
+/// Some readers take a chunk by its place, others by the path that it names.
+fn require_columns(group: &RowGroupMetaData, told: &Group) -> Result<()> {
+    if group.num_columns() != told.columns.len() {
+        return Err(odd("", "one chunk a column", "another number"));
+    }
+    for (column, told) in group.columns().iter().zip(&told.columns) {
+        let path = column.column_path();
+        let place = path.string();
+        if told.elsewhere {
+            return Err(odd(&place, "pages in the file itself", "the name of another file"));
+        }
+        if told.encrypted {
+            return Err(Fault::new("parquet_encrypted", &place, "a file without encryption", "an encrypted column"));
+        }
+        if !path.parts().iter().map(String::as_bytes).eq(told.path.iter().map(Vec::as_slice)) {
+            return Err(odd(&place, "a chunk with its column's path", "another path"));
+        }
+        if told.physical != physical(column.column_type()) {
+            return Err(odd(&place, "a chunk with its column's type", "another type"));
+        }
+    }
+    Ok(())
+}
+
+fn physical(kind: Physical) -> i64 {
+    match kind {
+        Physical::BOOLEAN => 0,
+        Physical::INT32 => 1,
+        Physical::INT64 => 2,
+        Physical::INT96 => 3,
+        Physical::FLOAT => 4,
+        Physical::DOUBLE => 5,
+        Physical::BYTE_ARRAY => 6,
+        Physical::FIXED_LEN_BYTE_ARRAY => 7,
+    }
+}
+
+/// Where the pages lie. Readers begin at one offset or the other, and end by bytes, by values or by rows.
+fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<(usize, usize)> {
+    let place = column.column_path().string();
+    let lie = |expected: &str, got: &str| odd(&place, expected, got);
+    let (start, first) = (chunk_start(column), usize::try_from(column.data_page_offset()).unwrap_or(0));
+    let end = chunk_end(data, column).ok_or_else(|| lie("pages inside the file", "others"))?;
+    // A row group without rows is read by nobody, and writers put there what they like.
+    let has_dictionary = column.dictionary_page_offset().is_some() && group.num_rows() != 0;
+    if start < MAGIC_BYTES && group.num_rows() != 0 || has_dictionary && start >= first {
+        return Err(lie("a dictionary before the data", "another order"));
+    }
+    let (mut at, mut values, mut pages) = (start, 0_u64, 0_u64);
+    while at < end {
+        if is_plain(&mut Scan::new(&data[..end], at), &PAGE) != Some(true) {
+            return Err(lie("a page header whose fields stand in order, once, and with their types", "another"));
+        }
+        let page = header(&data[..end], at).ok_or_else(|| lie("a page header", "none"))?;
+        let data_page = matches!(page.kind, DATA_PAGE | DATA_PAGE_V2);
+        if !data_page && (at != start || page.kind != DICTIONARY_PAGE) || data_page && has_dictionary && at < first {
+            return Err(lie("one dictionary, and data pages after it", "other pages"));
+        }
+        if data_page && pages == 0 && has_dictionary && at != first {
+            return Err(lie("the first data page where the footer says", "another place"));
+        }
+        let levels = (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
+        if page.kind == DATA_PAGE && (levels.0 > 0 && page.levels.0 != RLE || levels.1 > 0 && page.levels.1 != RLE) {
+            return Err(lie("levels in runs", "bit-packed levels"));
+        }
+        if data_page {
+            (values, pages) = (values.saturating_add(page.values), pages + 1);
+        }
+        at = page.end;
+    }
+    let flat = column.column_descr().max_rep_level() == 0;
+    if u64::try_from(column.num_values()) != Ok(values) || flat && u64::try_from(group.num_rows()) != Ok(values) {
+        return Err(Fault::new(
+            "parquet_rows_lie",
+            &place,
+            format!("{values} values, as the pages hold"),
+            format!("{} values of {} rows in the footer", column.num_values(), group.num_rows()),
+        ));
+    }
+    Ok((start, end))
+}
+
+/// A reader of a part of the file takes the row groups whose middle lies there, as the footer tells begin and size.
+fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, told: &Group) -> Result<()> {
+    let size: i64 = group.columns().iter().map(ColumnChunkMetaData::compressed_size).sum();
+    if told.size.is_some_and(|told| told != size) {
+        return Err(odd("", "a row group of the size of its columns", "another size"));
+    }
+    let Some(first) = group.columns().first().map(chunk_start) else { return Ok(()) };
+    let middle = first.saturating_add(usize::try_from(size / 2).unwrap_or(usize::MAX));
+    if middle >= data.len() || group.columns().iter().any(|column| chunk_start(column) < first) {
+        return Err(odd("", "a row group that begins with its first column", "another order"));
+    }
+    Ok(())
+}
+
+/// No byte belongs to two columns, nor to a column and the footer.
+fn require_apart(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
+    ranges.retain(|(start, end)| start < end);
+    ranges.sort_unstable();
+    ranges.push((footer, footer));
+    if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+        return Err(odd("", "columns that lie apart", "bytes of two columns, or of a column and the footer"));
+    }
+    Ok(())
+}
+
+fn odd(column: &str, expected: &str, got: &str) -> Fault {
+    Fault::new("parquet_ambiguous", column, expected, got)
+}

@@ -1,0 +1,370 @@
+//! A Parquet file in memory: one pass gives its rows to a digester and the exact facts for its manifest entry.
+
+use crate::bucket::{Bucket, buckets};
+use crate::digest::Digester;
+use crate::error::{Fault, Result};
+use crate::facts::{Leaf, leaves};
+use crate::headers::{batch_rows, check_footer};
+use crate::narrow::{leaves as leaves_read, present};
+use crate::one_reading::{require_one_reading, require_types};
+use crate::resolve::{Known, Shape, resolved, shape};
+use crate::schema::{parse_fields, parse_value};
+use arrow_array::StructArray;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema_by_columns};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// A file whose columns were held to a schema; no row was read yet.
+pub struct ParquetFile {
+    data: Bytes,
+    footer: ArrowReaderMetadata,
+    known: Known,
+    shape: Arc<Shape>,
+    buckets: Value,
+    batch_rows: usize,
+}
+
+impl ParquetFile {
+    /// `request` names the schema with its field ids, the ids of columns that the table once had, and the buckets to tell;
+    /// and every column by name, where a file without ids may be read by names.
+    pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
+        let value = parse_value(request)?;
+        let known = Known {
+            wanted: parse_fields(&value["schema"])?,
+            dropped: ids(&value["dropped"]),
+            needed: ids(&value["needed"]),
+            named: if value["named"].is_null() { None } else { Some(parse_fields(&value["named"])?) },
+        };
+        // The Arrow schema that a writer may have put into the file is its word, not the file's: it is not looked at.
+        check_footer(&data)?;
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let footer = ArrowReaderMetadata::load(&data, options).map_err(unreadable)?;
+        let shape = Arc::new(shape(&known, footer.schema().fields())?);
+        buckets(&known.wanted, &value["buckets"])?;
+        let batch_rows = batch_rows(&data, footer.metadata())?;
+        Ok(ParquetFile { data, footer, known, shape, buckets: value["buckets"].clone(), batch_rows })
+    }
+
+    /// The rows in the columns that are asked for and that the file has; nothing else of it is decoded.
+    pub fn batches(&self) -> Result<Batches> {
+        let columns = self.footer.parquet_schema();
+        let read = leaves_read(&self.shape, self.footer.schema().fields());
+        if read.len() != columns.num_columns() {
+            let expected = format!("{} columns", columns.num_columns());
+            return Err(Fault::new("parquet_invalid", "", expected, read.len().to_string()));
+        }
+        let mask = ProjectionMask::leaves(columns, (0..read.len()).filter(|at| read[*at]));
+        let narrow = parquet_to_arrow_schema_by_columns(columns, mask.clone(), None).map_err(unreadable)?;
+        let shape = present(shape(&self.known, narrow.fields())?);
+        self.reading(mask, Arc::new(shape))
+    }
+
+    fn reading(&self, mask: ProjectionMask, shape: Arc<Shape>) -> Result<Batches> {
+        let (data, footer, batch_rows) = (self.data.clone(), self.footer.clone(), self.batch_rows);
+        let mut made = Batches { data, footer, mask, batch_rows, shape, reader: None, group: 0, seen: 0, rows: 0 };
+        made.open_next()?;
+        if made.reader.is_none() {
+            require_rows(made.footer.metadata(), 0)?;
+        }
+        Ok(made)
+    }
+
+    /// Every row once, and every column: into the digester, and into the facts. What is read so is published, so it
+    /// must be what any other reader sees.
+    pub fn read(&self, digester: &mut Digester) -> Result<Value> {
+        require_types("", &self.known.wanted, &self.shape, self.footer.schema().fields())?;
+        require_one_reading(&self.data, self.footer.metadata())?;
+        let mut leaves = leaves(&self.known.wanted, &self.shape);
+        let mut buckets = buckets(&self.known.wanted, &self.buckets)?;
+        let mut batches = self.reading(ProjectionMask::all(), self.shape.clone())?;
+        for batch in &mut batches {
+            let batch = batch?;
+            digester.update(&batch)?;
+            // What no projection has is published all the same.
+            digester.check_rest(&batch)?;
+            leaves.iter_mut().try_for_each(|leaf| leaf.add(&batch))?;
+            buckets.iter_mut().try_for_each(|bucket| bucket.add(&batch))?;
+        }
+        Ok(self.facts(batches.rows, &leaves, &buckets))
+    }
+
+    fn facts(&self, rows: u64, leaves: &[Leaf], buckets: &[Bucket]) -> Value {
+        let metadata = self.footer.metadata();
+        let sizes: Vec<Value> = column_sizes(metadata).into_iter().map(|(id, size)| json!([id, size])).collect();
+        json!({
+            "rows": rows,
+            "row_groups": metadata.num_row_groups(),
+            "split_offsets": split_offsets(metadata),
+            "column_sizes": sizes,
+            "leaves": leaves.iter().map(Leaf::to_json).collect::<Vec<_>>(),
+            "buckets": buckets.iter().map(Bucket::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The batches of a file, resolved to the schema; row group by row group, as others read them.
+pub struct Batches {
+    data: Bytes,
+    footer: ArrowReaderMetadata,
+    mask: ProjectionMask,
+    batch_rows: usize,
+    shape: Arc<Shape>,
+    reader: Option<ParquetRecordBatchReader>,
+    /// The row groups that were begun, and the rows seen of the last one.
+    group: usize,
+    seen: u64,
+    rows: u64,
+}
+
+impl Batches {
+    fn open_next(&mut self) -> Result<()> {
+        if self.group >= self.footer.metadata().num_row_groups() {
+            return Ok(());
+        }
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.data.clone(), self.footer.clone());
+        let builder = builder.with_row_groups(vec![self.group]).with_projection(self.mask.clone());
+        self.reader = Some(builder.with_batch_size(self.batch_rows).build().map_err(unreadable)?);
+        (self.group, self.seen) = (self.group + 1, 0);
+        Ok(())
+    }
+
+    /// The next row group, once this one is found to have its rows; after the last the whole file.
+    fn close(&mut self) -> Result<()> {
+        self.reader = None;
+        let claimed = self.footer.metadata().row_group(self.group - 1).num_rows();
+        if u64::try_from(claimed) != Ok(self.seen) {
+            let expected = format!("{} rows, as the pages hold", self.seen);
+            return Err(Fault::new("parquet_rows_lie", "", expected, format!("{claimed} in a row group's footer")));
+        }
+        self.open_next()?;
+        if self.reader.is_none() { require_rows(self.footer.metadata(), self.rows) } else { Ok(()) }
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<StructArray>;
+
+    fn next(&mut self) -> Option<Result<StructArray>> {
+        while let Some(reader) = &mut self.reader {
+            match reader.next() {
+                Some(Ok(batch)) => {
+                    let batch = StructArray::from(batch);
+                    self.seen += arrow_array::Array::len(&batch) as u64;
+                    self.rows += arrow_array::Array::len(&batch) as u64;
+                    return Some(resolved(&self.shape, &batch));
+                }
+                Some(Err(error)) => {
+                    self.reader = None;
+                    return Some(Err(Fault::new("parquet_unreadable", "", "readable pages", error.to_string())));
+                }
+                None => {
+                    if let Err(fault) = self.close() {
+                        self.reader = None;
+                        return Some(Err(fault));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Footer and pages must agree: readers that count by the footer and readers that scan see the same.
+fn require_rows(footer: &ParquetMetaData, seen: u64) -> Result<()> {
+    let groups: i64 = footer.row_groups().iter().map(|group| group.num_rows()).sum();
+    let claimed = footer.file_metadata().num_rows();
+    if u64::try_from(claimed) != Ok(seen) || groups != claimed {
+        let expected = format!("{seen} rows, as the pages hold");
+        return Err(Fault::new("parquet_rows_lie", "", expected, format!("{claimed} and {groups} in the footer")));
+    }
+    Ok(())
+}
+
+fn ids(listed: &Value) -> HashSet<i32> {
+    listed.as_array().into_iter().flatten().filter_map(|id| i32::try_from(id.as_i64()?).ok()).collect()
+}
+
+fn column_sizes(metadata: &ParquetMetaData) -> BTreeMap<i32, i64> {
+    let mut found = BTreeMap::new();
+    for group in metadata.row_groups() {
+        for column in group.columns() {
+            let info = column.column_descr().self_type().get_basic_info();
+            if info.has_id() {
+                *found.entry(info.id()).or_insert(0) += column.compressed_size();
+            }
+        }
+    }
+    found
+}
+
+/// Where each row group begins: at its first column's dictionary, where it has one; in order.
+fn split_offsets(metadata: &ParquetMetaData) -> Vec<i64> {
+    let groups = metadata.row_groups().iter().filter(|group| group.num_columns() > 0);
+    let mut found: Vec<i64> = groups
+        .map(|group| {
+            let first = group.column(0);
+            match first.dictionary_page_offset() {
+                Some(dictionary) if dictionary > 0 => dictionary.min(first.data_page_offset()),
+                _ => first.data_page_offset(),
+            }
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn unreadable(error: ParquetError) -> Fault {
+    Fault::new("parquet_unreadable", "", "a Parquet file", error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Plan;
+    use crate::sha256::Path;
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use arrow_schema::{DataType, Field as ArrowField, Schema};
+    use parquet::arrow::ArrowWriter;
+    use std::collections::HashMap;
+
+    const SCHEMA: &str = r#"{"type":"struct","fields":[{"id":1,"name":"id","required":true,"type":"long"},
+        {"id":2,"name":"town","required":false,"type":"string"}]}"#;
+
+    fn file(columns: Vec<(&str, i32, ArrayRef)>) -> Bytes {
+        let fields: Vec<ArrowField> = columns
+            .iter()
+            .map(|(name, id, array)| {
+                let metadata = HashMap::from([("PARQUET:field_id".to_owned(), id.to_string())]);
+                ArrowField::new(*name, array.data_type().clone(), true).with_metadata(metadata)
+            })
+            .collect();
+        let batch = RecordBatch::try_new(
+            Arc::new(Schema::new(fields)),
+            columns.into_iter().map(|(_, _, array)| array).collect(),
+        )
+        .unwrap();
+        let mut data = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        data.into()
+    }
+
+    fn ids() -> ArrayRef {
+        Arc::new(Int64Array::from(vec![3, 1, 2]))
+    }
+
+    fn read(data: Bytes, more: &str) -> Result<Value> {
+        let plan = format!(
+            r#"{{"schema":{SCHEMA},"mode":"stored","construction":"hmac-sha256","projections":[["id","town"]]}}"#
+        );
+        let mut digester = Digester::new(Plan::parse(&plan)?, &[[7; 32]], Path::available()[0]);
+        ParquetFile::open(data, &format!(r#"{{"schema":{SCHEMA}{more}}}"#))?.read(&mut digester)
+    }
+
+    #[test]
+    fn facts_are_those_of_the_rows() {
+        let towns: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), None, Some("a")]));
+        let facts = read(file(vec![("id", 1, ids()), ("town", 2, towns)]), r#","buckets":[[1,1],[2,8]]"#).unwrap();
+        assert_eq!(facts["rows"], 3);
+        assert_eq!(facts["split_offsets"], json!([4]));
+        assert_eq!(facts["leaves"][0]["lower"], "0100000000000000");
+        assert_eq!(facts["leaves"][0]["upper"], "0300000000000000");
+        assert_eq!((&facts["leaves"][1]["nulls"], &facts["leaves"][1]["upper"]), (&json!(1), &json!("62")));
+        assert_eq!(facts["buckets"][0], json!([0]));
+        assert_eq!(facts["buckets"][1].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_is_null_and_not_present() {
+        let facts = read(file(vec![("id", 1, ids())]), r#","buckets":[[2,8]]"#).unwrap();
+        let town = &facts["leaves"][1];
+        assert_eq!((&town["present"], &town["nulls"], &town["lower"]), (&json!(false), &json!(3), &Value::Null));
+        assert_eq!(facts["buckets"][0], json!([null]));
+    }
+
+    #[test]
+    fn a_column_that_is_needed_must_be_there() {
+        assert_eq!(read(file(vec![("id", 1, ids())]), r#","needed":[2]"#).unwrap_err().code, "field_default_missing");
+    }
+
+    #[test]
+    fn ids_beside_the_schema_must_be_those_of_dropped_columns() {
+        let data = file(vec![("id", 1, ids()), ("old", 9, ids())]);
+        assert_eq!(read(data.clone(), "").unwrap_err().code, "field_id_unknown");
+        assert!(read(data, r#","dropped":[9]"#).is_ok());
+    }
+
+    #[test]
+    fn a_column_of_icebergs_own_is_read_over_where_it_is_listed_and_refused_where_it_is_not() {
+        let data = file(vec![("id", 1, ids()), ("_row_id", 2_147_483_540, ids())]);
+        assert_eq!(read(data.clone(), "").unwrap_err().code, "field_id_reserved");
+        assert_eq!(read(data.clone(), r#","dropped":[2147483539]"#).unwrap_err().code, "field_id_reserved");
+        assert!(read(data, r#","dropped":[2147483540]"#).is_ok());
+        let twice = file(vec![("id", 1, ids()), ("a", 2_147_483_540, ids()), ("b", 2_147_483_540, ids())]);
+        assert_eq!(read(twice, r#","dropped":[2147483540]"#).unwrap_err().code, "field_id_twice");
+    }
+
+    fn first(data: Bytes, request: Value) -> Result<StructArray> {
+        ParquetFile::open(data, &request.to_string())?.batches()?.next().unwrap()
+    }
+
+    fn columns(names: &[(&str, i32, &str)]) -> Value {
+        let listed: Vec<Value> = names
+            .iter()
+            .map(|(name, id, kind)| json!({"id": id, "name": name, "required": false, "type": kind}))
+            .collect();
+        json!({"type": "struct", "fields": listed})
+    }
+
+    #[test]
+    fn a_column_that_is_not_asked_for_is_not_decoded_unless_the_file_is_digested() {
+        let towns: ArrayRef = Arc::new(StringArray::from(vec!["secret town"; 3]));
+        let plain = file(vec![("old", 9, towns), ("id", 1, ids())]);
+        let mut data = plain.to_vec();
+        let at = data.windows(6).position(|each| each == b"secret").unwrap();
+        data[at - 4] = 0xff; // the length of a value: it leaves its page
+        let request = json!({"schema": columns(&[("id", 1, "long")]), "dropped": [9]});
+        assert_eq!(first(data.clone().into(), request).unwrap().column(0).as_ref(), ids().as_ref());
+        assert_eq!(read(data.into(), r#","dropped":[9]"#).unwrap_err().code, "parquet_unreadable");
+    }
+
+    #[test]
+    fn what_the_file_lacks_is_left_out_and_a_column_of_nulls_is_not() {
+        let nulls: ArrayRef = Arc::new(arrow_array::NullArray::new(3));
+        let data = file(vec![("id", 1, ids()), ("none", 2, nulls)]);
+        let request = json!({"schema": columns(&[("id", 1, "long"), ("gone", 3, "int"), ("none", 2, "int")])});
+        let batch = first(data, request).unwrap();
+        assert_eq!(batch.column_names(), ["id", "none"]);
+        assert_eq!(batch.column(1).data_type(), &DataType::Null);
+    }
+
+    #[test]
+    fn rows_are_those_of_the_pages_where_no_column_is_asked_for() {
+        let batch = first(file(vec![("id", 1, ids())]), json!({"schema": columns(&[]), "dropped": [1]})).unwrap();
+        assert_eq!((arrow_array::Array::len(&batch), batch.num_columns()), (3, 0));
+    }
+
+    #[test]
+    fn a_column_of_another_type_is_refused() {
+        let data = file(vec![("id", 1, ids()), ("town", 2, ids())]);
+        assert_eq!(read(data, "").unwrap_err().code, "cast_refused");
+    }
+
+    #[test]
+    fn a_batch_of_long_values_has_few_rows() {
+        let long = "x".repeat(10_000_000);
+        let towns: ArrayRef = Arc::new(StringArray::from(vec![&long[..]; 3]));
+        let data = file(vec![("id", 1, ids()), ("town", 2, towns)]);
+        let opened = ParquetFile::open(data, &format!(r#"{{"schema":{SCHEMA}}}"#)).unwrap();
+        assert_eq!(opened.batch_rows, 6);
+        assert_eq!(opened.footer.schema().field(0).data_type(), &DataType::Int64);
+    }
+}
