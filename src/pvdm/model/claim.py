@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from pvdm.errors import InputError
+from pvdm.model.literal import literal_text
+from pvdm.model.schema import Kind, PrimitiveType
 
 CLAIM_VALUE_MAX_BYTES: Final = 1024
 
@@ -16,6 +19,7 @@ _INTEGER_TYPES: Final = frozenset(
 )
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 _DECIMAL_BYTES: Final = 33
+_LONG_LAST: Final = 2**63 - 1
 _NULL: Final = b"\x00"
 _VALUE: Final = b"\x01"
 _ABOVE_VALUES: Final = b"\x02"
@@ -42,19 +46,31 @@ class Claim:
     def value(cls, column: str, column_type: str, value: ClaimValue) -> Claim:
         """The rows that hold exactly this value, or null."""
         key = _encode(column_type, value)
-        return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {_shown(value)}")
+        return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {_shown(column_type, value)}")
 
     @classmethod
-    def between(cls, column: str, column_type: str, lower: ClaimValue, upper: ClaimValue) -> Claim:
-        """The rows from `lower` to just below `upper`; None leaves a side open. Null is in no range."""
-        low = _VALUE if lower is None else _encode(column_type, lower)
-        high = _ABOVE_VALUES if upper is None else _encode(column_type, upper)
+    def between(
+        cls,
+        column: str,
+        column_type: str,
+        lower: ClaimValue,
+        upper: ClaimValue,
+        *,
+        after_lower: bool = False,
+        after_upper: bool = False,
+    ) -> Claim:
+        """The rows from `lower` to just below `upper`, or just after either; None leaves a side open.
+
+        Null is in no range.
+        """
+        low = _VALUE if lower is None else _edge(column_type, lower, after_lower)
+        high = _ABOVE_VALUES if upper is None else _edge(column_type, upper, after_upper)
+        first, last = _shown(column_type, lower), _shown(column_type, upper)
         if low >= high:
-            raise _invalid("a lower bound below the upper one", f"{_shown(lower)} to {_shown(upper)}")
-        text = (
-            f"{'' if lower is None else _shown(lower) + ' <= '}{column}{'' if upper is None else ' < ' + _shown(upper)}"
-        )
-        return cls(column, _kind(column_type), low, high, text)
+            raise _invalid("a lower bound below the upper one", f"{first} to {last}")
+        above = "" if lower is None else f"{first} {'<' if after_lower else '<='} "
+        below = "" if upper is None else f" {'<=' if after_upper else '<'} {last}"
+        return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
 
     def overlaps(self, other: Claim) -> bool:
         """Whether one row could be in both; what cannot be compared (another column or type) is taken to overlap."""
@@ -103,6 +119,10 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
     return _VALUE + body
 
 
+def _edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
+    return _encode(column_type, value) + (b"\x00" if after else b"")
+
+
 def _integer(value: int, width: int) -> bytes:
     try:
         return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
@@ -117,17 +137,37 @@ def _utf8(value: str) -> bytes:
         raise _invalid("well-formed Unicode", "a lone surrogate") from None
 
 
-def _shown(value: ClaimValue) -> str:
-    """For people and for the step log: text is quoted, so that no control character gets there."""
+def _shown(column_type: str, value: ClaimValue) -> str:
+    """For people and for the step log: as a filter spells it; text is quoted, so that no control character gets there.
+
+    What has no spelling, as a day after the year 9999, is its number.
+    """
     match value:
         case None:
             return "null"
+        case bool():
+            return "true" if value else "false"
         case bytes():
             return f"0x{value.hex()}"
         case str():
             return ascii(value)
+        case int():
+            return _spelled(column_type, value) or str(value)
         case _:
             return str(value)
+
+
+def _spelled(column_type: str, value: int) -> str | None:
+    if found := _DECIMAL.fullmatch(column_type):
+        return f"{Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -int(found[2]))):f}"
+    return literal_text(value, PrimitiveType(Kind(column_type))) if column_type in _INTEGER_TYPES else None
+
+
+def successor(column_type: str, value: ClaimValue) -> int | None:
+    """The next value of a type that counts; None for other types, and where it would be too large or unspellable."""
+    if not isinstance(value, int) or isinstance(value, bool) or value == _LONG_LAST:
+        return None
+    return None if _spelled(column_type, value + 1) is None else value + 1
 
 
 def _invalid(expected: str, got: str) -> InputError:

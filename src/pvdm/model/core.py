@@ -33,9 +33,10 @@ CONSTRUCTIONS: Final = ("hmac-sha256", "blake3")
 
 
 class Operation(Enum):
-    """What a publication does to the boundary."""
+    """What a publication does to the boundary: rows added, partitions replaced, or everything replaced."""
 
     APPEND = "append"
+    OVERWRITE_PARTITIONS = "overwrite-partitions"
     OVERWRITE = "overwrite"
 
 

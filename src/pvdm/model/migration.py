@@ -12,8 +12,10 @@ from pvdm.errors import InputError
 from pvdm.model.document import Value
 from pvdm.model.fields import (
     Fields,
+    decimal,
     invalid,
     require_form,
+    require_long,
     require_number,
     require_random,
     require_sha256,
@@ -138,10 +140,18 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """A table in the state in which it comes under the state's contract, or leaves it."""
+    """A table in the state in which it comes under the state's contract, or leaves it.
+
+    `snapshot_id` is what `main` shows then (None: nothing yet): where in its history proofs are owed, or end.
+    """
 
     table: TableRef
     state: TableState
+    snapshot_id: int | None
+
+    def __post_init__(self) -> None:
+        if self.snapshot_id is not None:
+            require_long(self.snapshot_id, "the snapshot that main shows")
 
     @property
     def contract_sha256(self) -> str:
@@ -150,7 +160,11 @@ class TableTarget:
 
     def to_json(self) -> dict[str, Value]:
         """The target in a statement."""
-        return {"table": self.table.to_json(), "state": self.state.to_json()}
+        return {
+            "table": self.table.to_json(),
+            "state": self.state.to_json(),
+            "snapshot_id": decimal(self.snapshot_id),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,4 +278,8 @@ def _target(value: Value) -> TableTarget | NamespaceTarget:
         fields = Fields(value, "the target", NamespaceTarget.__slots__)
         return NamespaceTarget(NamespaceRef.from_json(fields.value("namespace")), fields.text("contract_sha256"))
     fields = Fields(value, "the target", TableTarget.__slots__)
-    return TableTarget(TableRef.from_json(fields.value("table")), TableState.from_json(fields.value("state")))
+    return TableTarget(
+        TableRef.from_json(fields.value("table")),
+        TableState.from_json(fields.value("state")),
+        fields.optional_decimal("snapshot_id"),
+    )

@@ -8,6 +8,9 @@ from typing import Final
 
 from pvdm.errors import PvdmError
 
+ROLLED_BACK_MAX: Final = 100
+"""Attempts at one chunk that may be rolled back. They tell nobody anything, so no contract says how many they are."""
+
 
 class AttemptState(StrEnum):
     """Where one try at a chunk stands."""
@@ -90,7 +93,11 @@ ATTEMPT: Final = Machine(
         Transition("STAGING", "ROLLED_BACK", "clock, crash, abort"),
         Transition("VERIFYING", "COMMITTING", "PASS, or FAIL waived by break-glass"),
         Transition("VERIFYING", "VERIFICATION_FAILED", "FAIL"),
-        Transition("VERIFYING", "ROLLED_BACK", "workload abandoned"),
+        Transition(
+            "VERIFYING",
+            "ROLLED_BACK",
+            "workload abandoned, or its source can never be read as the contract means it (no verdict)",
+        ),
         Transition("COMMITTING", "COMMITTED", "published"),
         Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses"),
         Transition(
@@ -125,3 +132,11 @@ WORKLOAD: Final = Machine(
 )
 
 MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD)
+
+
+def needs_reason(ended: AttemptState, *, refused: bool) -> bool:
+    """Whether a new attempt after one that ended so is made only when somebody says what was mended.
+
+    `refused`: it was ended with a reason of the Steward's; what was only interrupted is taken up as it is.
+    """
+    return ended is AttemptState.VERIFICATION_FAILED or (ended is AttemptState.ROLLED_BACK and refused)

@@ -1,0 +1,125 @@
+"""Chunks and the plan that they make: each has canonical bytes and a readable id."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model.document import Value, dump, parse
+from pvdm.model.expression import Expression, parameters_of
+from pvdm.model.expression_text import parse_expression
+from pvdm.model.fields import Fields, invalid, require_sequence, require_text
+from pvdm.model.workload import CHUNKS_MAX
+
+CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
+CHUNK_ID_MAX_CHARACTERS: Final = 200
+
+_PLAN: Final = "pvdm/chunk-plan/v1"
+_KEPT: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDefinition:
+    """One part of the source: the rows for which a filter is true, or the rows of the listed files; one of the two.
+
+    The filter holds literals only, and the contract's own filter stands beside it.
+    """
+
+    chunk_id: str
+    where: str | None
+    files: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        require_text(self.chunk_id, "the chunk id")
+        if len(self.chunk_id) > CHUNK_ID_MAX_CHARACTERS:
+            raise invalid("the chunk id", f"at most {CHUNK_ID_MAX_CHARACTERS} characters", str(len(self.chunk_id)))
+        if (self.where is None) == (self.files is None):
+            raise invalid("a chunk", "a filter or a list of files", "both or neither")
+        size = len(self.to_bytes())
+        if size > CHUNK_DEFINITION_MAX_BYTES:
+            raise InputError(
+                "chunk_definition_too_large",
+                "a chunk's definition is too large",
+                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes",
+                got=str(size),
+                hint="cut the source another way: by fewer values, by ranges, or by files",
+            )
+        if self.files is not None:
+            require_sequence(self.files, "the files of a chunk", least=0, most=CHUNK_DEFINITION_MAX_BYTES)
+        elif parameters_of(self.expression):
+            raise invalid("the filter of a chunk", "literals", "a parameter")
+        elif str(self.expression) != self.where:
+            raise invalid("the filter of a chunk", "its canonical text", "another spelling")
+
+    @property
+    def expression(self) -> Expression:
+        """The filter, not yet bound; of listed files every row."""
+        return parse_expression("true" if self.where is None else self.where)
+
+    def to_bytes(self) -> bytes:
+        """The canonical definition."""
+        part: dict[str, Value] = {"where": self.where} if self.files is None else {"files": list(self.files)}
+        return dump({"id": self.chunk_id, **part})
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the definition."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ChunkDefinition:
+        """The chunk that `to_bytes` wrote; any other spelling is refused."""
+        value = parse(data, size_max_bytes=CHUNK_DEFINITION_MAX_BYTES)
+        by_files = isinstance(value, dict) and "files" in value
+        fields = Fields(value, "a chunk", ("id", "files" if by_files else "where"))
+        if by_files:
+            return cls(fields.text("id"), None, fields.texts("files"))
+        return cls(fields.text("id"), fields.text("where"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlan:
+    """The chunks of a workload in their order; every row of the filtered source is in just one of them."""
+
+    chunks: tuple[ChunkDefinition, ...]
+
+    def __post_init__(self) -> None:
+        require_chunks(len(self.chunks), CHUNKS_MAX)
+        seen: set[str] = set()
+        for chunk in self.chunks:
+            if chunk.chunk_id in seen:
+                raise InputError("chunk_repeated", "the plan names a chunk twice", got=ascii(chunk.chunk_id))
+            seen.add(chunk.chunk_id)
+
+    def __iter__(self) -> Iterator[ChunkDefinition]:
+        return iter(self.chunks)
+
+    @property
+    def sha256(self) -> str:
+        """The plan's hash: over the hash of each definition, in the plan's order."""
+        return hashlib.sha256(dump({"chunks": [chunk.sha256 for chunk in self.chunks], "kind": _PLAN})).hexdigest()
+
+
+def require_chunks(count: int, most: int) -> None:
+    """A plan has a chunk, and not too many."""
+    if not 1 <= count <= most:
+        raise InputError(
+            "chunks_too_many", "the plan's size cannot be accepted", expected=f"1 to {most} chunks", got=str(count)
+        )
+
+
+def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:
+    """An id of `name=value` pairs; a long one is cut and told apart by its hash."""
+    whole = ",".join(f"{name}={value}" for name, value in text_parts)
+    if len(whole) <= CHUNK_ID_MAX_CHARACTERS:
+        return whole
+    mark = "~" + hashlib.sha256(whole.encode()).hexdigest()[:32]
+    return whole[: CHUNK_ID_MAX_CHARACTERS - len(mark)] + mark
+
+
+def escaped(text: str) -> str:
+    """Any text in the letters of an id; two texts never look alike."""
+    return "".join(each if each in _KEPT else "".join(f"%{byte:02X}" for byte in each.encode()) for each in text)

@@ -1,0 +1,51 @@
+"""The contract of a data product: what one workload may touch, and how it is proved."""
+
+from pvdm.model.contract.document import json_schema
+from pvdm.model.contract.mapping import MappedColumn, resolve
+from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES, parse_contract
+from pvdm.model.contract.types import (
+    Atomicity,
+    BoundContract,
+    Chunking,
+    ChunkingBy,
+    Column,
+    DataProductContract,
+    DomainTransactionBoundary,
+    Governance,
+    Limits,
+    Mapping,
+    OnFail,
+    Parameter,
+    ParameterRef,
+    ParameterType,
+    Product,
+    Projections,
+    Source,
+)
+from pvdm.model.core import Operation
+
+__all__ = [
+    "CONTRACT_SIZE_MAX_BYTES",
+    "Atomicity",
+    "BoundContract",
+    "Chunking",
+    "ChunkingBy",
+    "Column",
+    "DataProductContract",
+    "DomainTransactionBoundary",
+    "Governance",
+    "Limits",
+    "MappedColumn",
+    "Mapping",
+    "OnFail",
+    "Operation",
+    "Parameter",
+    "ParameterRef",
+    "ParameterType",
+    "Product",
+    "Projections",
+    "Source",
+    "json_schema",
+    "parse_contract",
+    "resolve",
+]

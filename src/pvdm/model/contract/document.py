@@ -1,0 +1,277 @@
+"""`pvdm/v1` contracts as YAML: the one schema of their form, from which the JSON Schema and the reference are made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+
+from pvdm.model.expression_text import EXPRESSION_MAX_CHARACTERS
+from pvdm.model.schema import COLUMNS_MAX, NAME_MAX_BYTES
+
+API_VERSION: Final = "pvdm/v1"
+KIND: Final = "DataProduct"
+CONTRACT_TEXT_MAX_CHARACTERS: Final = 4_096
+BOUNDS_MAX: Final = 10_000
+
+PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+SIZE: Final = r"^[1-9][0-9]{0,15}(KiB|MiB|GiB|TiB)?$"
+
+
+def _form(value: object) -> str:
+    """Which member of a union a value is meant for, by its kind alone: its errors are then the ones that help."""
+    match value:
+        case None:
+            return "(null)"
+        case bool():
+            return "(boolean)"
+        case int():
+            return "(integer)"
+        case str():
+            return "(text)"
+        case dict() | BaseModel():
+            return "(mapping)"
+        case _:
+            return "(list)"
+
+
+_Null = Annotated[None, Tag("(null)")]
+_Boolean = Annotated[bool, Tag("(boolean)")]
+_Integer = Annotated[int, Tag("(integer)")]
+_Text = Annotated[str, Field(max_length=CONTRACT_TEXT_MAX_CHARACTERS), Tag("(text)")]
+_Scalar = Annotated[_Text | _Integer | _Boolean | _Null, Discriminator(_form)]
+_Bound = Annotated[_Text | _Integer, Discriminator(_form)]
+_Size = Annotated[
+    Annotated[str, Field(pattern=SIZE), Tag("(text)")] | Annotated[int, Field(ge=1, lt=10**16), Tag("(integer)")],
+    Discriminator(_form),
+]
+_Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX_BYTES)]
+_Table = Annotated[str, Field(pattern=r"^[^.\s`/]+(\.[^.\s`/]+)+$", max_length=NAME_MAX_BYTES)]
+_Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+_Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
+_Words = Annotated[str, Field(max_length=CONTRACT_TEXT_MAX_CHARACTERS)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        use_attribute_docstrings=True,
+    )
+
+
+class Metadata(_Part):
+    """Whose data product it is."""
+
+    domain: _Label
+    """The domain that owns the target."""
+    product: _Label
+    """The product's name."""
+    owner: Annotated[str, Field(min_length=1, max_length=256)]
+    """Whom to ask."""
+    description: _Words = ""
+    """What consumers get."""
+
+
+class Parameter(_Part):
+    """A value that every workload brings; it is bound into its proofs. In filters and partitions it is `${name}`."""
+
+    type: Literal["string", "boolean", "int", "long", "date", "timestamp", "timestamptz", "uuid"]
+    """What its text must spell."""
+    description: _Words = ""
+    """What it means."""
+
+
+class Files(_Part):
+    """Parquet files as a source."""
+
+    manifest: Annotated[str, Field(min_length=1, max_length=CONTRACT_TEXT_MAX_CHARACTERS)]
+    """Where the list of the files is, with the size and SHA-256 of each."""
+
+
+class Source(_Part):
+    """Where the intended rows are: `table` or `files`, one of the two."""
+
+    table: _Table | None = None
+    """A table of the Steward's catalog, as namespace.name; its snapshot is pinned when a workload is opened."""
+    files: Files | None = None
+    """Parquet files that a manifest lists with their hashes."""
+
+
+class Column(_Part):
+    """One column of the target."""
+
+    from_: Annotated[_Name, Field(alias="from")]
+    """The source's column."""
+    to: _Name | None = None
+    """Its name in the target; the same where it is left out."""
+    type: Annotated[str, Field(max_length=64)] | None = None
+    """A wider type that loses nothing: long from int, double from float, decimal of the same scale with more digits."""
+
+
+class Claim(_Part):
+    """What an append workload claims, so that a retry under another id cannot publish the same rows again."""
+
+    column: _Name
+    """Each workload claims a value or a range of this column, which `where` must bound."""
+
+
+_ColumnOrName = Annotated[
+    Annotated[_Name, Tag("(text)")] | Annotated[Column, Tag("(mapping)")],
+    Discriminator(_form),
+]
+
+
+def _every(value: object) -> object:
+    """YAML reads a plain `true` as a truth value, and means the filter of that name."""
+    return "true" if value is True else value
+
+
+_Filter = Annotated[
+    str,
+    Field(min_length=1, max_length=EXPRESSION_MAX_CHARACTERS),
+    BeforeValidator(_every),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "minLength": 1, "maxLength": EXPRESSION_MAX_CHARACTERS}, {"const": True}]}
+    ),
+]
+
+
+class Boundary(_Part):
+    """What one workload may touch, and nothing else."""
+
+    source: Source
+    """Where the intended rows are."""
+    where: _Filter = "true"
+    """Which rows of the source, in the closed grammar of filters; a plain `true` is every row."""
+    columns: Annotated[list[_ColumnOrName], Field(min_length=1, max_length=COLUMNS_MAX)] | None = None
+    """The target's columns, each a name or a mapping; left out, all of the source's under their own names."""
+    target: _Table
+    """The table that is published, as namespace.name."""
+    operation: Literal["append", "overwrite-partitions", "overwrite"]
+    """What is done to it: rows added; every partition that a selected row lies in replaced, whole; or everything."""
+    partition: Annotated[dict[_Name, _Scalar], Field(max_length=64)] = {}
+    """Partition values that the workload stays inside of; `${name}` is a parameter."""
+    claim: Claim | None = None
+    """For `append`; without it a workload claims everything, and there can be one only."""
+
+
+class Chunking(_Part):
+    """How the source is cut into chunks, which are staged, verified and proved one by one."""
+
+    by: Literal["none", "partition", "files", "range"]
+    """Not at all; by the values of columns; by groups of source files; by ranges of a column."""
+    columns: Annotated[list[_Name], Field(max_length=16)] = []
+    """For `partition`: a chunk for each combination of these columns' values, and one for everything else."""
+    max_size: _Size | None = None
+    """For `files`: most bytes of source files in a chunk, such as 512MiB; a larger file is a chunk alone."""
+    column: _Name | None = None
+    """For `range`: the column."""
+    bounds: Annotated[list[_Bound], Field(max_length=BOUNDS_MAX)] = []
+    """For `range`: inner bounds in rising order; each begins a chunk, and null has a chunk of its own."""
+
+
+class Exclusion(_Part):
+    """A column that content leaves out."""
+
+    column: _Name
+    """The target's column."""
+    reason: Annotated[str, Field(min_length=1, max_length=CONTRACT_TEXT_MAX_CHARACTERS)]
+    """Why consumers do not rely on it; it is in every proof."""
+
+
+class Content(_Part):
+    """Every column of the target is hashed but these."""
+
+    exclude: Annotated[list[Exclusion], Field(max_length=COLUMNS_MAX)] = []
+    """Columns that are left out, each with its reason."""
+
+
+class Projections(_Part):
+    """What is hashed."""
+
+    identity: Annotated[list[_Name], Field(min_length=1, max_length=64)]
+    """The key columns of the target."""
+    content: Content = Content()
+    """What is left out of content."""
+
+
+class Governance(_Part):
+    """What happens on FAIL, and what a publication needs beside a PASS."""
+
+    on_fail: Literal["quarantine", "delete"] = "quarantine"
+    """Where staged files go; what is deleted cannot be published by break-glass."""
+    sample_keys: Annotated[list[Literal["producer", "operator", "auditor"]], Field(max_length=3)] = [
+        "operator",
+        "auditor",
+    ]
+    """Who may see keys of wrong rows."""
+    attestation: Literal["none", "required"] = "none"
+    """Whether the source must be attested. `required`: not yet."""
+    threshold: Annotated[int, Field(ge=1, le=16)] = 1
+    """Notaries that must agree. Above 1: not yet."""
+    attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """Attempts at one chunk that may fail verification or at the gate; those rolled back before do not count."""
+    proof_lifetime: _Duration = "24h"
+    """How long a proof can be used: a number with s, m, h or d, at most 7d."""
+
+
+class Limits(_Part):
+    """What one workload may be at most."""
+
+    chunks: Annotated[int, Field(ge=1, le=10_000)] = 10_000
+    """Chunks of its plan."""
+    files: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
+    """Files that it stages."""
+    rows: Annotated[int, Field(ge=1, le=10**15)] = 10**12
+    """Rows that it stages."""
+    size: _Size = "10TiB"
+    """Bytes that it stages."""
+
+
+class Document(_Part):
+    """The contract of a data product."""
+
+    api_version: Annotated[Literal["pvdm/v1"], Field(alias="apiVersion")]
+    """The version of this schema."""
+    kind: Literal["DataProduct"]
+    """What it declares."""
+    metadata: Metadata
+    """Whose data product it is."""
+    parameters: Annotated[
+        dict[Annotated[str, Field(pattern=PARAMETER_NAME)], Parameter],
+        # pydantic would leave names of another form open.
+        Field(max_length=64, json_schema_extra={"additionalProperties": False}),
+    ] = {}
+    """Values that every workload brings, by name."""
+    boundary: Boundary
+    """What one workload may touch."""
+    chunking: Chunking = Chunking(by="none")
+    """How the source is cut."""
+    projections: Projections
+    """What is hashed."""
+    profile: Literal["A", "T", "O"] = "A"
+    """How intent is established: A, from a pinned source through filter and columns. T and O: not yet."""
+    atomicity: Literal["chunk", "workload"] = "chunk"
+    """What becomes visible at once; an overwrite of several chunks needs `workload`."""
+    extraction: Literal["direct", "spark"] = "direct"
+    """Who reads the rows: pvdm's own reader. `spark`: not yet."""
+    storage: Literal["open", "copied", "sealed"] = "open"
+    """Who can write the verified bytes: the producer still (`open`), the Steward only (`copied`). `sealed`: not yet."""
+    governance: Governance = Governance()
+    """What happens on FAIL, and what a publication needs."""
+    limits: Limits = Limits()
+    """What one workload may be at most."""
+
+
+def json_schema() -> dict[str, object]:
+    """The published JSON Schema of a contract."""
+    made = Document.model_json_schema(by_alias=True)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:pvdm:schema:contract:v1",
+        **made,
+        "title": "The contract of a data product (pvdm/v1)",
+    }

@@ -1,0 +1,289 @@
+"""What a contract's schema cannot say: parts that must fit each other, and what this version does not serve yet."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model.claim_filter import is_bounded
+from pvdm.model.contract import types
+from pvdm.model.contract.document import Document
+from pvdm.model.contract.mapping import widened_type
+from pvdm.model.contract.positions import Path, Placed
+from pvdm.model.contract.refusal import Finding, not_yet, refusal
+from pvdm.model.core import ExtractionPath, Operation, Profile
+from pvdm.model.expression import Always, Expression, parameters_of, quoted
+from pvdm.model.expression_text import parse_expression
+from pvdm.model.fields import require_text
+from pvdm.model.proof import PROOF_LIFETIME_MAX_MICROS, Storage
+from pvdm.model.role import Role
+
+_PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
+_SIZE: Final = re.compile(r"([0-9]+)(KiB|MiB|GiB|TiB)?", re.ASCII)
+_UNITS: Final = {None: 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NEEDED: Final[dict[str, tuple[str, ...]]] = {
+    "none": (),
+    "partition": ("columns",),
+    "files": ("max-size",),
+    "range": ("column", "bounds"),
+}
+_LATER: Final = "a later version serves it; nothing is ignored meanwhile"
+
+
+def judged(document: Document, placed: Placed, name: str, sha256: str) -> types.DataProductContract:
+    """The contract, or the first thing in the file that cannot be accepted."""
+    judge = _Judge(document, placed)
+    contract = judge.contract(sha256)
+    if judge.found:
+        finding, later = min(judge.found, key=lambda each: each[0].place)
+        raise not_yet(finding, name) if later else refusal(finding, name)
+    return contract
+
+
+@dataclass
+class _Judge:
+    """Notes everything that is wrong; what it makes is thrown away then."""
+
+    given: Document
+    placed: Placed
+    found: list[tuple[Finding, bool]] = field(default_factory=list)
+
+    def _refuse(self, path: Path, expected: str, got: str, hint: str | None = None) -> None:
+        self.found.append((Finding(self.placed.place(path), path, expected, got, hint), False))
+
+    def contract(self, sha256: str) -> types.DataProductContract:
+        given = self.given
+        self._require_served()
+        boundary = self._boundary()
+        self._require_parameters(boundary)
+        return types.DataProductContract(
+            sha256=sha256,
+            product=self._product(),
+            parameters=tuple(
+                types.Parameter(name, types.ParameterType(each.type), each.description)
+                for name, each in sorted(given.parameters.items())
+            ),
+            boundary=boundary,
+            chunking=self._chunking(),
+            projections=self._projections(boundary.mapping),
+            profile=Profile(given.profile),
+            atomicity=types.Atomicity(given.atomicity),
+            extraction=ExtractionPath(given.extraction),
+            storage=Storage(given.storage),
+            governance=self._governance(),
+            limits=types.Limits(given.limits.chunks, given.limits.files, given.limits.rows, _bytes(given.limits.size)),
+        )
+
+    def _require_served(self) -> None:
+        """Refused, never ignored: who asks for more than there is would believe to have it."""
+        given = self.given
+        asked: tuple[tuple[Path, str, tuple[str, ...]], ...] = (
+            (("profile",), given.profile, ("A",)),
+            (("extraction",), given.extraction, ("direct",)),
+            (("storage",), given.storage, ("open", "copied")),
+            (("governance", "attestation"), given.governance.attestation, ("none",)),
+            (("governance", "threshold"), str(given.governance.threshold), ("1",)),
+        )
+        for path, value, served in asked:
+            if value not in served:
+                place = self.placed.place(path)
+                self.found.append((Finding(place, path, " or ".join(served), value, _LATER), True))
+
+    def _product(self) -> types.Product:
+        asked = self.given.metadata
+        self._require_text(("metadata", "owner"), asked.owner)
+        return types.Product(asked.domain, asked.product, asked.owner, asked.description)
+
+    def _require_text(self, path: Path, text: str) -> None:
+        """What proofs and terminals show is there, in one line."""
+        try:
+            require_text(text, "")
+        except InputError as error:
+            self._refuse(path, error.expected or "", error.got or "")
+
+    def _boundary(self) -> types.DomainTransactionBoundary:
+        asked = self.given.boundary
+        source = asked.source
+        if (source.table is None) == (source.files is None):
+            both = source.table is not None
+            self._refuse(("boundary", "source"), "a table or files, one of the two", "both" if both else "neither")
+        where = self._where(asked.where)
+        if asked.claim is not None and asked.operation != "append":
+            self._refuse(("boundary", "claim"), "a claim only with operation append", asked.operation)
+        elif asked.claim is not None and where is not None and not is_bounded(where, asked.claim.column):
+            self._refuse_claim(asked.claim.column, asked.where)
+        if asked.partition and asked.operation == "overwrite":
+            self._refuse(("boundary", "partition"), "none with operation overwrite: it replaces the whole table", "one")
+        return types.DomainTransactionBoundary(
+            source=types.Source(source.table, None if source.files is None else source.files.manifest),
+            where=Always() if where is None else where,
+            mapping=self._mapping(),
+            target=asked.target,
+            operation=Operation(asked.operation),
+            partition=self._partition(),
+            claim=None if asked.claim is None else asked.claim.column,
+        )
+
+    def _refuse_claim(self, column: str, where: str) -> None:
+        """Without both ends every workload would claim what another one does: the first would be the last."""
+        path: Path = (
+            ("boundary", "where") if ("boundary", "where") in self.placed.values else ("boundary", "claim", "column")
+        )
+        name = ascii(quoted(column)[:80])[1:-1]
+        self._refuse(
+            path,
+            f"a filter that bounds the claim column: {name} = …, or {name} >= … and {name} < …, "
+            "beside everything else or in every branch of an `or`",
+            ascii(where[:80]),
+            f"bound {name} in boundary.where by literals or parameters, or leave boundary.claim out: "
+            "a workload then claims everything, and there can be one only",
+        )
+
+    def _where(self, text: str) -> Expression | None:
+        try:
+            return parse_expression(text)
+        except InputError as error:
+            got = f"{error.got} at character {error.details['character']} of the filter"
+            self._refuse(("boundary", "where"), str(error.expected), got, error.hint)
+            return None
+
+    def _mapping(self) -> types.Mapping:
+        columns = self.given.boundary.columns
+        if columns is None:
+            return types.Mapping(None)
+        made: list[types.Column] = []
+        names: set[str] = set()
+        for position, each in enumerate(columns):
+            path: Path = ("boundary", "columns", position)
+            if isinstance(each, str):
+                column = types.Column(each, each, None)
+            else:
+                kind = None
+                if each.type is not None:
+                    try:
+                        kind = widened_type(each.type)
+                    except InputError as error:
+                        self._refuse((*path, "type"), str(error.expected), str(error.got), error.hint)
+                column = types.Column(each.from_, each.to or each.from_, kind)
+            if column.target in names:
+                self._refuse(path, "each column of the target once", f"{column.target[:80]!a} again")
+            names.add(column.target)
+            made.append(column)
+        return types.Mapping(tuple(made))
+
+    def _partition(self) -> tuple[tuple[str, str | types.ParameterRef | None], ...]:
+        made: list[tuple[str, str | types.ParameterRef | None]] = []
+        for name, value in sorted(self.given.boundary.partition.items()):
+            text = _text(value)
+            if text is None or "${" not in text:
+                made.append((name, text))
+            elif (whole := _PLACEHOLDER.fullmatch(text)) is not None:
+                made.append((name, types.ParameterRef(whole[1])))
+            else:
+                path = ("boundary", "partition", name)
+                self._refuse(path, "a value, or one parameter as ${name} and nothing beside it", ascii(text[:80]))
+        return tuple(made)
+
+    def _require_parameters(self, boundary: types.DomainTransactionBoundary) -> None:
+        declared = set(self.given.parameters)
+        used: dict[str, Path] = {}
+        for name in parameters_of(boundary.where):
+            used.setdefault(name, ("boundary", "where"))
+        for column, value in boundary.partition:
+            if isinstance(value, types.ParameterRef):
+                used.setdefault(value.name, ("boundary", "partition", column))
+        for name in sorted(set(used) - declared):
+            self._refuse(used[name], f"a parameter {name} under parameters", ", ".join(sorted(declared)) or "none")
+        for name in sorted(declared - set(used)):
+            path: Path = ("parameters", name)
+            place = self.placed.key_place(path)
+            self.found.append(
+                (Finding(place, path, "a parameter that the boundary uses", "one it does not use"), False)
+            )
+
+    def _chunking(self) -> types.Chunking:
+        asked = self.given.chunking
+        needed = _NEEDED[asked.by]
+        there = {"columns": asked.columns, "max-size": asked.max_size, "column": asked.column, "bounds": asked.bounds}
+        for key, value in there.items():
+            if bool(value) != (key in needed):
+                wanted = f"{key if key in needed else f'no {key}'} with chunking by {asked.by}"
+                self._refuse(("chunking", key), wanted, "one" if value else "none")
+        bounds = tuple(_text(each) or "" for each in asked.bounds)
+        self._require_distinct(("chunking", "columns"), tuple(asked.columns), "column")
+        self._require_distinct(("chunking", "bounds"), bounds, "bound")
+        several = asked.by != "none" and self.given.boundary.operation != "append"
+        if several and self.given.atomicity != "workload":
+            wanted = "workload: chunks of an overwrite could replace each other's rows"
+            self._refuse(("atomicity",) if "atomicity" in _keys(self.placed) else ("chunking",), wanted, "chunk")
+        size = None if asked.max_size is None else _bytes(asked.max_size)
+        return types.Chunking(types.ChunkingBy(asked.by), tuple(asked.columns), size, asked.column, bounds)
+
+    def _require_distinct(self, path: Path, names: tuple[str, ...], what: str) -> None:
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                self._refuse((*path, position), f"each {what} once", f"{name[:80]!a} again")
+                return
+
+    def _projections(self, mapping: types.Mapping) -> types.Projections:
+        asked = self.given.projections
+        excluded = tuple((each.column, each.reason) for each in asked.content.exclude)
+        self._require_distinct(("projections", "identity"), tuple(asked.identity), "column")
+        within: Path = ("projections", "content", "exclude")
+        seen: set[str] = set()
+        for position, (column, reason) in enumerate(excluded):
+            path = (*within, position)
+            self._require_text((*path, "reason"), reason)
+            if column in asked.identity:
+                self._refuse((*path, "column"), "a column that is no key", ascii(column[:80]))
+            if column in seen:
+                self._refuse((*path, "column"), "each column once", f"{column[:80]!a} again")
+            seen.add(column)
+        self._require_columns(mapping, ("projections", "identity"), tuple(asked.identity))
+        for position, (column, _) in enumerate(excluded):
+            self._require_columns(mapping, (*within, position, "column"), (column,))
+        return types.Projections(tuple(sorted(asked.identity)), tuple(sorted(excluded)))
+
+    def _require_columns(self, mapping: types.Mapping, path: Path, names: tuple[str, ...]) -> None:
+        """Where the target's columns are listed, only these can be projected."""
+        if mapping.columns is None:
+            return
+        known = {column.target for column in mapping.columns}
+        for position, name in enumerate(names):
+            if name not in known:
+                whole = path if path[-1] == "column" else (*path, position)
+                self._refuse(whole, "a column of the target, as boundary.columns lists them", ascii(name[:80]))
+
+    def _governance(self) -> types.Governance:
+        asked = self.given.governance
+        seconds = int(asked.proof_lifetime[:-1]) * _SECONDS[asked.proof_lifetime[-1]]
+        if seconds * 10**6 > PROOF_LIFETIME_MAX_MICROS:
+            self._refuse(("governance", "proof-lifetime"), "at most 7d", asked.proof_lifetime)
+        return types.Governance(
+            types.OnFail(asked.on_fail),
+            tuple(Role(each) for each in sorted(set(asked.sample_keys))),
+            asked.attestation == "required",
+            asked.threshold,
+            asked.attempts,
+            seconds,
+        )
+
+
+def _keys(placed: Placed) -> set[str]:
+    return set(placed.value) if isinstance(placed.value, dict) else set()
+
+
+def _bytes(size: str | int) -> int:
+    found = _SIZE.fullmatch(str(size))
+    if found is None:
+        raise AssertionError("the schema has judged the form")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _text(value: str | int | bool | None) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)

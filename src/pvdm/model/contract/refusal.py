@@ -1,0 +1,186 @@
+"""What pydantic finds wrong with a contract, in plain words and with the place in the file; the first one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from pvdm.errors import InputError
+from pvdm.model.contract import document
+from pvdm.model.contract.positions import Path, Place, Placed, Plain
+
+_SHOWN: Final = 80
+PATTERNS: Final = {
+    document.SIZE: "a number of bytes, plain or with KiB, MiB, GiB or TiB",
+    document.PARAMETER_NAME: "a name of letters, digits and _, not beginning with a digit",
+    r"^[^.\s`/]+(\.[^.\s`/]+)+$": "a table as namespace.name",
+    r"^[a-z0-9][a-z0-9._-]{0,63}$": "at most 64 of a-z, 0-9, dot, _ and -, the first a letter or digit",
+    r"^[1-9][0-9]{0,6}[smhd]$": "a number with s, m, h or d, such as 24h",
+}
+_KINDS: Final = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "none_required": "nothing",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_FORMS: Final = {
+    "(null)": "null",
+    "(boolean)": "true or false",
+    "(integer)": "a whole number",
+    "(text)": "a text",
+    "(mapping)": "a mapping",
+    "(list)": "a list",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    place: Place
+    path: Path
+    expected: str
+    got: str
+    hint: str | None = None
+
+
+def refusal(finding: Finding, name: str) -> InputError:
+    """The error of what cannot be accepted."""
+    return _told(finding, name, "contract_invalid", "cannot be accepted")
+
+
+def not_yet(finding: Finding, name: str) -> InputError:
+    """The error of what a later version will serve."""
+    return _told(finding, name, "contract_not_yet", "is not served yet")
+
+
+def _told(finding: Finding, name: str, code: str, verb: str) -> InputError:
+    shown = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in finding.path)
+    return InputError(
+        code,
+        f"{name}:{finding.place}: {shown or 'the document'} {verb}",
+        expected=finding.expected,
+        got=finding.got,
+        hint=finding.hint,
+        file=name,
+        line=finding.place.line,
+        column=finding.place.column,
+    )
+
+
+def first(found: Iterable[Finding]) -> Finding:
+    """The one that stands first in the file."""
+    return min(found, key=lambda each: each.place)
+
+
+def findings(errors: Iterable[Mapping[str, Any]], placed: Placed) -> list[Finding]:
+    """What pydantic found, each with its place."""
+    return [_finding(each, placed) for each in errors]
+
+
+def _finding(error: Mapping[str, Any], placed: Placed) -> Finding:
+    kind, given, context = str(error["type"]), error.get("input"), error.get("ctx") or {}
+    path = _path(error["loc"], placed.value)
+    if path[-1:] == ("[key]",) and kind.startswith("string_"):
+        path = path[:-1]
+        return Finding(placed.key_place(path), path, _expected(kind, context), _shown(path[-1]))
+    if kind == "missing":
+        return Finding(placed.place(path[:-1]), path, "a value", "none")
+    if kind == "extra_forbidden":
+        known = ", ".join(_keys(path[:-1]))
+        return Finding(placed.key_place(path), path, f"one of {known}", "a key that means nothing here")
+    return Finding(placed.place(path), path, _expected(kind, context), _shown(given))
+
+
+def _path(given: Iterable[str | int], value: Plain) -> Path:
+    """The path in the file: without the members of unions, which pydantic names on the way."""
+    found: list[str | int] = []
+    for part in given:
+        inside = isinstance(value, dict) and part in value
+        if part in _FORMS and not inside:
+            continue
+        found.append(part)
+        if isinstance(value, dict):
+            value = value.get(str(part))
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+    return tuple(found)
+
+
+def _expected(kind: str, context: Mapping[str, Any]) -> str:
+    match kind:
+        case "literal_error":
+            return str(context["expected"]).replace("'", "")
+        case "string_pattern_mismatch":
+            return PATTERNS[str(context["pattern"])]
+        case "string_too_short":
+            return "a text that is not empty"
+        case "string_too_long":
+            return f"at most {context['max_length']} characters"
+        case "too_short":
+            return "a list that is not empty"
+        case "too_long":
+            return f"at most {context['max_length']} entries"
+        case "greater_than_equal":
+            return f"at least {context['ge']}"
+        case "less_than_equal":
+            return f"at most {context['le']}"
+        case "less_than":
+            return f"less than {context['lt']}"
+        case "union_tag_invalid":
+            tags = [tag.strip(" '") for tag in str(context["expected_tags"]).split(",")]
+            return " or ".join(_FORMS[tag] for tag in tags)
+        case _:
+            return _KINDS[kind]
+
+
+_INNER: Final[dict[str, type[BaseModel]]] = {
+    "metadata": document.Metadata,
+    "boundary": document.Boundary,
+    "source": document.Source,
+    "files": document.Files,
+    "claim": document.Claim,
+    "chunking": document.Chunking,
+    "projections": document.Projections,
+    "content": document.Content,
+    "governance": document.Governance,
+    "limits": document.Limits,
+}
+_ENTRIES: Final[dict[str, type[BaseModel]]] = {
+    "parameters": document.Parameter,
+    "columns": document.Column,
+    "exclude": document.Exclusion,
+}
+
+
+def _keys(path: Path) -> list[str]:
+    """The keys that the schema knows in the mapping at a path."""
+    model: type[BaseModel] = document.Document
+    if len(path) > 1 and path[-2] in _ENTRIES:
+        model = _ENTRIES[str(path[-2])]
+    elif path:
+        model = _INNER[str(path[-1])]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return ascii(value[:_SHOWN])
+        case dict():
+            return "a mapping"
+        case _:
+            return "a list"

@@ -1,0 +1,251 @@
+"""Filters: a closed grammar of predicates over columns, with SQL's three-valued logic; nothing in it can run code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from uuid import UUID
+
+from pvdm.model.schema import Type
+
+LiteralValue = bool | int | float | str | bytes | Decimal | UUID
+"""Dates are days, times and timestamps are micro- or nanoseconds since the epoch, as Iceberg counts them."""
+
+
+class Operator(Enum):
+    """The comparisons of a column with a literal."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A quoted literal; the column's type says what it stands for."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return "'" + self.value.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as it was written, so that no digit is lost."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """`true` or `false`."""
+
+    value: bool
+
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that the workload brings."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"${{{self.name}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A literal in the form of its column's type, and its one spelling; only bound filters have it."""
+
+    value: LiteralValue
+    spelling: Text | Number | Boolean
+    type: Type
+
+    def __str__(self) -> str:
+        return str(self.spelling)
+
+
+Literal = Text | Number | Boolean | Parameter | Typed
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Every row."""
+
+    def __str__(self) -> str:
+        return "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A column against a literal; unknown where the column is null."""
+
+    column: str
+    operator: Operator
+    literal: Literal
+
+    def __str__(self) -> str:
+        return f"{quoted(self.column)} {self.operator.value} {self.literal}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A column among literals; unknown where the column is null."""
+
+    column: str
+    literals: tuple[Literal, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        listed = ", ".join(str(each) for each in self.literals)
+        return f"{quoted(self.column)} {'not ' if self.negated else ''}in ({listed})"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether a column holds no value; never unknown."""
+
+    column: str
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{quoted(self.column)} is {'not ' if self.negated else ''}null"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNan:
+    """Whether a float is not a number; false where it is null, as in Spark."""
+
+    column: str
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{quoted(self.column)} is {'not ' if self.negated else ''}nan"
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """Whether a text begins with another, code point by code point; unknown where the column is null."""
+
+    column: str
+    prefix: Text | Parameter | Typed
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{quoted(self.column)} {'not ' if self.negated else ''}starts with {self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; unknown stays unknown."""
+
+    part: Expression
+
+    def __str__(self) -> str:
+        return f"not {_within(self.part)}"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of the parts; two at least."""
+
+    parts: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        _require_several(self.parts)
+
+    def __str__(self) -> str:
+        return " and ".join(_within(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one of the parts; two at least."""
+
+    parts: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        _require_several(self.parts)
+
+    def __str__(self) -> str:
+        return " or ".join(_within(part) for part in self.parts)
+
+
+def _require_several(parts: tuple[Expression, ...]) -> None:
+    if len(parts) < 2:
+        raise AssertionError("one part alone is that part")
+
+
+Predicate = Compare | OneOf | IsNull | IsNan | StartsWith
+Expression = Always | Predicate | Not | And | Or
+
+
+def predicates(expression: Expression) -> Iterator[Predicate]:
+    """Every predicate in it, from left to right."""
+    match expression:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from predicates(part)
+        case Not(part):
+            yield from predicates(part)
+        case Always():
+            return
+        case _:
+            yield expression
+
+
+def literals_of(predicate: Predicate) -> tuple[Literal, ...]:
+    """What the column is held against."""
+    match predicate:
+        case Compare(_, _, literal):
+            return (literal,)
+        case OneOf(_, literals, _):
+            return literals
+        case StartsWith(_, prefix, _):
+            return (prefix,)
+        case _:
+            return ()
+
+
+def columns_of(expression: Expression) -> tuple[str, ...]:
+    """The columns that are looked at, each once, sorted."""
+    return tuple(sorted({predicate.column for predicate in predicates(expression)}))
+
+
+def parameters_of(expression: Expression) -> tuple[str, ...]:
+    """The parameters that are used, each once, sorted."""
+    found = {
+        literal.name
+        for predicate in predicates(expression)
+        for literal in literals_of(predicate)
+        if isinstance(literal, Parameter)
+    }
+    return tuple(sorted(found))
+
+
+def quoted(column: str) -> str:
+    """A column as the grammar reads it; plain where it can be."""
+    plain = column.isascii() and column.replace("_", "a").isalnum() and not column[:1].isdigit()
+    return column if plain and column.lower() not in KEYWORDS else "`" + column.replace("`", "``") + "`"
+
+
+KEYWORDS = frozenset(
+    {"and", "or", "not", "in", "is", "null", "nan", "starts", "with", "true", "false", "between", "like"}
+)
+"""Words of the grammar, and two that belong to other ones and would mislead as names."""
+
+
+def _within(part: Expression) -> str:
+    return f"({part})" if isinstance(part, And | Or) else str(part)

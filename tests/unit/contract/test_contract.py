@@ -1,0 +1,448 @@
+"""What a contract says, what its parts must fit, what is not served yet; and its parameters and mapping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pvdm
+from pvdm.errors import InputError
+from pvdm.model.contract import (
+    Atomicity,
+    BoundContract,
+    Chunking,
+    ChunkingBy,
+    Column,
+    Limits,
+    Mapping,
+    OnFail,
+    Operation,
+    ParameterRef,
+    ParameterType,
+    parse_contract,
+    resolve,
+)
+from pvdm.model.core import ExtractionPath, Profile
+from pvdm.model.proof import Storage
+from pvdm.model.role import Role
+from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, type_from_json
+from tests.unit.contract.examples import SMALL, changed, read, refused, written
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "orders.yaml"
+DAY = ("parameters/day", {"type": "date"})
+BY_DAY = ("boundary/where", "day = ${day}")
+
+
+def test_the_example_says_what_it_says() -> None:
+    contract = pvdm.load_contract(EXAMPLE)
+    boundary = contract.boundary
+    assert (contract.product.domain, contract.product.product) == ("sales", "orders")
+    assert [(each.name, each.type) for each in contract.parameters] == [("date", ParameterType.DATE)]
+    assert (boundary.source.table, boundary.source.manifest) == ("raw.orders", None)
+    assert str(boundary.where) == "order_date = ${date} and status in ('paid', 'shipped') and not test_order = true"
+    assert boundary.mapping.columns is not None
+    assert boundary.mapping.columns[1] == Column("cust", "customer_id", PrimitiveType(Kind.LONG))
+    assert boundary.mapping.columns[4] == Column("amt", "amount", DecimalType(18, 2))
+    assert (boundary.target, boundary.operation) == ("curated.orders", Operation.APPEND)
+    assert boundary.partition == (("order_date", ParameterRef("date")),)
+    assert boundary.claim == "order_date"
+    assert contract.chunking == Chunking(ChunkingBy.PARTITION, ("region",), None, None, ())
+    assert contract.projections.identity == ("order_id",)
+    assert [column for column, _ in contract.projections.excluded] == ["loaded_at"]
+    assert (contract.atomicity, contract.storage) == (Atomicity.WORKLOAD, Storage.COPIED)
+    assert contract.limits == Limits(100, 10_000, 10**9, 2**40)
+
+
+def test_what_is_left_out_has_the_documented_default() -> None:
+    contract = read()
+    assert str(contract.boundary.where) == "true"
+    assert read(("boundary/where", True)).boundary.where == contract.boundary.where
+    assert contract.boundary.mapping == Mapping(None)
+    assert (contract.boundary.partition, contract.boundary.claim) == ((), None)
+    assert contract.chunking == Chunking(ChunkingBy.NONE, (), None, None, ())
+    assert (contract.profile, contract.extraction) == (Profile.A, ExtractionPath.DIRECT)
+    assert (contract.atomicity, contract.storage) == (Atomicity.CHUNK, Storage.OPEN)
+    governance = contract.governance
+    assert (governance.on_fail, governance.attempts_max) == (OnFail.QUARANTINE, 5)
+    assert governance.sample_keys == (Role.AUDITOR, Role.OPERATOR)
+    assert (governance.attestation_required, governance.threshold) == (False, 1)
+    assert governance.proof_lifetime_seconds == 86_400
+    assert contract.limits == Limits(10_000, 100_000, 10**12, 10 * 2**40)
+
+
+def test_the_hash_is_that_of_the_files_own_bytes() -> None:
+    data = written(SMALL)
+    assert parse_contract(data).sha256 != parse_contract(data + b"# a comment\n").sha256
+    assert parse_contract(data) == parse_contract(data)
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [("1", 1), (7, 7), ("2KiB", 2048), ("3MiB", 3 * 2**20), ("1GiB", 2**30), ("1TiB", 2**40)]
+)
+def test_sizes_are_counted_in_powers_of_two(size: str | int, wanted: int) -> None:
+    assert read(("limits/size", size)).limits.bytes == wanted
+    assert read(("chunking", {"by": "files", "max-size": size})).chunking.max_bytes == wanted
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("90m", 5400), ("4h", 14_400), ("7d", 604_800)])
+def test_lifetimes_are_counted_in_seconds(text: str, seconds: int) -> None:
+    assert read(("governance/proof-lifetime", text)).governance.proof_lifetime_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "served"),
+    [
+        ("profile", "T", "A"),
+        ("profile", "O", "A"),
+        ("extraction", "spark", "direct"),
+        ("storage", "sealed", "open or copied"),
+        ("governance/attestation", "required", "none"),
+        ("governance/threshold", 2, "1"),
+    ],
+)
+def test_what_is_not_served_yet_is_refused_and_never_ignored(path: str, value: Any, served: str) -> None:
+    error = refused(written(changed((path, value))))
+    assert error.code == "contract_not_yet"
+    assert "is not served yet" in error.message
+    assert (error.expected, error.got) == (served, str(value))
+    assert error.message.startswith(f"c.yaml:{error.details['line']}:")
+
+
+def claiming(where: str | None) -> bytes:
+    wanted = [] if where is None else [("boundary/where", where)]
+    return written(changed(*wanted, ("boundary/claim", {"column": "day"})))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "true",
+        "a = 1",
+        "day != 1",
+        "not day = 1",
+        "day not in (1)",
+        "day is not null",
+        "day starts with 'a'",
+        "day >= 1",
+        "day < 1 and day < 2",
+        "day = 1 or a = 1",
+        "day = 1 or day is null",
+        "day = 1 or day >= 2",
+        "day >= 1 or day < 2",
+        "(day = 1 and a = 1) or (a = 2 and day is not null)",
+    ],
+)
+def test_a_claim_column_that_the_filter_does_not_bound_is_refused(where: str) -> None:
+    error = refused(claiming(where))
+    assert error.code == "contract_invalid"
+    line = claiming(where).decode().splitlines()[int(error.details["line"]) - 1]
+    assert error.message.startswith(f"c.yaml:{error.details['line']}:{line.index('where') + 8}: boundary.where cannot")
+    assert error.expected is not None
+    assert "day = …, or day >= … and day < …" in error.expected
+    assert error.got == ascii(where)
+    assert error.hint is not None
+    assert "leave boundary.claim out" in error.hint
+
+
+def test_without_a_filter_the_claim_is_where_it_is_told() -> None:
+    error = refused(claiming(None))
+    assert "boundary.claim.column cannot be accepted" in error.message
+    assert "claim" in claiming(None).decode().splitlines()[int(error.details["line"]) - 2]
+
+
+def test_a_filter_that_cannot_be_read_is_told_before_its_claim() -> None:
+    assert "bounds" not in str(refused(claiming("day = ")).expected)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "day = 1",
+        "a = 1 and (b = 2 or c = 3) and (day = 1)",
+        "day >= 1 and day < 2",
+        "day > 1 and day <= 2",
+        "day in (1, 2)",
+        "day is null",
+        "(day >= 1 and day < 2 and a is null) or (a = 1 and day in (7, 8))",
+        "(day >= 1 or day > 2) and day < 2",
+        "`day` = 1",
+    ],
+)
+def test_a_claim_column_that_the_filter_bounds_is_accepted(where: str) -> None:
+    assert parse_contract(claiming(where)).boundary.claim == "day"
+
+
+UNFIT: list[tuple[list[tuple[str, Any]], str, str]] = [
+    ([("boundary/source", {})], "boundary.source", "a table or files"),
+    ([("boundary/source/files", {"manifest": "m"})], "boundary.source", "a table or files"),
+    ([("boundary/claim", {"column": "a"}), ("boundary/operation", "overwrite")], "boundary.claim", "a claim only"),
+    ([("boundary/partition", {"a": 1}), ("boundary/operation", "overwrite")], "boundary.partition", "none with"),
+    ([("boundary/where", "a = ")], "boundary.where", "a literal"),
+    ([("boundary/where", "a.b = 1")], "boundary.where", "a column of the table itself"),
+    ([BY_DAY], "boundary.where", "a parameter day under parameters"),
+    ([("boundary/partition", {"d": "${day}"})], "boundary.partition.d", "a parameter day under parameters"),
+    ([DAY], "parameters.day", "a parameter that the boundary uses"),
+    ([DAY, BY_DAY, ("boundary/partition", {"d": "x-${day}"})], "boundary.partition.d", "a value, or one parameter"),
+    ([DAY, BY_DAY, ("boundary/partition", {"d": "${day"})], "boundary.partition.d", "a value, or one parameter"),
+    ([("boundary/columns", ["id", "id"])], "boundary.columns.1", "each column of the target once"),
+    ([("boundary/columns", ["id", {"from": "a", "to": "id"}])], "boundary.columns.1", "each column of the target"),
+    ([("boundary/columns", ["id", {"from": "a", "type": "int"}])], "boundary.columns.1.type", "long (from int)"),
+    ([("boundary/columns", ["id", {"from": "a", "type": "string"}])], "boundary.columns.1.type", "long (from int)"),
+    ([("boundary/columns", ["x"])], "projections.identity.0", "a column of the target"),
+    ([("chunking", {"by": "partition"})], "chunking.columns", "columns with chunking by partition"),
+    ([("chunking", {"by": "files"})], "chunking.max-size", "max-size with chunking by files"),
+    ([("chunking", {"by": "range", "column": "a"})], "chunking.bounds", "bounds with chunking by range"),
+    ([("chunking", {"by": "range", "bounds": [1]})], "chunking.column", "column with chunking by range"),
+    ([("chunking", {"by": "none", "columns": ["a"]})], "chunking.columns", "no columns with chunking by none"),
+    ([("chunking", {"by": "files", "max-size": 1, "column": "a"})], "chunking.column", "no column with"),
+    ([("chunking", {"by": "partition", "columns": ["a", "a"]})], "chunking.columns.1", "each column once"),
+    ([("chunking", {"by": "range", "column": "a", "bounds": [1, "1"]})], "chunking.bounds.1", "each bound once"),
+    ([("projections/identity", ["a", "b", "a"])], "projections.identity.2", "each column once"),
+    ([("governance/proof-lifetime", "8d")], "governance.proof-lifetime", "at most 7d"),
+    ([("metadata/owner", " ")], "metadata.owner", "1 to 4096 bytes of text"),
+    ([("metadata/owner", "a\tb")], "metadata.owner", "no control character"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "expected"), UNFIT, ids=lambda part: str(part)[:60])
+def test_parts_that_do_not_fit_are_refused(changes: list[tuple[str, Any]], path: str, expected: str) -> None:
+    error = refused(written(changed(*changes)))
+    assert error.code == "contract_invalid"
+    assert error.message.endswith(f": {path} cannot be accepted")
+    assert (error.expected or "").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("exclude", "path", "expected"),
+    [
+        ([{"column": "id", "reason": "r"}], "0.column", "a column that is no key"),
+        ([{"column": "a", "reason": "r"}, {"column": "a", "reason": "s"}], "1.column", "each column once"),
+        ([{"column": "a", "reason": "  "}], "0.reason", "1 to 4096 bytes of text"),
+        ([{"column": "a", "reason": "two\nlines"}], "0.reason", "no control character"),
+    ],
+)
+def test_an_exclusion_that_proofs_could_not_carry_is_refused(exclude: Any, path: str, expected: str) -> None:
+    error = refused(written(changed(("projections/content", {"exclude": exclude}))))
+    assert error.message.endswith(f"projections.content.exclude.{path} cannot be accepted")
+    assert (error.expected or "").startswith(expected)
+
+
+def test_what_is_wrong_with_a_filter_is_told_with_its_character() -> None:
+    error = refused(written(changed(("boundary/where", "a = 1 and b"))))
+    assert error.got == "the end at character 12 of the filter"
+    assert "grammar is closed" in (error.hint or "")
+
+
+def test_an_excluded_column_is_one_of_the_listed_ones() -> None:
+    exclude = ("projections/content", {"exclude": [{"column": "x", "reason": "r"}]})
+    read(exclude)
+    error = refused(written(changed(("boundary/columns", ["id"]), exclude)))
+    assert error.message.endswith("projections.content.exclude.0.column cannot be accepted")
+
+
+@pytest.mark.parametrize("operation", ["overwrite", "overwrite-partitions"])
+@pytest.mark.parametrize(
+    "chunking", [{"by": "partition", "columns": ["a"]}, {"by": "files", "max-size": 1},
+                 {"by": "range", "column": "a", "bounds": [1]}], ids=lambda each: str(each["by"])
+)  # fmt: skip
+def test_an_overwrite_in_several_chunks_becomes_visible_at_once(operation: str, chunking: dict[str, Any]) -> None:
+    changes = (("boundary/operation", operation), ("chunking", chunking))
+    read(*changes, ("atomicity", "workload"))
+    assert refused(written(changed(*changes))).message.endswith("chunking cannot be accepted")
+    told = refused(written(changed(*changes, ("atomicity", "chunk"))))
+    assert told.message.endswith("atomicity cannot be accepted")
+
+
+def test_an_overwrite_in_one_chunk_needs_nothing_more() -> None:
+    assert read(("boundary/operation", "overwrite")).atomicity is Atomicity.CHUNK
+
+
+TEXT = """\
+apiVersion: pvdm/v1
+kind: DataProduct
+metadata:
+  domain: sales
+  product: orders
+  owner: me
+boundary:
+  source: {table: raw.orders}
+  where: "true"
+  target: curated.orders
+  operation: append
+projections:
+  identity: [id]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("operation: append", "operation: merge", "11:14"),
+        ("  owner: me\n", "  owner: me\n  team: x\n", "7:3"),
+        ("  owner: me\n", "", "4:3"),
+        ("{table: raw.orders}", "{table: orders}", "8:19"),
+        ("{table: raw.orders}", "{tabel: raw.orders}", "8:12"),
+        ('"true"', '"a ="', "9:10"),
+        ("[id]", "[id, id]", "13:18"),
+        ("kind: DataProduct\n", "", "1:1"),
+        ("[id]", "[id]\nprofile: T", "14:10"),
+        ("[id]", "[id]\nparameters:\n  day: {type: date}", "15:3"),
+    ],
+)
+def test_an_error_stands_where_the_value_or_the_unknown_key_stands(old: str, new: str, place: str) -> None:
+    parse_contract(TEXT.encode())
+    assert TEXT.count(old) == 1
+    error = refused(TEXT.replace(old, new))
+    assert error.message.startswith(f"c.yaml:{place}: ")
+    assert error.details == {
+        "file": "c.yaml",
+        "line": int(place.split(":", maxsplit=1)[0]),
+        "column": int(place.split(":")[1]),
+    }
+
+
+def test_of_several_errors_the_first_in_the_file_is_told() -> None:
+    both = TEXT.replace("domain: sales", "domain: SALES").replace("operation: append", "operation: merge")
+    assert refused(both).message.startswith("c.yaml:4:11: metadata.domain")
+    turned = "storage: closed\n" + TEXT.replace("domain: sales", "domain: SALES")
+    assert refused(turned).message.startswith("c.yaml:1:10: storage")
+    later = TEXT.replace('"true"', '"a ="').replace("[id]", "[id, id]\nprofile: T")
+    assert refused(later).message.startswith("c.yaml:9:10: boundary.where")
+    not_yet = "profile: T\n" + TEXT.replace('"true"', '"a ="')
+    assert refused(not_yet).message.startswith("c.yaml:1:10: profile is not served yet")
+
+
+def test_no_word_of_the_library_that_judges_the_form_is_shown() -> None:
+    for old, new in (("owner: me", "owner: 5"), ("[id]", "id"), ("[id]", "[]"), ("  owner: me\n", "")):
+        told = str(refused(TEXT.replace(old, new)))
+        assert not any(word in told for word in ("Input", "Field", "should", "valid ", "pydantic"))
+
+
+PARAMETERS = (DAY, BY_DAY, ("boundary/partition", {"d": "${day}", "n": 5, "none": None}))
+
+
+def test_parameters_are_bound_in_their_one_spelling() -> None:
+    contract = read(("parameters", {"at": {"type": "timestamptz"}}), ("boundary/where", "t >= ${at}"))
+    bound = contract.bind({"at": "2026-11-14T01:00:00+01:00"})
+    assert bound == BoundContract(contract, (("at", "2026-11-14T00:00:00Z"),))
+    schema = Schema((Field("t", type_from_json("timestamptz")),))
+    assert str(bound.where(schema)) == "t >= '2026-11-14T00:00:00Z'"
+
+
+def test_partition_values_take_the_parameters() -> None:
+    bound = read(*PARAMETERS).bind({"day": "2026-11-14"})
+    assert bound.partition == (("d", "2026-11-14"), ("n", "5"), ("none", None))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({}, "parameters_differ"),
+        ({"day": "2026-11-14", "more": "x"}, "parameters_differ"),
+        ({"Day": "2026-11-14"}, "parameters_differ"),
+        ({"day": "yesterday"}, "parameter_invalid"),
+        ({"day": "2026-02-30"}, "parameter_invalid"),
+    ],
+)
+def test_parameters_that_are_not_the_contracts_are_refused(given: dict[str, str], code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(*PARAMETERS).bind(given)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("kind", list(ParameterType))
+def test_each_type_of_parameter_is_judged(kind: ParameterType) -> None:
+    good = {
+        "string": "x",
+        "boolean": "true",
+        "int": "5",
+        "long": "5",
+        "date": "2026-11-14",
+        "timestamp": "2026-11-14T00:00:00",
+        "timestamptz": "2026-11-14T00:00:00Z",
+        "uuid": "00000000-0000-0000-0000-000000000000",
+    }[kind.value]
+    contract = read(("parameters/p", {"type": kind.value}), ("boundary/where", "a = ${p}"))
+    assert contract.bind({"p": good}).parameters == (("p", good),)
+    if kind is not ParameterType.STRING:
+        with pytest.raises(InputError):
+            contract.bind({"p": "?"})
+
+
+def test_a_parameter_longer_than_proofs_carry_is_refused() -> None:
+    contract = read(("parameters/p", {"type": "string"}), ("boundary/where", "a = ${p}"))
+    contract.bind({"p": "x" * 4096})
+    with pytest.raises(InputError):
+        contract.bind({"p": "x" * 4097})
+
+
+SOURCE = Schema(
+    tuple(
+        Field(name, type_from_json(kind))
+        for name, kind in (("i", "int"), ("l", "long"), ("f", "float"), ("d", "double"), ("m", "decimal(9,2)"),
+                           ("s", "string"), ("t", "date"))
+    )
+)  # fmt: skip
+
+
+def test_without_a_mapping_every_column_is_taken_as_it_is() -> None:
+    assert [(each.source, each.target) for each in resolve(Mapping(None), SOURCE)] == [(n, n) for n in SOURCE.names]
+
+
+def test_a_mapping_renames_drops_reorders_and_widens() -> None:
+    contract = read(
+        ("projections/identity", ["key"]),
+        ("boundary/columns", [{"from": "m", "type": "decimal(38, 2)"}, {"from": "i", "to": "key", "type": "long"},
+                              {"from": "f", "type": "double"}, {"from": "l", "type": "long"}]),
+    )  # fmt: skip
+    found = [(each.source, each.target, str(each.type)) for each in resolve(contract.boundary.mapping, SOURCE)]
+    assert found == [
+        ("m", "m", "decimal(38,2)"),
+        ("i", "key", "long"),
+        ("f", "f", "double"),
+        ("l", "l", "long"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("i", "double"), ("l", "double"), ("f", "long"), ("d", "long"), ("m", "decimal(8,2)"), ("m", "decimal(10,3)"),
+     ("m", "decimal(9,1)"), ("i", "decimal(12,0)"), ("s", "long"), ("t", "long")],
+)  # fmt: skip
+def test_a_widening_beyond_the_closed_list_is_profile_t(column: str, kind: str) -> None:
+    contract = read(
+        ("projections/identity", ["i"]), ("boundary/columns", ["i", {"from": column, "to": "x", "type": kind}])
+    )
+    with pytest.raises(InputError) as caught:
+        resolve(contract.boundary.mapping, SOURCE)
+    assert caught.value.code == "mapping_not_lossless"
+    assert "Profile T" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["int", "Long", "bigint", "decimal", "decimal(39,2)", "decimal(2,3)", "decimal(0,0)",
+                                  "decimal(9,2)@1", "string", "timestamptz", ""])  # fmt: skip
+def test_a_type_that_nothing_widens_to_is_refused_in_the_contract(kind: str) -> None:
+    error = refused(written(changed(("boundary/columns", ["id", {"from": "a", "type": kind}]))))
+    assert error.message.endswith("boundary.columns.1.type cannot be accepted")
+    assert "Profile T" in (error.hint or "")
+
+
+def test_a_mapped_column_that_the_source_does_not_have_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        resolve(Mapping((Column("x", "x", None),)), SOURCE)
+    assert caught.value.code == "projection_column_unknown"
+
+
+def test_a_contract_is_loaded_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(written(SMALL))
+    assert pvdm.load_contract(str(tmp_path / "c.yaml")) == parse_contract(written(SMALL))
+    for missing in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(InputError) as caught:
+            pvdm.load_contract(missing)
+        assert caught.value.code == "input_not_readable"
+    (tmp_path / "big.yaml").write_bytes(b"#" * 1_000_000)
+    with pytest.raises(InputError, match="too large"):
+        pvdm.load_contract(tmp_path / "big.yaml")

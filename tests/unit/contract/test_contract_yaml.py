@@ -1,0 +1,137 @@
+"""A contract's YAML: only plain values, each with its place; everything else YAML can do is refused where it stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Place, parse_yaml
+from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES
+from tests.unit.contract.examples import SMALL, refused, written
+
+
+def unreadable(data: bytes | str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data, "c.yaml")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("true", True),
+        ("false", False),
+        ("5", 5),
+        ("-5", -5),
+        ("0", 0),
+        ("9999999999999999999", 9999999999999999999),
+        ("99999999999999999999", "99999999999999999999"),
+        ("007", "007"),
+        ("+5", "+5"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        ("1.50", "1.50"),
+        ("1e3", "1e3"),
+        (".inf", ".inf"),
+        ("2026-11-14", "2026-11-14"),
+        ("12:30:00", "12:30:00"),
+        ("yes", "yes"),
+        ("True", "True"),
+        ("NULL", "NULL"),
+        ("'5'", "5"),
+        ('"true"', "true"),
+        ("'null'", "null"),
+        ("|\n  a\n  b\n", "a\nb\n"),
+        ("[1, a]", [1, "a"]),
+        ("{k: {n: 1}}", {"k": {"n": 1}}),
+    ],
+)
+def test_only_null_booleans_and_whole_numbers_are_more_than_text(text: str, value: object) -> None:
+    assert parse_yaml(f"a: {text}".encode(), "c.yaml").value == {"a": value}
+
+
+def test_every_key_and_value_has_its_place() -> None:
+    placed = parse_yaml(b"# comment\na:\n  b: [x, {c: y}]\n'd': 5\n", "c.yaml")
+    assert placed.place(("a", "b", 0)) == Place(3, 7)
+    assert placed.place(("a", "b", 1, "c")) == Place(3, 14)
+    assert placed.key_place(("a", "b", 1, "c")) == Place(3, 11)
+    assert placed.key_place(("d",)) == Place(4, 1)
+    assert placed.place(("d",)) == Place(4, 6)
+    assert placed.place(("a", "missing")) == Place(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "expected"),
+    [
+        ("a: &x 1\nb: *x\n", "1:4", "every value written out"),
+        ("a: 1\nb: *x\n", "2:4", "every value written out"),
+        ("a: &x {b: *x}\n", "1:4", "every value written out"),
+        ("base: {x: 1}\na:\n  <<: {y: 1}\n", "3:3", "every value written out"),
+        ("a: 1\nb: 2\na: 3\n", "3:1", "each key once"),
+        ("a: {b: 1, b: 2}\n", "1:11", "each key once"),
+        ("1: a\n'1': b\n", "2:1", "each key once"),
+        ("a: !!str 5\n", "1:4", "no tag"),
+        ("a: !!python/object/apply:os.system [id]\n", "1:4", "no tag"),
+        ("a: ! x\n", "1:4", "no tag"),
+        ("!!map {a: 1}\n", "1:1", "no tag"),
+        ("!!int 1: a\n", "1:1", "no tag"),
+        ("a: !!binary aGk=\n", "1:4", "no tag"),
+        ("? [a]\n: b\n", "1:3", "a plain key"),
+        ("{a: b}: c\n", "1:1", "a plain key"),
+        ("a: 1\n---\nb: 2\n", "2:1", "one document"),
+        ("a: 1\n---\n", "2:1", "one document"),
+        ("", "1:1", "one document"),
+        ("# only a comment\n", "1:1", "one document"),
+        ("a: [1\n", "2:1", "YAML"),
+        ("a:\n\tb: 1\n", "2:1", "YAML"),
+        ("a: 'x\n", "2:1", "YAML"),
+        ("a: b: c\n", "1:5", "YAML"),
+        ("%YAML 2.0\n---\na: 1\n", "1:1", "YAML"),
+        ('a: "\\ud800"\n', "1:4", "well-formed Unicode"),
+        ('"\\ud800": a\n', "1:1", "well-formed Unicode"),
+        ("a: 1\nbé: \x01\n", "2:5", "printable characters"),
+        (b"a: 1\nb\xc3\xa9: \xff\n", "2:5", "UTF-8"),
+        (b"\xff\xfea\x00", "1:1", "UTF-8"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused_where_it_stands(data: bytes | str, place: str, expected: str) -> None:
+    error = unreadable(data)
+    assert error.code == "contract_unreadable"
+    assert error.message == f"c.yaml:{place}: the contract cannot be read"
+    assert f"{error.details['line']}:{error.details['column']}" == place
+    assert error.details["file"] == "c.yaml"
+    assert (error.expected or "").startswith(expected)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
+    assert parse_yaml("\ufeffa: 1\n".encode(), "c.yaml").value == {"a": 1}
+
+
+def test_depth_has_a_limit() -> None:
+    fitting = YAML_DEPTH_MAX
+    parse_yaml(b"[" * fitting + b"1" + b"]" * fitting, "c.yaml")
+    error = unreadable(b"[" * (fitting + 1) + b"1" + b"]" * (fitting + 1))
+    assert error.expected == f"at most {YAML_DEPTH_MAX} levels"
+    assert unreadable(b"[" * 200_000).expected == f"at most {YAML_DEPTH_MAX} levels"
+    assert unreadable(b"a: " + b"{a: " * 60_000).expected == f"at most {YAML_DEPTH_MAX} levels"
+
+
+def test_the_number_of_values_has_a_limit() -> None:
+    parse_yaml(b"[" + b"1," * (YAML_NODES_MAX - 1) + b"]", "c.yaml")
+    error = unreadable(b"[" + b"1," * YAML_NODES_MAX + b"]")
+    assert error.expected == f"at most {YAML_NODES_MAX} keys and values"
+
+
+def test_the_size_has_a_limit() -> None:
+    small = written(SMALL)
+    error = refused(small + b"#" * (CONTRACT_SIZE_MAX_BYTES - len(small) + 1))
+    assert (error.code, error.details["file"]) == ("contract_too_large", "c.yaml")
+
+
+def test_what_is_shown_of_the_file_steers_no_terminal() -> None:
+    error = refused('"\\e[31mred": 1\n' + written(SMALL).decode())
+    assert "\x1b" not in str(error)
+    assert (error.got or "").isascii()
