@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,8 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from pvdm.digest.engine import Engine
+from pvdm.digest.engine import Engine, ParquetAccumulator
+from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
 from pvdm.digest.partial import Partial, combine
 from pvdm.digest.plan import Plan, element_key, key_check
 from pvdm.errors import InputError, UnavailableError
@@ -48,6 +50,26 @@ class Digester:
 
     def add(self, batch: pa.RecordBatch, *, first_row: int) -> None:
         """Add one batch, whose first row is row `first_row` of the whole input; errors name rows by that count."""
+        try:
+            with self._adding():
+                self._accumulator.update(batch)
+                self._rows += batch.num_rows
+        except InputError as refusal:
+            raise _explained(refusal, first_row) from None
+
+    def read_parquet(self, data: bytes, request: FileRequest) -> ParquetFacts:
+        """Add every row of a Parquet file in memory, its columns found by field id; gives the file's exact facts."""
+        accumulator = self._accumulator
+        if not isinstance(accumulator, ParquetAccumulator):
+            raise kernel_missing("the reference reads no files")
+        with self._adding():
+            found = facts(accumulator.read_parquet(data, request.to_text()))
+            self._rows += found.rows
+        return found
+
+    @contextlib.contextmanager
+    def _adding(self) -> Iterator[None]:
+        """One thread at a time; void unless it comes to its end, whatever stops it."""
         if not self._free.acquire(blocking=False):
             raise InputError(
                 "digester_in_use",
@@ -59,13 +81,9 @@ class Digester:
         try:
             if self._failed:
                 raise _void()
-            # Void unless this comes to its end, whatever stops it.
             self._failed = True
-            self._accumulator.update(batch)
+            yield
             self._failed = False
-            self._rows += batch.num_rows
-        except InputError as refusal:
-            raise _explained(refusal, first_row) from None
         finally:
             self._free.release()
 
@@ -182,14 +200,19 @@ def kernel_engine() -> Engine:
     try:
         from pvdm.digest.kernel import KernelEngine
     except ImportError as error:
-        raise UnavailableError(
-            "kernel_missing",
-            "the native kernel is not installed",
-            expected="the package pvdm-kernel",
-            got=str(error),
-            hint="pip install pvdm-kernel, or `make setup` in a checkout with a Rust toolchain",
-        ) from None
+        raise kernel_missing(str(error)) from None
     return KernelEngine()
+
+
+def kernel_missing(got: str) -> UnavailableError:
+    """For what only the kernel does."""
+    return UnavailableError(
+        "kernel_missing",
+        "the native kernel is not installed",
+        expected="the package pvdm-kernel",
+        got=got,
+        hint="pip install pvdm-kernel, or `make setup` in a checkout with a Rust toolchain",
+    )
 
 
 def reference_engine() -> Engine:

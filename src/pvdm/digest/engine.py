@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -19,6 +19,14 @@ class Accumulator(Protocol):
 
     def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
         """Rows and sum so far, by projection."""
+
+
+@runtime_checkable
+class ParquetAccumulator(Accumulator, Protocol):
+    """One that reads files by itself."""
+
+    def read_parquet(self, data: bytes, request: str) -> str:
+        """Add every row of a Parquet file in memory; gives its facts as JSON."""
 
 
 class Engine(Protocol):

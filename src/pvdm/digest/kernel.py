@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pvdm.digest import exported
 from pvdm.digest.plan import Plan
-from pvdm.errors import InputError, PvdmError
+from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.model.projection import ProjectionName
 
 
@@ -52,6 +52,11 @@ class KernelAccumulator:
         with _guarded(batch):
             self._digester.update(batch)
 
+    def read_parquet(self, data: bytes, request: str) -> str:
+        """Add every row of a Parquet file in memory; gives its facts as JSON."""
+        with _guarded_file():
+            return pvdm_kernel.ParquetFile(data, request).read(self._digester)
+
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
         """Rows and sum so far."""
         return {
@@ -63,6 +68,12 @@ class KernelAccumulator:
     def hash_seconds(self) -> float:
         """The part of all updates that went into hashing; benchmarks read it."""
         return self._digester.hash_seconds
+
+
+def parquet_batches(data: bytes, request: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file in memory, resolved by field id."""
+    with _guarded_file():
+        yield from pvdm_kernel.ParquetFile(data, request).batches()
 
 
 def _plan_json(plan: Plan) -> str:
@@ -88,6 +99,23 @@ def _guarded(batch: pa.RecordBatch) -> Iterator[None]:
         ) from None
     except pvdm_kernel.PanicException as error:
         raise PvdmError("kernel_panic", "the kernel met a bug", got=str(error)[:400], hint="report it") from None
+
+
+@contextmanager
+def _guarded_file() -> Iterator[None]:
+    """Whatever is wrong with a file is a fact about the file: a FAIL, not a wrong call."""
+    try:
+        yield
+    except pvdm_kernel.KernelError as error:
+        code, column, row, expected, got = error.args
+        where = f"column {column!r}" if column else "the file"
+        if row is not None:
+            where += f", row {row}"
+        raise VerificationError(code, f"{where} is refused", expected=expected, got=got, column=column) from None
+    except pvdm_kernel.PanicException as error:
+        raise VerificationError(
+            "parquet_unreadable", "the file cannot be read", expected="a Parquet file", got=str(error)[:400]
+        ) from None
 
 
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:

@@ -51,12 +51,40 @@ class FoundFile:
         return file_name(self.location)
 
 
+class Folders:
+    """Folders below a root, made durable with what holds them.
+
+    One that is there may have been made by somebody who has not synced it yet, or died before: only a folder that
+    this process has seen to itself is taken as durable.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._durable: set[Path] = set()
+
+    def make(self, folder: Path) -> None:
+        """The folder and those above it."""
+        if folder in self._durable:
+            return
+        if self._root in folder.parents or not folder.parent.is_dir():
+            self.make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+        if len(self._durable) >= _FOLDERS_KNOWN:
+            self._durable.clear()
+        self._durable.add(folder)
+
+    def forget(self, folder: Path) -> None:
+        """Take it as durable no more."""
+        self._durable.discard(folder)
+
+
 class MetadataFiles:
     """A folder that only the Steward writes; one folder for each table in it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        self._durable: set[Path] = set()
+        self._folders = Folders(self._root)
 
     def write(self, table_uuid: str, revision: int, data: bytes) -> StoredFile:
         """A new file under a name that nobody has, durable with its folder when this returns."""
@@ -145,34 +173,18 @@ class MetadataFiles:
         path = folder / name
         temporary = folder / f"{_PREFIX}{secrets.token_hex(8)}"
         try:
-            self._make(folder)
+            self._folders.make(folder)
             _write_synced(temporary, data)
             fault.point("catalog.files.after_temp")
             temporary.replace(path)
             fault.point("catalog.files.after_rename")
-            _sync(folder)
+            sync_folder(folder)
         except OSError as error:
-            self._durable.discard(folder)
+            self._folders.forget(folder)
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise _unavailable(error) from None
         return StoredFile(_location(path), hashlib.sha256(data).hexdigest())
-
-    def _make(self, folder: Path) -> None:
-        """The folder and those above it, durable with what holds them.
-
-        One that is there may have been made by somebody who has not synced it yet, or died before: only a folder that
-        this process has seen to itself is taken as durable.
-        """
-        if folder in self._durable:
-            return
-        if self._root in folder.parents or not folder.parent.is_dir():
-            self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
-        if len(self._durable) >= _FOLDERS_KNOWN:
-            self._durable.clear()
-        self._durable.add(folder)
 
     def _own(self, location: Location) -> Path:
         home = parse_location(str(self._root))
@@ -200,7 +212,8 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """What the folder names is there after a crash."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,6 +23,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED: Final = frozenset({"spark_catalog", "system"})
 _PACKAGES: Final = "spark.jars.packages"
 _CONNECT: Final = "pyspark.sql.connect"
+_JAVA_LEAST: Final = 17
+_JAVA_VERSION: Final = re.compile(r'version "(\d+)')
+_JAVA_PACKAGES: Final = (
+    "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; Fedora: dnf install java-21-openjdk-headless; "
+    "macOS: brew install openjdk@17"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,7 @@ def spark_session(
     _require_classic(wanted)
     spark = SparkSession.getActiveSession()
     if spark is None:
+        _require_java()
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
@@ -118,6 +127,15 @@ def spark_session(
         # Not by the builder: what it is told stands on the command line of Spark's process.
         wire(spark, catalog)
     return spark
+
+
+def running_session() -> SparkSession | None:
+    """The session that this process has, if it has one."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    return SparkSession.getActiveSession()
 
 
 def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
@@ -147,6 +165,34 @@ def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
     spark.sparkContext._jsc.sc().conf().set(catalog.secret_key, "kept by the session")
     for key, value in catalog.settings().items():
         spark.conf.set(key, value)
+
+
+def unwire(spark: SparkSession, catalog: SparkCatalog) -> None:
+    """Take a catalog's settings, and with them its token, out of a running session."""
+    for key in catalog.settings():
+        spark.conf.unset(key)
+
+
+def _require_java() -> None:
+    """The Java that PySpark will start is there, and new enough for Spark 4."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    said = ""
+    if java is not None:
+        try:
+            # It answers on standard error: openjdk version "17.0.15" 2025-04-15
+            said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+        except OSError:
+            java = None
+    found = _JAVA_VERSION.search(said)
+    if java is None or found is None or int(found[1]) < _JAVA_LEAST:
+        raise UnavailableError(
+            "java_missing",
+            "Spark needs Java",
+            expected=f"Java {_JAVA_LEAST} or newer, by JAVA_HOME or on the path",
+            got="none" if found is None else f"Java {found[1]}",
+            hint=_JAVA_PACKAGES,
+        )
 
 
 def _started(given: Mapping[str, str]) -> dict[str, str]:

@@ -34,7 +34,6 @@ def seconds(work: Callable[[], object]) -> float:
     """The least of three tries on this thread's clock."""
     found = []
     for _ in range(3):
-        gc.collect()
         gc.disable()
         start = time.thread_time()
         try:

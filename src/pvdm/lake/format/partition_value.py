@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -147,3 +149,15 @@ def to_raw(kind: Type, value: Value) -> Any:
             return value.bytes
         case _:
             return value
+
+
+def value_key(value: Value) -> Any:
+    """Equal for equal partition values and for no others: a NaN is itself, and -0.0 is not 0.0."""
+    if isinstance(value, float):
+        return ("float", "nan" if math.isnan(value) else value.hex())
+    return (type(value).__name__, value)
+
+
+def tuple_key(partition: Mapping[int, Value]) -> frozenset[tuple[int, Any]]:
+    """The same for a whole tuple, by field id."""
+    return frozenset((field_id, value_key(value)) for field_id, value in partition.items())

@@ -1,0 +1,106 @@
+"""Parquet files through the kernel: rows into a digester, exact facts out, in one pass over bytes in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pvdm.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class LeafFacts:
+    """What one primitive column outside lists and maps holds; bounds are Iceberg's single values, exact.
+
+    A column that is not present is null in every row. A bound that is cut is a prefix of the value that bounds.
+    """
+
+    values: int
+    nulls: int
+    nans: int | None
+    lower: bytes | None
+    upper: bytes | None
+    lower_cut: bool = False
+    upper_cut: bool = False
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFacts:
+    """What a file holds, as it was read; by field id."""
+
+    rows: int
+    row_groups: int
+    split_offsets: tuple[int, ...]
+    column_sizes: Mapping[int, int]
+    leaves: Mapping[int, LeafFacts]
+    buckets: tuple[frozenset[int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """What the kernel is told of a file.
+
+    `schema` names its columns by id. `dropped` are ids that the table once had and a file may have, `needed` optional
+    columns that a file may not lack. `buckets` are pairs of a column and a number of buckets; the facts tell which were
+    seen, two at most, for then a file lies in more than one partition. `named` are all columns that a file without any
+    field id may have, by their exact names; where it is not given, such a file is refused.
+    """
+
+    schema: Schema
+    dropped: Collection[int] = ()
+    needed: Collection[int] = ()
+    buckets: Sequence[tuple[int, int]] = ()
+    named: Schema | None = None
+
+    def to_text(self) -> str:
+        """As the kernel reads it."""
+        return json.dumps(
+            {
+                "schema": self.schema.to_json(),
+                "dropped": sorted(self.dropped),
+                "needed": sorted(self.needed),
+                "buckets": [list(each) for each in self.buckets],
+                "named": None if self.named is None else self.named.to_json(),
+            }
+        )
+
+
+def facts(text: str) -> ParquetFacts:
+    """What the kernel says of a file."""
+    found: dict[str, Any] = json.loads(text)
+    return ParquetFacts(
+        rows=found["rows"],
+        row_groups=found["row_groups"],
+        split_offsets=tuple(found["split_offsets"]),
+        column_sizes=dict(found["column_sizes"]),
+        leaves={leaf["id"]: _leaf(leaf) for leaf in found["leaves"]},
+        buckets=tuple(frozenset(each) for each in found["buckets"]),
+    )
+
+
+def _leaf(found: Mapping[str, Any]) -> LeafFacts:
+    lower, upper = found["lower"], found["upper"]
+    return LeafFacts(
+        found["values"],
+        found["nulls"],
+        found["nans"],
+        None if lower is None else bytes.fromhex(lower),
+        None if upper is None else bytes.fromhex(upper),
+        found["lower_cut"],
+        found["upper_cut"],
+        found["present"],
+    )
+
+
+def read_batches(
+    data: bytes, schema: Schema, dropped: Collection[int] = (), named: Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file as batches of those of the schema's columns that it has; nothing else of it is decoded."""
+    from pvdm.digest.kernel import parquet_batches
+
+    return parquet_batches(data, FileRequest(schema, dropped, named=named).to_text())

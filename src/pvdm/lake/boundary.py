@@ -1,0 +1,106 @@
+"""The live files that an operation replaces, and whether a file lies inside the partition that a workload stays in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pvdm.errors import InputError
+from pvdm.lake.entries import FileReader, header_of, listed_manifests, read_listed
+from pvdm.lake.format.manifest_entry import DataFile, ManifestContent
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.partition_value import tuple_key, value_key
+from pvdm.model.core import Operation
+from pvdm.model.literal import parse_literal
+
+_Partition = Sequence[tuple[str, str | None]]
+
+
+def boundary_files(
+    metadata: TableMetadata,
+    base_id: int | None,
+    operation: Operation,
+    partition: _Partition,
+    added: Sequence[DataFile],
+    reader: FileReader,
+) -> frozenset[str]:
+    """The live data files of the base that the operation replaces, by their paths as the base spells them."""
+    if operation is Operation.APPEND or base_id is None:
+        return frozenset()
+    live = _live(metadata, base_id, reader)
+    if operation is Operation.OVERWRITE:
+        found = live
+    elif partition:
+        declared = _declared(metadata, partition)
+        found = ((spec_id, file) for spec_id, file in live if _has(declared, file))
+    else:
+        found = _of_same_partitions(metadata, live, added)
+    return frozenset(file.file_path for _, file in found)
+
+
+def inside(metadata: TableMetadata, partition: _Partition, file: DataFile) -> bool:
+    """Whether a file of the table's own spec has the declared partition values; where none is declared all have."""
+    declared = _declared(metadata, partition)
+    return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
+
+
+def _of_same_partitions(
+    metadata: TableMetadata, live: Iterator[tuple[int, DataFile]], added: Sequence[DataFile]
+) -> Iterator[tuple[int, DataFile]]:
+    """As Spark's overwritePartitions does it: files of other specs stay."""
+    spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
+    keys = {tuple_key(file.partition) for file in added}
+    # A table without partitions is one partition, whatever its older files were filed under.
+    single = all(field.transform.name == "void" for field in spec.fields) and bool(added)
+    for spec_id, file in live:
+        if single or (spec_id == spec.spec_id and tuple_key(file.partition) in keys):
+            yield spec_id, file
+
+
+def _has(declared: Mapping[int, Any], file: DataFile) -> bool:
+    missing = declared.keys() - file.partition.keys()
+    if missing:
+        raise InputError(
+            "boundary_unclear",
+            "a live file was written under a partition spec that does not tell whether it lies in the partition",
+            expected=f"live files partitioned by field {min(missing)}",
+            got=file.file_path,
+            hint="rewrite the older files under the current spec, or overwrite the whole table",
+        )
+    return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
+
+
+def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
+    """The declared values by partition field; a field is named as the spec names it, or by the column it copies."""
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
+    known = {}
+    for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
+        if field.transform.name == "identity" and len(field.source_ids) == 1:
+            column = metadata.current_schema.fields.get(field.source_ids[0])
+            known[column.name if column else field.name] = field.field_id, kind
+        known[field.name] = field.field_id, kind
+    found = {}
+    for name, text in partition:
+        field_id, kind = known.get(name, (None, None))
+        if field_id is None or kind is None:
+            raise InputError(
+                "partition_unknown",
+                "the table is not partitioned by what the contract declares",
+                expected=", ".join(known) or "no partition",
+                got=ascii(name[:80])[1:-1],
+            )
+        found[field_id] = value_key(None if text is None else parse_literal(text, kind))
+    return found
+
+
+def _live(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:
+    base = metadata.snapshot(base_id)
+    if base is None:
+        raise InputError(
+            "snapshot_unknown", "the table has no such snapshot", expected="a snapshot of the table", got=str(base_id)
+        )
+    for listed in listed_manifests(metadata, base, reader):
+        if listed.content is ManifestContent.DATA:
+            for entry in read_listed(metadata, listed, reader).entries:
+                if entry.is_live:
+                    yield listed.partition_spec_id, entry.data_file

@@ -1,0 +1,122 @@
+"""Which delete files apply to which data files: sequence numbers, partitions and named files, as Iceberg has it."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pvdm.errors import InputError
+from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap, ManifestEntry
+from pvdm.lake.format.partition import PartitionSpec
+from pvdm.lake.format.single_value import Value
+
+FILE_PATH_ID: Final = 2_147_483_546
+POSITION_ID: Final = 2_147_483_545
+
+_Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A live delete file; `referenced` is the one data file that it is for, where it is for one only."""
+
+    location: str
+    size: int
+    record_count: int
+    content: FileContent
+    sequence_number: int
+    equality_ids: tuple[int, ...] = ()
+    referenced: str | None = None
+    vector: bool = False
+
+
+def delete_file(entry: ManifestEntry) -> DeleteFile:
+    """The delete file that a manifest's entry lists."""
+    file = entry.data_file
+    return DeleteFile(
+        location=file.file_path,
+        size=file.file_size_in_bytes,
+        record_count=file.record_count,
+        content=file.content,
+        sequence_number=entry.sequence_number or 0,
+        equality_ids=tuple(sorted(set(file.equality_ids or ()))),
+        referenced=_referenced(file),
+        vector=file.is_deletion_vector,
+    )
+
+
+class DeleteIndex:
+    """The delete files of a snapshot, found by the data file that they may apply to."""
+
+    def __init__(self) -> None:
+        self._everywhere: list[DeleteFile] = []
+        self._by_path: defaultdict[str, list[DeleteFile]] = defaultdict(list)
+        self._by_partition: defaultdict[_Key, list[DeleteFile]] = defaultdict(list)
+
+    def add(self, file: DeleteFile, spec: PartitionSpec, partition: IdMap[Value]) -> None:
+        """Equality deletes of an unpartitioned spec are for every file; all others for a partition or for one file."""
+        if file.content is FileContent.EQUALITY_DELETES and _is_unpartitioned(spec):
+            self._everywhere.append(file)
+        elif file.referenced is not None:
+            self._by_path[file.referenced].append(file)
+        else:
+            self._by_partition[_key(spec.spec_id, partition)].append(file)
+
+    def of(self, location: str, sequence_number: int, spec_id: int, partition: IdMap[Value]) -> tuple[DeleteFile, ...]:
+        """The delete files that apply to a data file."""
+        near = self._by_partition.get(_key(spec_id, partition), ())
+        candidates = (*self._everywhere, *near, *self._by_path.get(location, ()))
+        found = tuple(each for each in candidates if _applies(each, sequence_number))
+        for each in found:
+            if each.vector:
+                raise InputError(
+                    "deletion_vector_not_yet",
+                    "deletion vectors are not applied yet",
+                    expected="position or equality delete files, or none",
+                    got=f"a deletion vector for {location}",
+                    hint="rewrite the file without deletes (rewrite_data_files), or write copy-on-write",
+                    file=each.location,
+                )
+        return found
+
+
+def _applies(delete: DeleteFile, sequence_number: int) -> bool:
+    """Rows by their values only from older files; rows by their place also from files of the same commit."""
+    if delete.content is FileContent.EQUALITY_DELETES:
+        return sequence_number < delete.sequence_number
+    return sequence_number <= delete.sequence_number
+
+
+def _referenced(file: DataFile) -> str | None:
+    """The named data file, or the one path that both bounds of the path column give."""
+    if file.content is not FileContent.POSITION_DELETES:
+        return None
+    if file.referenced_data_file is not None:
+        return file.referenced_data_file
+    path = (file.lower_bounds or IdMap()).get(FILE_PATH_ID)
+    if path is None or path != (file.upper_bounds or IdMap()).get(FILE_PATH_ID):
+        return None
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        raise InputError(
+            "delete_path_invalid", "a delete file is for a path that is no text", expected="UTF-8", got=file.file_path
+        ) from None
+
+
+def _is_unpartitioned(spec: PartitionSpec) -> bool:
+    return all(field.transform.name == "void" for field in spec.fields)
+
+
+def _key(spec_id: int, partition: IdMap[Value]) -> _Key:
+    return spec_id, frozenset((field_id, _comparable(value)) for field_id, value in partition.items())
+
+
+def _comparable(value: Value) -> object:
+    """NaN is itself, and negative zero is not zero, as Java compares them."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else struct.pack(">d", value)
+    return value

@@ -1,0 +1,297 @@
+"""Rows taken out of a data file: by their place, and by equal values."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.lake.arrow_types import arrow_type
+from pvdm.lake.blamed import in_file
+from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID, DeleteFile
+from pvdm.lake.format.manifest_entry import FileContent
+from pvdm.lake.format.single_value import Value
+from pvdm.lake.resolved import Array, Resolution, every_id, pc
+from pvdm.model.schema import Field, ListType, MapType, Schema, StructType
+
+_Reader = Callable[[bytes, Schema, Collection[int]], Iterator[pa.RecordBatch]]
+_arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
+_ID: Final = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is known of a table's columns: as the snapshot has them, as they were, every id, and initial defaults."""
+
+    schema: Schema
+    older: tuple[Schema, ...]
+    known: frozenset[int]
+    defaults: Mapping[int, Value]
+
+    def besides(self, schema: Schema) -> frozenset[int]:
+        """The ids that a file may have when it is read for these columns."""
+        return self.known - every_id(schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What leaves one data file: sorted places, and sets of keys with the columns that they are read from."""
+
+    columns: Columns
+    constants: Mapping[int, Value]
+    positions: Array
+    equalities: tuple[Equality, ...]
+
+    @classmethod
+    def load(
+        cls,
+        columns: Columns,
+        location: str,
+        constants: Mapping[int, Value],
+        deletes: Sequence[DeleteFile],
+        fetch: Callable[[str], bytes],
+        read: _Reader,
+    ) -> Removal:
+        """Read the delete files that apply to the data file at this location, which has these partition values."""
+        places: list[Array] = []
+        equal: dict[tuple[int, ...], list[DeleteFile]] = {}
+        for delete in deletes:
+            if delete.content is FileContent.POSITION_DELETES:
+                places.append(_positions(delete, _fetched(delete, fetch), location))
+            else:
+                equal.setdefault(delete.equality_ids, []).append(delete)
+        equalities = tuple(Equality.load(columns, ids, files, fetch, read) for ids, files in equal.items())
+        return cls(columns, constants, _sorted(places), equalities)
+
+    def keys(self, data: bytes, read: _Reader) -> list[Iterator[pa.RecordBatch]]:
+        """The key columns of the data file, batch by batch beside its rows: a key may be a column that is gone."""
+        found: list[Iterator[pa.RecordBatch]] = []
+        for each in self.equalities:
+            resolution = Resolution(each.columns, self.columns.defaults, self.constants)
+            found.append(map(resolution.apply, read(data, resolution.wanted, self.columns.besides(each.columns))))
+        return found
+
+    def mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
+        """Which of the next rows stay; None where all do."""
+        gone: Array | None = None
+        for equality, batches in zip(self.equalities, keys, strict=True):
+            found = equality.matches(_beside(batches, rows))
+            gone = found if gone is None else pc.or_(gone, found)
+        low, high = (bisect.bisect_left(self.positions, at, key=_whole) for at in (first, first + rows))
+        if low < high:
+            found = pc.is_in(_arange(first, first + rows), value_set=self.positions.slice(low, high - low))
+            gone = found if gone is None else pc.or_(gone, found)
+        return None if gone is None else pc.invert(gone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One more key column: its distinct values, and the distinct pairs of it with what came before."""
+
+    values: Array
+    pairs: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """The keys of equality deletes over one set of columns; null equals null, NaN equals NaN, -0.0 is not 0.0."""
+
+    columns: Schema
+    steps: tuple[_Step, ...]
+
+    @classmethod
+    def load(
+        cls,
+        known: Columns,
+        ids: Sequence[int],
+        files: Sequence[DeleteFile],
+        fetch: Callable[[str], bytes],
+        read: _Reader,
+    ) -> Equality:
+        """Read the keys that these files delete."""
+        columns = key_schema(ids, known.schema, known.older)
+        resolution = Resolution(columns, known.defaults, {})
+        rows: list[list[Array]] = []
+        for file in files:
+            data, seen = _fetched(file, fetch), 0
+            with in_file(file.location):
+                for batch in read(data, resolution.wanted, known.besides(columns)):
+                    rows.append(_keys(resolution.apply(batch), columns))
+                    seen += batch.num_rows
+            _require_rows(file, seen)
+        joined = [pa.chunked_array(each).combine_chunks() for each in zip(*rows, strict=True)]
+        return cls(columns, tuple(_steps(joined)))
+
+    def matches(self, batch: pa.RecordBatch) -> Array:
+        """Whether each row has one of the keys."""
+        if not self.steps:
+            return pa.repeat(pa.scalar(False), batch.num_rows)
+        code: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+        for step, column in zip(self.steps, _keys(batch, self.columns), strict=True):
+            # What is not among the keys is null, and stays null to the end.
+            found = pc.index_in(column, value_set=step.values).cast(pa.int64())
+            pair = pc.add(pc.multiply(code, len(step.values)), found)
+            code = pc.index_in(pair, value_set=step.pairs, skip_nulls=True).cast(pa.int64())
+        return pc.is_valid(code)
+
+
+def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> Schema:
+    """The columns of an equality delete, each as the snapshot has it or as the table had it last."""
+    left = set(ids)
+    fields: dict[int | None, Field] = {}
+    for each in (schema, *older):
+        for field in _narrowed(each.fields, left & every_id(each)):
+            if field.field_id in fields:
+                raise InputError(
+                    "equality_delete_not_yet",
+                    "an equality delete over parts of a struct, some of them dropped, is not applied yet",
+                    expected="columns of one schema",
+                    got=f"fields {', '.join(map(str, ids))}",
+                )
+            fields[field.field_id] = replace(field, name=str(field.field_id))
+        left -= every_id(each)
+    if left:
+        raise InputError(
+            "equality_ids_unknown",
+            "an equality delete names a column that the table does not know",
+            expected="ids of the table's schemas",
+            got=", ".join(map(str, sorted(left))),
+        )
+    return Schema(tuple(fields.values()))
+
+
+def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
+    """The fields of these ids, and structs around them; none is required, as a file may be older than any."""
+    for field in fields:
+        if field.field_id in ids:
+            if isinstance(field.type, StructType | ListType | MapType):
+                raise InputError(
+                    "equality_column_nested",
+                    "an equality delete names a column that is no single value",
+                    expected="a primitive column",
+                    got=f"{field.name[:80]!a}, {field.type}",
+                )
+            yield replace(field, required=False)
+        elif isinstance(field.type, StructType) and (inside := tuple(_narrowed(field.type.fields, ids))):
+            yield replace(field, type=StructType(inside), required=False)
+
+
+def _keys(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
+    """Key columns in a form in which equal means equal."""
+    found: list[Array] = []
+    for column, field in zip(batch.columns, columns.fields, strict=True):
+        found.extend(_flat(column, field))
+    return found
+
+
+def _flat(array: Array, field: Field) -> Iterator[Array]:
+    if isinstance(field.type, StructType):
+        # A struct that is null is not one whose fields are null.
+        yield pc.is_valid(array)
+        for child, inner in zip(array.flatten(), field.type.fields, strict=True):
+            yield from _flat(child, inner)
+        return
+    wanted = arrow_type(field.type)
+    try:
+        plain = array if array.type == wanted else array.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise VerificationError(
+            "equality_type_differs",
+            f"key column {field.name} is not of its schema's type",
+            expected=str(field.type),
+            got=str(array.type)[:120],
+        ) from None
+    if pa.types.is_floating(wanted):
+        one_nan = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), wanted), plain)
+        plain = one_nan.view(pa.int64() if wanted == pa.float64() else pa.int32())
+    yield plain
+
+
+def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
+    """Each column folded into a number below the count of keys, so that no product leaves 64 bits."""
+    code: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
+    for column in columns:
+        values = pc.unique(column)
+        found = pc.index_in(column, value_set=values).cast(pa.int64())
+        pair = pc.add(pc.multiply(code, len(values)), found)
+        pairs = pc.unique(pair)
+        code = pc.index_in(pair, value_set=pairs).cast(pa.int64())
+        yield _Step(values, pairs)
+
+
+def _beside(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
+    batch = next(batches, None)
+    if batch is None or batch.num_rows != rows:
+        raise AssertionError("one file is read in the same batches each time")
+    return batch
+
+
+def _fetched(file: DeleteFile, fetch: Callable[[str], bytes]) -> bytes:
+    data = fetch(file.location)
+    if len(data) != file.size:
+        raise VerificationError(
+            "file_size_lies",
+            "a delete file has another size than is listed for it",
+            expected=f"{file.size} bytes",
+            got=f"{len(data)} bytes",
+            file=file.location,
+        )
+    return data
+
+
+def _require_rows(file: DeleteFile, seen: int) -> None:
+    if seen != file.record_count:
+        raise VerificationError(
+            "record_count_lies",
+            "a delete file does not hold the rows that are listed for it",
+            expected=f"{file.record_count} rows",
+            got=f"{seen} rows",
+            file=file.location,
+        )
+
+
+def _positions(file: DeleteFile, data: bytes, location: str) -> Array:
+    """The places that a position delete file names in one data file."""
+    try:
+        opened = pq.ParquetFile(pa.BufferReader(data))
+        ids = {(field.metadata or {}).get(_ID): at for at, field in enumerate(opened.schema_arrow)}
+        wanted = [ids.get(str(each).encode()) for each in (FILE_PATH_ID, POSITION_ID)]
+        if None in wanted:
+            raise _refused(file, "a column of paths and one of positions, by their field ids", "a file without them")
+        names = [opened.schema_arrow.names[at] for at in wanted if at is not None]
+        table = opened.read(columns=names)
+        paths: Any = table.column(names[0]).cast(pa.large_string())
+        places: Any = table.column(names[1]).cast(pa.int64())
+    except (pa.ArrowException, OSError) as error:
+        raise _refused(file, "a readable Parquet file", str(error)[:200]) from None
+    _require_rows(file, table.num_rows)
+    if paths.null_count or places.null_count:
+        raise _refused(file, "paths and positions", "a null")
+    here = pc.equal(paths, location)
+    if file.referenced is not None and not pc.all(here, min_count=0).as_py():
+        raise _refused(file, f"rows of {file.referenced} only, as it is listed", "rows of other files")
+    return places.filter(here).combine_chunks()
+
+
+def _sorted(places: Sequence[Array]) -> Array:
+    joined = pa.chunked_array(list(places), pa.int64()).unique()
+    return joined.take(pc.array_sort_indices(joined))
+
+
+def _whole(number: Any) -> int:
+    return int(number.as_py())
+
+
+def _refused(file: DeleteFile, expected: str, got: str) -> VerificationError:
+    return VerificationError(
+        "position_deletes_refused",
+        "a position delete file cannot be applied",
+        expected=expected,
+        got=got,
+        file=file.location,
+    )

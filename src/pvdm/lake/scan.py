@@ -1,0 +1,278 @@
+"""The rows of a snapshot: its data files, what deletes from each, and how each is brought to the snapshot's schema."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.lake.blamed import in_file
+from pvdm.lake.defaults import initial_defaults
+from pvdm.lake.deletes import DeleteFile, DeleteIndex, delete_file
+from pvdm.lake.deleting import Columns, Removal
+from pvdm.lake.entries import FileReader, listed_manifests, read_listed
+from pvdm.lake.format.manifest import ManifestHeader
+from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap, ManifestEntry
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.partition import DATE, source_types
+from pvdm.lake.format.schema_json import TableSchema
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.single_value import Value
+from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.resolved import Resolution, every_id
+from pvdm.model.expression import LiteralValue
+from pvdm.model.schema import Schema
+
+DROPPED_IDS_MAX: Final = 100_000
+SCAN_FILES_MAX: Final = 1_000_000
+# Row id and last updated sequence number: rewritten files of format 3 carry them, and no reader shows them as columns.
+_LINEAGE_IDS: Final = frozenset({2_147_483_540, 2_147_483_539})
+_FORMAT: Final = "parquet"
+
+
+class BatchReader(Protocol):
+    """Reads the rows of a Parquet file in memory as batches of the schema's columns, found by field id."""
+
+    def __call__(
+        self, data: bytes, schema: Schema, dropped: Collection[int] = (), named: Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """What the file lacks is not in the batches; ids that are neither in the schema nor dropped are refused.
+
+        A file without any id is read by the names of `named`, and refused where there is none.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFile:
+    """A live data file, and the delete files that apply to it.
+
+    `constants` are the values of identity partitions by the id of their column; `record_count` and `sha256` are what
+    the table or a manifest of files says, and are held against the bytes when these are read.
+    """
+
+    location: str
+    size: int
+    record_count: int | None
+    sequence_number: int
+    spec_id: int
+    partition: IdMap[Value]
+    constants: IdMap[Value]
+    deletes: tuple[DeleteFile, ...] = ()
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a snapshot holds: its schema, ids that a file may have besides, initial defaults by id, and its files.
+
+    `older` are the table's other schemas, newest first: an equality delete may name a column that is gone. `named` has
+    the names by which files without any field id are read, where such files may be among them.
+    """
+
+    schema: Schema
+    dropped: frozenset[int]
+    files: tuple[ScanFile, ...]
+    defaults: Mapping[int, LiteralValue]
+    older: tuple[Schema, ...] = ()
+    named: Schema | None = None
+
+    def locations(self, files: Iterable[ScanFile] | None = None) -> tuple[str, ...]:
+        """Every data and delete file, each once, for the freeze; of all files, or of these."""
+        chosen = self.files if files is None else tuple(files)
+        found = {each.location for each in chosen}
+        found.update(delete.location for each in chosen for delete in each.deletes)
+        return tuple(sorted(found))
+
+    def select(self, names: Iterable[str]) -> Scan:
+        """The same files read for these columns only."""
+        schema = self.schema.select(set(names))
+        dropped = (self.dropped | every_id(self.schema)) - every_id(schema)
+        return replace(self, schema=schema, dropped=dropped, older=(self.schema, *self.older))
+
+
+def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileReader) -> Scan:
+    """The files of a snapshot with the deletes that apply to each, by Iceberg's rules; a table without one has none."""
+    table_schema = metadata.current_schema
+    if snapshot is not None and snapshot.schema_id is not None:
+        found = metadata.schema(snapshot.schema_id)
+        if found is None:
+            raise InputError(
+                "snapshot_schema_unknown",
+                "the snapshot names a schema that the table does not have",
+                expected="one of the table's",
+                got=str(snapshot.schema_id),
+            )
+        table_schema = found
+    schema = to_model(table_schema)
+    older = tuple(
+        to_model(each)
+        for each in sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
+        if each is not table_schema
+    )
+    return Scan(
+        schema=schema,
+        dropped=_dropped(metadata, schema, older),
+        files=() if snapshot is None else _files(metadata, snapshot, schema, reader),
+        defaults=MappingProxyType(_defaults(metadata, table_schema)),
+        older=older,
+    )
+
+
+def scan_batches(
+    scan: Scan, file: ScanFile, fetch: Callable[[str], bytes], read: BatchReader
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one file in the snapshot's schema, without those that are deleted; one file is held at a time."""
+    resolution = Resolution(scan.schema, scan.defaults, file.constants)
+    removal = _removal(scan, file, fetch, read)
+    data = fetch(file.location)
+    _require_listed(file, data)
+    seen = 0
+    with in_file(file.location):
+        keys = removal.keys(data, read)
+        for batch in read(data, resolution.wanted, scan.dropped, scan.named):
+            rows = batch.num_rows
+            kept = removal.mask(seen, rows, keys)
+            seen += rows
+            brought = resolution.apply(batch)
+            yield brought if kept is None else brought.filter(kept)
+        if file.record_count is not None and seen != file.record_count:
+            raise VerificationError(
+                "record_count_lies",
+                "a file does not hold the rows that are listed for it",
+                expected=f"{file.record_count} rows",
+                got=f"{seen} rows",
+            )
+
+
+def _removal(scan: Scan, file: ScanFile, fetch: Callable[[str], bytes], read: BatchReader) -> Removal:
+    """What the delete files of a data file take out of it."""
+    columns = Columns(scan.schema, scan.older, scan.dropped | every_id(scan.schema), scan.defaults)
+    return Removal.load(columns, file.location, file.constants, file.deletes, fetch, read)
+
+
+def _require_listed(file: ScanFile, data: bytes) -> None:
+    """A smaller size than the file has would make other readers see fewer rows."""
+    if len(data) != file.size:
+        raise VerificationError(
+            "file_size_lies",
+            "a file has another size than is listed for it",
+            expected=f"{file.size} bytes",
+            got=f"{len(data)} bytes",
+            file=file.location,
+        )
+    if file.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != file.sha256:
+        raise VerificationError(
+            "source_file_changed",
+            "a file is not the one that the manifest lists",
+            expected=f"SHA-256 {file.sha256}",
+            got=found,
+            file=file.location,
+        )
+
+
+def _defaults(metadata: TableMetadata, schema: TableSchema) -> dict[int, LiteralValue]:
+    """Of columns that are gone too: an equality delete may look at one."""
+    found: dict[int, LiteralValue] = {}
+    for each in sorted(metadata.schemas, key=lambda each: each.schema_id):
+        found.update(initial_defaults(each))
+    return found | initial_defaults(schema)
+
+
+def _dropped(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -> frozenset[int]:
+    """Every id that the table gave out, but those of the schema: expiry may have removed the schema that had one."""
+    known: set[int] = set(_LINEAGE_IDS)
+    known.update(range(1, min(metadata.last_column_id, DROPPED_IDS_MAX) + 1))
+    for each in older:
+        known |= every_id(each)
+    return frozenset(known - every_id(schema))
+
+
+def _files(metadata: TableMetadata, snapshot: Snapshot, schema: Schema, reader: FileReader) -> tuple[ScanFile, ...]:
+    found: dict[str, ScanFile] = {}
+    deletes = DeleteIndex()
+    for listed in listed_manifests(metadata, snapshot, reader):
+        manifest = read_listed(metadata, listed, reader)
+        identities = _identities(manifest.header, schema)
+        for entry in manifest.entries:
+            file = entry.data_file
+            if not entry.is_live:
+                continue
+            _require_readable(file)
+            if file.content is not FileContent.DATA:
+                deletes.add(delete_file(entry), manifest.header.spec, file.partition)
+                continue
+            if file.file_path in found:
+                raise VerificationError(
+                    "file_listed_twice", "a file is listed twice", expected="each file once", got=file.file_path
+                )
+            found[file.file_path] = _scan_file(entry, manifest.header.spec.spec_id, identities)
+            if len(found) > SCAN_FILES_MAX:
+                raise InputError(
+                    "scan_too_many_files",
+                    "the snapshot has too many files",
+                    expected=f"at most {SCAN_FILES_MAX}",
+                    got="more",
+                )
+    return tuple(
+        replace(file, deletes=deletes.of(file.location, file.sequence_number, file.spec_id, file.partition))
+        for file in found.values()
+    )
+
+
+def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
+    """Columns of identity partitions with the partition fields that hold their values, by the columns' ids."""
+    found: dict[int, int] = {}
+    columns = source_types(schema)
+    for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
+        if field.transform.name != "identity" or len(field.source_ids) != 1:
+            continue
+        column = field.source_ids[0]
+        if DATE in (kind, columns.get(column, kind)) and kind != columns.get(column, kind):
+            raise InputError(
+                "partition_type_changed",
+                f"partition {field.name[:80]!a} holds values of a type that its column no longer has",
+                expected=str(columns[column]),
+                got=str(kind),
+            )
+        found[column] = field.field_id
+    return found
+
+
+def _scan_file(entry: ManifestEntry, spec_id: int, identities: Mapping[int, int]) -> ScanFile:
+    file = entry.data_file
+    return ScanFile(
+        location=file.file_path,
+        size=file.file_size_in_bytes,
+        record_count=file.record_count,
+        sequence_number=entry.sequence_number or 0,
+        spec_id=spec_id,
+        partition=file.partition,
+        constants=IdMap((column, file.partition[field]) for column, field in identities.items()),
+    )
+
+
+def _require_readable(file: DataFile) -> None:
+    if file.is_deletion_vector:
+        return  # refused only where one applies
+    if file.file_format.lower() != _FORMAT:
+        raise InputError(
+            "source_format_unsupported",
+            "files of this format are not read yet",
+            expected="Parquet",
+            got=file.file_format[:40],
+            hint="rewrite the file as Parquet",
+            file=file.file_path,
+        )
+    if file.key_metadata is not None:
+        raise InputError(
+            "source_encrypted",
+            "encrypted files are not read yet",
+            expected="a file without key metadata",
+            got="an encrypted one",
+            file=file.file_path,
+        )

@@ -1,0 +1,347 @@
+"""Deletes in a scan: which apply to which file, and which rows they take out."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.lake.deletes import FILE_PATH_ID, DeleteFile, DeleteIndex
+from pvdm.lake.format.manifest_entry import FileContent, IdMap
+from pvdm.lake.format.partition import PartitionSpec
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType
+from tests.lake_metadata_examples import column, schema
+from tests.scan_examples import Lake, identity_spec, rows_of, table_of
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+LONG, STRING, DOUBLE = (PrimitiveType(kind) for kind in (Kind.LONG, Kind.STRING, Kind.DOUBLE))
+COLUMNS = Schema((Field("id", LONG, field_id=1), Field("name", STRING, field_id=2), Field("f", DOUBLE, field_id=3)))
+DOC = schema(0, column(1, "id"), column(2, "name", "string"), column(3, "f", "double"))
+SPECS = {0: [], 1: identity_spec(2, "name"), 2: identity_spec(1, "id", 1001)}
+
+
+def lake_at(folder: Path, version: int = 2) -> Lake:
+    return Lake(folder, (DOC,), version=version, specs=SPECS)
+
+
+def rows(*ids: int, name: str | None = None) -> pa.Table:
+    return table_of(COLUMNS, [{"id": each, "name": name} for each in ids])
+
+
+def keys(ids: Sequence[int | None], *, columns: Schema | None = None, name: str = "id") -> pa.Table:
+    return table_of(columns or Schema(COLUMNS.fields[:1]), [{name: each} for each in ids])
+
+
+def left(lake: Lake) -> list[Any]:
+    return [row["id"] for row in lake.rows()]
+
+
+def refused(code: str) -> Any:
+    return pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.code == code)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("sequence", "wanted"), [(1, [0, 1, 2]), (2, [0, 2]), (3, [0, 2])])
+def test_positions_leave_files_of_the_same_or_an_earlier_commit(
+    tmp_path: Path, version: int, sequence: int, wanted: list[int]
+) -> None:
+    lake = lake_at(tmp_path, version)
+    location = lake.data(rows(0, 1, 2), sequence=2)
+    lake.positions([(location, 1)], sequence=sequence)
+    assert left(lake) == wanted
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("sequence", "wanted"), [(1, [0, 1, 2]), (2, [0, 1, 2]), (3, [0, 2])])
+def test_equal_values_leave_files_of_an_earlier_commit_only(
+    tmp_path: Path, version: int, sequence: int, wanted: list[int]
+) -> None:
+    lake = lake_at(tmp_path, version)
+    lake.data(rows(0, 1, 2), sequence=2)
+    lake.equalities(keys([1]), [1], sequence=sequence)
+    assert left(lake) == wanted
+
+
+def test_positions_of_several_files_and_of_several_delete_files_come_together(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    first, second = lake.data(rows(0, 1, 2)), lake.data(rows(3, 4, 5))
+    lake.positions([(first, 0), (second, 2), (first, 99)])
+    lake.positions([(first, 0), (second, 0), ("file:///elsewhere", 1)])
+    assert left(lake) == [1, 2, 4]
+
+
+def test_positions_count_through_every_batch_of_a_file(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    count = 50_000
+    location = lake.data(rows(*range(count)), row_group_size=7_001)
+    gone = {0, 7_000, 7_001, 16_383, 16_384, 40_000, count - 1}
+    lake.positions([(location, each) for each in gone])
+    assert left(lake) == [each for each in range(count) if each not in gone]
+
+
+@pytest.mark.parametrize(
+    ("spec", "partition", "wanted"),
+    [(1, {1000: "a"}, [1]), (1, {1000: "b"}, [0, 1]), (1, {1000: None}, [0, 1]), (2, {1001: 0}, [0, 1])],
+)
+def test_positions_are_of_one_spec_and_partition(
+    tmp_path: Path, spec: int, partition: dict[int, Any], wanted: list[int]
+) -> None:
+    lake = lake_at(tmp_path)
+    location = lake.data(rows(0, 1, name="a"), spec=1, partition={1000: "a"})
+    lake.positions([(location, 0), ("file:///z", 0)], spec=spec, partition=partition)
+    assert left(lake) == wanted
+
+
+@pytest.mark.parametrize("by", ["name", "bounds"])
+def test_positions_that_are_for_one_file_are_of_no_partition(tmp_path: Path, by: str) -> None:
+    lake = lake_at(tmp_path)
+    location = lake.data(rows(0, 1, name="a"), spec=1, partition={1000: "a"})
+    bounds = IdMap([(FILE_PATH_ID, location.encode())])
+    changes = {"referenced_data_file": location} if by == "name" else {"lower_bounds": bounds, "upper_bounds": bounds}
+    lake.positions([(location, 0)], spec=2, partition={1001: 9}, changes=changes)
+    assert left(lake) == [1]
+
+
+def test_positions_that_are_listed_for_one_file_and_name_another_are_refused(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    first, second = lake.data(rows(0, 1)), lake.data(rows(2, 3))
+    lake.positions([(first, 0), (second, 0)], changes={"referenced_data_file": first})
+    with refused("position_deletes_refused"):
+        lake.rows()
+
+
+@pytest.mark.parametrize(
+    ("spec", "partition", "wanted"),
+    [(1, {1000: "a"}, [1]), (1, {1000: "b"}, [0, 1]), (2, {1001: 0}, [0, 1]), (0, None, [1])],
+)
+def test_equal_values_are_of_one_partition_or_of_the_whole_table(
+    tmp_path: Path, spec: int, partition: dict[int, Any] | None, wanted: list[int]
+) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(rows(0, 1, name="a"), spec=1, partition={1000: "a"})
+    lake.equalities(keys([0]), [1], spec=spec, partition=partition)
+    assert left(lake) == wanted
+
+
+def test_a_spec_of_void_transforms_only_is_the_whole_table(tmp_path: Path) -> None:
+    void = [{"name": "name", "transform": "void", "source-id": 2, "field-id": 1002}]
+    lake = Lake(tmp_path, (DOC,), specs={**SPECS, 3: void})
+    lake.data(rows(0, 1, name="a"), spec=1, partition={1000: "a"})
+    lake.equalities(keys([0]), [1], spec=3, partition={1002: None})
+    assert left(lake) == [1]
+
+
+def test_the_same_tuple_under_another_spec_is_another_partition() -> None:
+    index = DeleteIndex()
+    near, far = (PartitionSpec.from_text(each, json.dumps(identity_spec(2, "name"))) for each in (1, 4))
+    partition: IdMap[Any] = IdMap([(1000, "a")])
+    delete = DeleteFile("file:///d", 1, 1, FileContent.POSITION_DELETES, 5)
+    index.add(delete, near, partition)
+    assert index.of("file:///f", 1, near.spec_id, partition) == (delete,)
+    assert index.of("file:///f", 1, far.spec_id, partition) == ()
+
+
+NAN, OTHER_NAN = (struct.unpack("<d", bits.to_bytes(8, "little"))[0] for bits in (0x7FF8 << 48, (0xFFF8 << 48) + 5))
+
+
+@pytest.mark.parametrize(
+    ("deleted", "wanted"),
+    [
+        (None, [NAN, OTHER_NAN, 0.0, -0.0, 1.5]),
+        (NAN, [None, 0.0, -0.0, 1.5]),
+        (OTHER_NAN, [None, 0.0, -0.0, 1.5]),
+        (0.0, [None, NAN, OTHER_NAN, -0.0, 1.5]),
+        (-0.0, [None, NAN, OTHER_NAN, 0.0, 1.5]),
+    ],
+)
+def test_null_is_null_and_nan_is_nan_and_zeros_differ(tmp_path: Path, deleted: float | None, wanted: list[Any]) -> None:
+    lake = lake_at(tmp_path)
+    every = [None, NAN, OTHER_NAN, 0.0, -0.0, 1.5]
+    lake.data(table_of(COLUMNS, [{"f": each} for each in every]))
+    only = Schema((COLUMNS.fields[2],))
+    lake.equalities(keys([deleted], columns=only, name="f"), [3])  # type: ignore[list-item]
+    assert [repr(row["f"]) for row in lake.rows()] == [repr(each) for each in wanted]
+
+
+def test_every_key_column_must_be_equal(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    pairs = [(one, two) for one in (None, 1, 2) for two in (None, "a", "b")]
+    lake.data(table_of(COLUMNS, [{"id": one, "name": two} for one, two in pairs]))
+    two_columns = Schema(COLUMNS.fields[:2])
+    gone = [(1, "a"), (2, "b"), (None, None), (1, None), (3, "a")]
+    lake.equalities(table_of(two_columns, [{"id": one, "name": two} for one, two in gone]), [2, 1])
+    assert [(row["id"], row["name"]) for row in lake.rows()] == [pair for pair in pairs if pair not in gone]
+
+
+def test_a_key_file_may_have_other_columns_besides(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(rows(0, 1, name="a"))
+    lake.equalities(rows(0, name="something else"), [1])
+    assert left(lake) == [1]
+
+
+def test_a_key_is_compared_in_its_promoted_type(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.schemas = (schema(0, column(1, "id", "int")), {**DOC, "schema-id": 1})
+    lake.current = 1
+    narrow = Schema((Field("id", PrimitiveType(Kind.INT), field_id=1),))
+    lake.data(rows(0, 1), sequence=1)
+    lake.data(table_of(narrow, [{"id": 0}, {"id": 2}]), sequence=1)
+    lake.equalities(table_of(narrow, [{"id": 0}]), [1], sequence=2)
+    assert left(lake) == [1, 2]
+
+
+def test_a_dropped_column_still_deletes(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.schemas = (DOC, schema(1, column(1, "id"), column(5, "name", "long")))
+    lake.current = 1
+    lake.specs = {0: []}
+    lake.data(table_of(COLUMNS, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]))
+    lake.equalities(keys(["a"], columns=Schema((COLUMNS.fields[1],)), name="name"), [2])  # type: ignore[list-item]
+    assert lake.rows() == [{"id": 2, "name": None}]
+
+
+def test_a_column_younger_than_the_file_is_null_or_its_default(tmp_path: Path) -> None:
+    for default, gone in ((None, [None]), (8, [8])):
+        folder = tmp_path / str(default)
+        folder.mkdir()
+        more = {} if default is None else {"initial-default": default}
+        lake = Lake(folder, (DOC, schema(1, *DOC["fields"], column(6, "new", **more))), current=1, version=3)
+        lake.data(rows(1, 2))
+        lake.equalities(keys(gone, columns=Schema((Field("new", LONG, field_id=6),)), name="new"), [6])
+        assert left(lake) == []
+
+
+def test_a_scan_for_some_columns_is_without_the_rows_that_other_columns_delete(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(table_of(COLUMNS, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]))
+    lake.equalities(keys([1]), [1])
+    assert rows_of(lake.scan().select(["name"])) == [{"name": "b"}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), -0.0, 0.0])
+def test_a_partition_of_floats_is_found_again(tmp_path: Path, value: float) -> None:
+    lake = Lake(tmp_path, (DOC,), specs={0: identity_spec(3, "f")})
+    location = lake.data(table_of(COLUMNS, [{"id": 0, "f": value}, {"id": 1, "f": value}]), partition={1000: value})
+    lake.positions([(location, 0), ("file:///z", 0)], partition={1000: float(str(value))})
+    lake.positions([(location, 1), ("file:///z", 0)], partition={1000: -value if value == 0 else 1.0})
+    assert left(lake) == [1]
+
+
+def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(rows(0, 1))
+    deletes = lake.equalities(pa.table({"id": pa.array([1], pa.int64())}), [1])
+    with pytest.raises(VerificationError) as caught:
+        lake.rows()
+    assert (caught.value.code, caught.value.details["file"]) == ("field_id_missing", deletes)
+
+
+def test_a_position_file_with_a_null_is_refused(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    location = lake.data(rows(0, 1))
+    lake.positions([(location, None)])  # type: ignore[list-item]
+    with refused("position_deletes_refused"):
+        lake.rows()
+
+
+def test_a_key_inside_a_struct_tells_a_null_struct_from_null_fields(tmp_path: Path) -> None:
+    inner = StructType((Field("x", LONG, field_id=8), Field("y", LONG, field_id=9)))
+    nested = Schema((Field("id", LONG, field_id=1), Field("s", inner, field_id=7)))
+    struct_doc = {"type": "struct", "fields": [column(8, "x"), column(9, "y")]}
+    lake = Lake(tmp_path, (schema(0, column(1, "id"), column(7, "s", struct_doc)),))
+    values = [None, {"x": None, "y": 1}, {"x": 1, "y": 2}, {"x": 2, "y": 1}]
+    lake.data(table_of(nested, [{"id": at, "s": value} for at, value in enumerate(values)]))
+    only = Schema((Field("s", StructType((inner.fields[0],)), field_id=7),))
+    lake.equalities(table_of(only, [{"s": {"x": None}}, {"s": {"x": 2}}]), [8])
+    assert left(lake) == [0, 2]
+
+
+@pytest.mark.parametrize(("ids", "code"), [([99], "equality_ids_unknown"), ([1, 99], "equality_ids_unknown")])
+def test_a_key_that_the_table_does_not_know_is_refused(tmp_path: Path, ids: list[int], code: str) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(rows(0, 1))
+    lake.equalities(keys([0]), ids)
+    with refused(code):
+        lake.rows()
+
+
+def test_places_and_values_are_taken_out_together(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    location = lake.data(rows(0, 1, 2, 3, 4))
+    lake.positions([(location, 0), (location, 3)])
+    lake.equalities(keys([1, 3]), [1])
+    lake.equalities(keys([4]), [1], sequence=3)
+    assert left(lake) == [2]
+
+
+def vector(lake: Lake, referenced: str, sequence: int) -> None:
+    changes = {
+        "file_format": "PUFFIN",
+        "referenced_data_file": referenced,
+        "content_offset": 4,
+        "content_size_in_bytes": 10,
+    }
+    lake.entry("file:///dv.puffin", 20, 1, FileContent.POSITION_DELETES, sequence, 0, None, changes)
+
+
+def test_a_deletion_vector_is_not_served_yet(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, 3)
+    location = lake.data(rows(0, 1))
+    vector(lake, location, 2)
+    with refused("deletion_vector_not_yet"):
+        lake.scan()
+
+
+def test_a_deletion_vector_of_a_file_that_is_gone_is_passed_over(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, 3)
+    lake.data(rows(0, 1))
+    vector(lake, "file:///gone.parquet", 2)
+    assert left(lake) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"record_count": 2}, "record_count_lies"), ({"file_size_in_bytes": 9}, "file_size_lies")],
+)
+def test_a_delete_file_that_is_not_as_it_is_listed_is_refused(
+    tmp_path: Path, changes: dict[str, Any], code: str
+) -> None:
+    lake = lake_at(tmp_path)
+    location = lake.data(rows(0, 1))
+    lake.positions([(location, 0)], changes=changes)
+    with refused(code):
+        lake.rows()
+
+
+def test_a_key_file_that_holds_other_rows_than_listed_is_refused(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(rows(0, 1))
+    lake.equalities(keys([0]), [1], changes={"record_count": 2})
+    with refused("record_count_lies"):
+        lake.rows()
+
+
+def test_a_missing_delete_file_is_an_error_and_not_no_deletes(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    location = lake.data(rows(0, 1))
+    deletes = lake.positions([(location, 0)])
+    Path(deletes.removeprefix("file://")).unlink()
+    with refused("file_missing"):
+        lake.rows()
+
+
+def test_a_position_file_without_its_columns_is_refused(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(rows(0, 1))
+    location, size = lake.write(rows(0))
+    lake.entry(location, size, 1, FileContent.POSITION_DELETES, 2, 0, None)
+    with refused("position_deletes_refused"):
+        lake.rows()

@@ -1,0 +1,157 @@
+"""The vault: a name has one content for ever, nothing half written stays, nothing outside is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.vault import Vault, VaultKind
+
+UUID = "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f"
+ATTEMPT = "ab" * 16
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault(tmp_path / "vault")
+
+
+def test_a_file_lies_in_the_folder_of_its_table_and_kind(vault: Vault, tmp_path: Path) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    assert (
+        location == vault.place(UUID, VaultKind.METADATA, "m.avro") == f"file://{tmp_path}/vault/{UUID}/metadata/m.avro"
+    )
+    assert vault.read(location, sha256=sha(b"data"), most=10) == b"data"
+    assert vault.holds(location)
+
+
+def test_the_same_bytes_again_change_nothing(vault: Vault) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    before = parse_location(location).local.stat().st_ino
+    assert vault.write(UUID, VaultKind.METADATA, "m.avro", b"data") == location
+    assert parse_location(location).local.stat().st_ino == before
+
+
+@pytest.mark.parametrize("other", [b"other", b"dat", b"data and more"])
+def test_a_name_is_never_given_to_other_bytes(vault: Vault, other: bytes) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    with pytest.raises(VerificationError) as caught:
+        vault.write(UUID, VaultKind.METADATA, "m.avro", other)
+    assert caught.value.code == "vault_file_differs"
+    assert parse_location(location).local.read_bytes() == b"data"
+
+
+def test_nothing_unfinished_stays_behind(vault: Vault) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    assert [path.name for path in parse_location(location).local.parent.iterdir()] == ["m.avro"]
+
+
+def test_a_file_that_was_never_finished_has_no_name(vault: Vault, tmp_path: Path) -> None:
+    with fault.armed("lake.vault.after_temp", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        vault.copy_in(UUID, ATTEMPT, 0, b"data", sha(b"data"))
+    assert vault.listed(UUID, VaultKind.DATA, ATTEMPT) == []
+
+
+def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    parse_location(location).local.write_bytes(b"date")
+    with pytest.raises(VerificationError) as caught:
+        vault.read(location, sha256=sha(b"data"), most=10)
+    assert caught.value.code == "vault_file_changed"
+
+
+def test_a_file_that_is_gone_is_told(vault: Vault) -> None:
+    with pytest.raises(VerificationError) as caught:
+        vault.read(vault.place(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), most=10)
+    assert caught.value.code == "vault_file_missing"
+
+
+def test_what_lies_elsewhere_is_neither_read_nor_removed(vault: Vault, tmp_path: Path) -> None:
+    outside = tmp_path / "file"
+    outside.write_bytes(b"data")
+    for act in (
+        lambda: vault.read(f"file://{outside}", sha256=sha(b"data"), most=10),
+        lambda: vault.remove(str(outside)),
+    ):
+        with pytest.raises(VerificationError) as caught:
+            act()
+        assert caught.value.code == "vault_file_foreign"
+    assert outside.exists()
+
+
+def test_a_link_in_the_vault_is_not_followed(vault: Vault, tmp_path: Path) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    path = parse_location(location).local
+    (tmp_path / "outside").write_bytes(b"data")
+    path.unlink()
+    path.symlink_to(tmp_path / "outside")
+    with pytest.raises(VerificationError):
+        vault.read(location, sha256=sha(b"data"), most=10)
+    with pytest.raises(VerificationError):
+        vault.remove(location)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/..", "../a", "/a", "a/b/c", ".hidden", "a//b", "a\0", "a b"])
+def test_a_name_that_could_lead_elsewhere_is_refused(vault: Vault, name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        vault.place(UUID, VaultKind.DATA, name)
+    assert caught.value.code == "vault_name_invalid"
+
+
+def test_only_a_tables_uuid_names_its_folder(vault: Vault) -> None:
+    with pytest.raises(InputError):
+        vault.place("..", VaultKind.DATA, "a")
+
+
+def test_equal_bytes_at_two_places_have_two_copies(vault: Vault) -> None:
+    first, second = (vault.copy_in(UUID, ATTEMPT, at, b"data", sha(b"data")) for at in range(2))
+    assert first != second
+    assert vault.listed(UUID, VaultKind.DATA, ATTEMPT) == [first, second]
+
+
+def test_quarantine_keeps_bytes_under_their_own_hash(vault: Vault) -> None:
+    location = vault.quarantine(UUID, ATTEMPT, b"data")
+    assert location.endswith(f"/quarantine/{ATTEMPT}/{sha(b'data')}")
+
+
+def test_with_its_last_file_an_attempts_folder_goes(vault: Vault) -> None:
+    first, second = (vault.copy_in(UUID, ATTEMPT, at, b"data", sha(b"data")) for at in range(2))
+    vault.remove(first)
+    vault.remove(first)
+    assert vault.listed(UUID, VaultKind.DATA, ATTEMPT) == [second]
+    vault.remove(second)
+    assert not parse_location(second).local.parent.exists()
+    assert vault.copy_in(UUID, ATTEMPT, 0, b"data", sha(b"data")) == first
+
+
+def test_a_disk_that_refuses_is_unavailable(vault: Vault, tmp_path: Path) -> None:
+    (tmp_path / "vault").write_text("a file where the folder should be")
+    with pytest.raises(UnavailableError) as caught:
+        vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    assert caught.value.code == "vault_unavailable"
+
+
+def test_a_file_and_its_folder_are_synced_before_it_is_told(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    folder = str(parse_location(location).local.parent)
+    assert synced[-1] == folder
+    assert any(path.startswith(f"{folder}/.pvdm-new-") for path in synced)
