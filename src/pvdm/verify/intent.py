@@ -1,0 +1,201 @@
+"""The intended rows of a chunk: the pinned source through filter and mapping, digested under the target's schema."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pvdm.digest import Digester, Keys, Partial, Plan, combine, kernel_engine
+from pvdm.digest.digester import THREADS_MAX
+from pvdm.errors import InputError
+from pvdm.lake.arrow_types import arrow_type
+from pvdm.lake.resolved import pc, promoted, repeated
+from pvdm.lake.scan import ScanFile
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract, MappedColumn, resolve
+from pvdm.model.expression import Always, And, Expression, Or, columns_of
+from pvdm.model.projection import ProjectionName, content, identity
+from pvdm.model.schema import Schema
+from pvdm.verify.chunks import chunk_filter
+from pvdm.verify.filtering import kept, mask
+from pvdm.verify.source import PinnedSource
+
+Fetch = Callable[[str], bytes]
+
+_EVERY: Final = Always()
+
+
+def digest_plan(bound: BoundContract, target: Schema) -> Plan:
+    """What is hashed of the target: the contract's identity and content projections over its schema."""
+    declared = bound.contract.projections
+    return Plan(target, (identity(target, declared.identity), content(target, exclude=dict(declared.excluded))))
+
+
+def require_mapping(bound: BoundContract, source: Schema, plan: Plan) -> tuple[MappedColumn, ...]:
+    """The contract's mapping over this source; it fills every column that is hashed, and no column besides."""
+    mapped = resolve(bound.contract.boundary.mapping, source)
+    given = {each.target for each in mapped}
+    wanted = {column for projection in plan.projections for column in projection.columns}
+    missing, unknown = sorted(wanted - given), sorted(given - set(plan.schema.names))
+    if missing or unknown:
+        raise InputError(
+            "mapping_target_differs",
+            "the mapping does not make the target's columns",
+            expected=f"a source for {missing[0]!a}" if missing else "columns of the target",
+            got="none" if missing else ascii(unknown[0]),
+            hint="name every column of the target in the contract's columns, or exclude it with a reason",
+        )
+    return mapped
+
+
+def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition) -> tuple[ScanFile, ...]:
+    """The source's files that may hold rows of the chunk.
+
+    A file is left out only where the values of its identity partitions rule it out: for Iceberg these *are* the
+    column's values, and every file that is read is held to them.
+    """
+    schema = source.scan.schema
+    where = chunk_filter(bound.where(schema), chunk, schema)
+    files = source.scan.files if chunk.files is None else _named(source, chunk.files)
+    groups: dict[frozenset[int], list[int]] = {}
+    for at, file in enumerate(files):
+        groups.setdefault(frozenset(file.constants), []).append(at)
+    held: set[int] = set()
+    for ids, group in groups.items():
+        fields = [field for field in schema.fields if field.field_id in ids]
+        if not fields:
+            held.update(group)
+            continue
+        arrays: list[Any] = []
+        for field in fields:
+            values = [files[at].constants[field.field_id] for at in group if field.field_id is not None]
+            wanted: Any = arrow_type(field.type)
+            arrays.append(pa.array([getattr(value, "bytes", value) for value in values], wanted))
+        batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
+        held.update(at for at, may in zip(group, _may_hold(batch, where).to_pylist(), strict=True) if may)
+    return tuple(file for at, file in enumerate(files) if at in held)
+
+
+def digest_intent(
+    bound: BoundContract,
+    source: PinnedSource,
+    chunk: ChunkDefinition,
+    plan: Plan,
+    keys: Keys,
+    fetch: Fetch,
+    *,
+    threads: int = 1,
+) -> dict[ProjectionName, Partial]:
+    """Rows and digests of the chunk's intent; each thread holds one file at a time."""
+    if not 1 <= threads <= THREADS_MAX:
+        raise InputError(
+            "threads_invalid",
+            "the number of threads cannot be accepted",
+            expected=f"1 to {THREADS_MAX}",
+            got=str(threads),
+        )
+    intent = Intent(bound, source, chunk, plan)
+    files = files_of_chunk(bound, source, chunk)
+    engine = kernel_engine()
+    workers = [Digester(plan, keys, engine=engine) for _ in range(max(1, min(threads, len(files))))]
+    # A chunk without files has a schema all the same, which is judged like any other.
+    workers[0].update(intent.empty())
+    waiting = _Waiting(files)
+    if len(workers) == 1:
+        _drain(waiting, intent, workers[0], fetch)
+    else:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            try:
+                for done in [pool.submit(_drain, waiting, intent, worker, fetch) for worker in workers]:
+                    done.result()
+            except BaseException:
+                waiting.stop()
+                raise
+    seen = [worker.partials() for worker in workers]
+    return {name: combine(partials[name] for partials in seen) for name in seen[0]}
+
+
+class Intent:
+    """The rows that one chunk should publish, in the target's columns."""
+
+    def __init__(self, bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition, plan: Plan) -> None:
+        schema = source.scan.schema
+        self._mapped = require_mapping(bound, schema, plan)
+        self._where = chunk_filter(bound.where(schema), chunk, schema)
+        self._source = source.reading({*(each.source for each in self._mapped), *columns_of(self._where)})
+
+    def rows(self, file: ScanFile, fetch: Fetch) -> Iterator[pa.RecordBatch]:
+        """What one of the source's files holds of them."""
+        for batch in self._source.batches(file, fetch):
+            yield self._mapping(kept(batch, self._where))
+
+    def source_of(self, target: str) -> str:
+        """The source's name of a column that is told by the target's; any other name stays."""
+        return next((each.source for each in self._mapped if each.target == target), target)
+
+    def empty(self) -> pa.RecordBatch:
+        """No row, in the columns that every row has."""
+        fields = self._source.scan.schema.fields
+        arrays: list[Any] = [repeated(None, field.type, 0) for field in fields]
+        return self._mapping(pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields]))
+
+    def _mapping(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays: list[Any] = [promoted(batch.column(each.source), each.type) for each in self._mapped]
+        return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in self._mapped])
+
+
+class _Waiting:
+    """Files that threads take one by one."""
+
+    def __init__(self, files: Sequence[ScanFile]) -> None:
+        self._files = iter(files)
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def take(self) -> ScanFile | None:
+        with self._lock:
+            return None if self._stopped else next(self._files, None)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+def _drain(waiting: _Waiting, intent: Intent, worker: Digester, fetch: Fetch) -> None:
+    try:
+        while (file := waiting.take()) is not None:
+            for batch in intent.rows(file, fetch):
+                worker.update(batch)
+    except BaseException:
+        waiting.stop()
+        raise
+
+
+def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:
+    known = {file.location: file for file in source.scan.files}
+    for location in locations:
+        if location not in known:
+            raise InputError(
+                "chunk_file_unknown",
+                "the chunk names a file that the source does not have",
+                expected="a file of the pinned source",
+                got=ascii(location[:200]),
+            )
+    return tuple(known[location] for location in locations)
+
+
+def _may_hold(files: pa.RecordBatch, where: Expression) -> Any:
+    """Whether a row with these partition values, and any others, could be kept."""
+    if set(columns_of(where)) <= set(files.schema.names):
+        return pc.fill_null(mask(files, where), False)
+    match where:
+        case And(parts):
+            return functools.reduce(pc.and_, (_may_hold(files, part) for part in parts))
+        case Or(parts):
+            return functools.reduce(pc.or_, (_may_hold(files, part) for part in parts))
+        case _:
+            return mask(files, _EVERY)

@@ -1,0 +1,131 @@
+"""A staged file as it is: digested and measured in one pass, its entry rebuilt, the producer's claims judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from pvdm.digest import Digester
+from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts
+from pvdm.errors import VerificationError
+from pvdm.lake.entries import header_of
+from pvdm.lake.format.bounds import MetricsMode, lower_bound, upper_bound
+from pvdm.lake.format.manifest_entry import DataFile, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.metrics_modes import metrics_modes
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.single_value import decode_value
+from pvdm.model.schema import Type
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.claims import judge_claims
+from pvdm.verify.fetch import Fetched
+from pvdm.verify.finding import Finding
+from pvdm.verify.partitioning import buckets_asked, partition_of
+
+# Codes of the kernel that speak of columns and their types; everything else that it refuses is damage.
+_SCHEMA_CODES: Final = frozenset(
+    {
+        "arrow_type_unsupported",
+        "cast_refused",
+        "column_duplicate",
+        "column_missing",
+        "column_unexpected",
+        "nesting_too_deep",
+        "null_in_required",
+        "parquet_type_unsupported",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen; `file` is the entry to publish, at its staged path, and None where the file was refused."""
+
+    file: DataFile | None
+    rows: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What a table says of its files."""
+
+    types: Mapping[int, Type]
+    modes: Mapping[int, MetricsMode]
+
+
+def observe(digester: Digester, fetched: Fetched, metadata: TableMetadata, entry: ManifestEntry) -> Observed:
+    """Every row of the fetched bytes once: into the digester, and into the facts of the entry.
+
+    A refused file voids the digester, so each file wants its own; their partials are combined.
+    """
+    path = entry.data_file.file_path
+    spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
+    schema = to_model(metadata.current_schema)
+    request = FileRequest(schema, needed=_with_default(metadata), buckets=buckets_asked(spec))
+    try:
+        facts = digester.read_parquet(fetched.data, request)
+    except VerificationError as error:
+        return Observed(None, 0, (Finding.of(class_of(error.code), error, path),))
+    try:
+        partition = partition_of(spec, schema, facts)
+    except VerificationError as error:
+        return Observed(None, facts.rows, (Finding.of(FailureClass.METADATA, error, path),))
+    types = {slot.field_id: slot.type for _, slot in schema.walk() if slot.field_id is not None}
+    table = _Table(types, metrics_modes(metadata))
+    rebuilt = replace(_rebuilt(path, len(fetched.data), facts, table), partition=partition)
+    findings = tuple(replace(each, file=path) for each in judge_claims(entry.data_file, rebuilt, facts, types))
+    return Observed(rebuilt, facts.rows, findings)
+
+
+def _with_default(metadata: TableMetadata) -> tuple[int, ...]:
+    """Readers put these columns' defaults where a file lacks them; the digest would have seen null."""
+    return tuple(field.field_id for field in metadata.current_schema.fields.values() if field.default)
+
+
+def class_of(code: str) -> FailureClass:
+    """What a refusal of the kernel's reader is about: a file's columns and their types, or its bytes."""
+    is_schema = code in _SCHEMA_CODES or code.startswith("field_")
+    return FailureClass.SCHEMA if is_schema else FailureClass.PHYSICAL
+
+
+def _rebuilt(path: str, size: int, facts: ParquetFacts, table: _Table) -> DataFile:
+    """The entry from what was seen alone; a sort order, row ids and whatever else was not proved are left out."""
+    counted = [(each, leaf) for each, leaf in facts.leaves.items() if leaf.present and table.modes[each].counts]
+    bounds = [(each, _ends(leaf, table.types[each], table.modes[each])) for each, leaf in counted]
+    return DataFile(
+        file_path=path,
+        file_format="PARQUET",
+        record_count=facts.rows,
+        file_size_in_bytes=size,
+        column_sizes=_ids(
+            (each, found)
+            for each, found in facts.column_sizes.items()
+            if each in table.modes and table.modes[each].counts
+        ),
+        value_counts=_ids((each, leaf.values) for each, leaf in counted),
+        null_value_counts=_ids((each, leaf.nulls) for each, leaf in counted),
+        nan_value_counts=_ids((each, leaf.nans) for each, leaf in counted if leaf.nans is not None),
+        lower_bounds=_ids((each, low) for each, (low, _) in bounds if low is not None),
+        upper_bounds=_ids((each, high) for each, (_, high) in bounds if high is not None),
+        split_offsets=facts.split_offsets or None,
+    )
+
+
+def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None, bytes | None]:
+    if leaf.lower is None or leaf.upper is None:
+        return None, None
+    low = lower_bound(kind, decode_value(kind, leaf.lower), mode)
+    value = decode_value(kind, leaf.upper)
+    if leaf.upper_cut and (mode.length is None or mode.length >= len(value)):
+        # Only the start of the value is known, and it is no upper bound by itself.
+        mode = replace(mode, length=len(value) - 1)
+    return low, upper_bound(kind, value, mode)
+
+
+_T = TypeVar("_T")
+
+
+def _ids(pairs: Iterable[tuple[int, _T]]) -> IdMap[_T]:
+    return IdMap(sorted(pairs, key=lambda pair: pair[0]))

@@ -1,0 +1,120 @@
+"""What can be told of a source before anything is staged: whether its columns can become the target's at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from pvdm.digest import Engine, Plan, kernel_engine
+from pvdm.digest.parquet import read_batches
+from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.lake.format.manifest_entry import IdMap
+from pvdm.lake.scan import Scan, ScanFile, scan_batches
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract
+from pvdm.model.projection import content
+from pvdm.model.schema import Schema
+from pvdm.verify.fetch import Files
+from pvdm.verify.footers import Footer, read_footer
+from pvdm.verify.intent import Intent, digest_plan
+from pvdm.verify.source import PinnedSource
+from pvdm.verify.usable import INT96_HINT, source_readable, unusable
+
+_WHOLE: Final = ChunkDefinition("all", "true", None)
+_MEND: Final = "mend the file, or the manifest's schema, and write the manifest again"
+
+
+def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, files: Files) -> None:
+    """Refuse a source whose columns can never become the target's; of a set of files every footer is read.
+
+    The files of a table are its catalog's matter, and may be many: of it the schema alone is judged here.
+    """
+    plan = digest_plan(bound, target)
+    try:
+        intent = Intent(bound, source, _WHOLE, plan)
+        _judge(kernel_engine(), plan, intent.empty())
+    except InputError as error:
+        raise unusable(error) from None
+    if source.scan.named is None:
+        return
+    known: set[bytes] = set()
+    for file in source.scan.files:
+        with source_readable():
+            footer = read_footer(file.location, files)
+        if footer.key not in known:
+            _require_columns(intent, plan, file, footer)
+            known.add(footer.key)
+
+
+def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer) -> None:
+    """A file of these columns goes the way that the file itself will go, and is found fit, or never will be."""
+    try:
+        data = footer.twin()
+    except pa.ArrowException:
+        return  # Arrow cannot write such columns; the kernel judges them when it reads them
+    stand_in = replace(file, size=len(data), sha256=None, record_count=None)
+    engine = kernel_engine()
+    try:
+        for batch in intent.rows(stand_in, lambda _: data):
+            _judge(engine, plan, batch.slice(0, 0))
+    except (VerificationError, InputError) as error:
+        column = intent.source_of(str(error.details.get("column", "")).partition(".")[0])
+        raise _refused(error, column, file.location, footer) from None
+
+
+def require_schema(schema: Schema, location: str, footer: Footer) -> None:
+    """Refuse a file whose columns can never be read as the schema says, whatever a contract takes of them."""
+    plan = Plan(schema, (content(schema),))
+    try:
+        data = footer.twin()
+    except pa.ArrowException as error:
+        raise unusable(_unwritable(location, error), _MEND) from None
+    file = ScanFile(location, len(data), None, 0, 0, IdMap(), IdMap())
+    scan = Scan(schema, frozenset(), (file,), {}, named=schema)
+    engine = kernel_engine()
+    try:
+        for batch in scan_batches(scan, file, lambda _: data, read_batches):
+            _judge(engine, plan, batch.slice(0, 0))
+    except (VerificationError, InputError) as error:
+        raise _refused(error, str(error.details.get("column", "")), location, footer) from None
+
+
+def _unwritable(location: str, error: Exception) -> InputError:
+    return InputError(
+        "arrow_type_unsupported",
+        f"{location}: a column has a type that cannot be judged",
+        expected="types that Iceberg has",
+        got=str(error).partition("\n")[0][:200],
+    )
+
+
+def _judge(engine: Engine, plan: Plan, batch: pa.RecordBatch) -> None:
+    """Whether rows of these types are taken, without any row."""
+    for projection in plan.projections:
+        engine.encode(plan, projection.name, batch)
+
+
+def _refused(error: PvdmError, column: str, location: str, footer: Footer) -> InputError:
+    top = column.partition(".")[0]
+    if top in footer.int96:
+        return int96(location, top)
+    found = unusable(error, error.hint or _MEND)
+    if location not in found.message:
+        found.message = f"{location}: {found.message}"
+    found.details["file"] = location
+    return found
+
+
+def int96(location: str, column: str) -> InputError:
+    """Timestamps of the kind that Spark writes where nobody tells it otherwise."""
+    return InputError(
+        "source_int96",
+        f"{location}: column {column[:80]!a} has timestamps of the old kind INT96, which have no exact type",
+        expected="timestamps in microseconds (INT64)",
+        got="INT96",
+        hint=INT96_HINT,
+        file=location,
+        column=column,
+    )

@@ -1,0 +1,212 @@
+"""What an attempt staged, read from the catalog's metadata and the branch's manifests, held to the attempt's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.lake.boundary import boundary_files, inside
+from pvdm.lake.entries import Changes, FileReader, branch_changes, header_of
+from pvdm.lake.format.manifest import ManifestHeader
+from pvdm.lake.format.manifest_entry import EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.paths import Location, parse_location
+from pvdm.model.contract.types import Limits
+from pvdm.model.core import Operation
+from pvdm.model.files import FILES_MAX
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.finding import Finding
+
+__all__ = ["Rules", "StagedFiles", "boundary_files", "read_staged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an attempt may do: on which table and base, inside which folders, how, where, and how much of it."""
+
+    metadata: TableMetadata
+    base_id: int | None
+    places: tuple[Location, ...]
+    operation: Operation
+    partition: tuple[tuple[str, str | None], ...]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """What a branch changes from its base to its head.
+
+    `added` holds only entries whose files may be opened; others are named in the findings alone. With findings the
+    verdict is FAIL.
+    """
+
+    snapshot_id: int | None
+    snapshots: tuple[int, ...]
+    added: tuple[ManifestEntry, ...]
+    removed: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
+    """The branch's own snapshots and what they changed, judged; `head` is None where nothing was staged."""
+    if head is None:
+        return _judged(rules, (), Changes((), (), ()), reader)
+    try:
+        own, changes = branch_changes(rules.metadata, head, rules.base_id, _Inside(reader, rules.places))
+    except (InputError, VerificationError) as error:
+        # Lists and manifests of the branch are its producer's.
+        return StagedFiles(head.snapshot_id, (), (), (), (Finding.of(FailureClass.METADATA, error),))
+    return _judged(rules, own, changes, reader)
+
+
+def _judged(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: FileReader) -> StagedFiles:
+    findings = [*_schemas(rules.metadata, own, changes.headers), *_specs(rules.metadata, changes.headers)]
+    findings += _deletes(changes.deletes)
+    findings += _removals(rules, changes, reader)
+    findings += _limits(rules.limits, changes.added)
+    within = not any(each.code.endswith("_exceed") for each in findings)
+    openable: list[ManifestEntry] = []
+    places: set[Location] = set()
+    for entry in changes.added if within else ():
+        wrong = list(_entry(rules, entry, places))
+        findings += wrong
+        openable += [] if wrong else [entry]
+    return StagedFiles(
+        own[0].snapshot_id if own else None,
+        tuple(each.snapshot_id for each in own),
+        tuple(openable),
+        tuple(sorted(entry.data_file.file_path for entry in changes.removed)),
+        tuple(findings),
+    )
+
+
+def _wrong(code: str, message: str, expected: str, got: str, file: str | None = None) -> Finding:
+    return Finding(FailureClass.METADATA, code, message, expected, got, file)
+
+
+def _schemas(metadata: TableMetadata, own: Iterable[Snapshot], headers: Iterable[ManifestHeader]) -> Iterator[Finding]:
+    current = metadata.current_schema_id
+    named = {each.schema_id for each in own} | {each.schema_id for each in headers}
+    for schema_id in sorted(named - {None, current}, key=str):
+        yield Finding(
+            FailureClass.SCHEMA,
+            "schema_id_other",
+            "the data was staged under another schema than the table's",
+            str(current),
+            str(schema_id),
+        )
+
+
+def _specs(metadata: TableMetadata, headers: Iterable[ManifestHeader]) -> Iterator[Finding]:
+    wanted = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
+    for spec in {each.spec for each in headers} - {wanted}:
+        yield _wrong(
+            "spec_other",
+            "files were staged under another partition spec than the table's",
+            f"{wanted.spec_id}: {wanted.to_text()}",
+            f"{spec.spec_id}: {spec.to_text()}",
+        )
+
+
+def _deletes(deletes: Iterable[ManifestEntry]) -> Iterator[Finding]:
+    for entry in deletes:
+        if entry.status is EntryStatus.ADDED:
+            yield _wrong(
+                "delete_file_staged",
+                "a delete file was staged",
+                "data files alone, written copy-on-write",
+                entry.data_file.content.name.lower(),
+                entry.data_file.file_path,
+            )
+
+
+def _removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Finding]:
+    removed = {entry.data_file.file_path for entry in changes.removed}
+    if rules.operation is Operation.APPEND:
+        gone = removed | {each.data_file.file_path for each in changes.deletes if not each.is_live}
+        for path in sorted(gone)[:1]:
+            yield _wrong("removal_under_append", "an append removes files", "no removal", f"{len(gone)} files", path)
+        return
+    added = [entry.data_file for entry in changes.added]
+    wanted = boundary_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
+    for code, message, paths in (
+        ("removal_outside_boundary", "files outside the boundary are removed", removed - wanted),
+        ("removal_incomplete", "files of the boundary are not removed", wanted - removed),
+    ):
+        for path in sorted(paths)[:1]:
+            yield _wrong(code, message, f"the boundary's {len(wanted)} live files", f"{len(paths)} others", path)
+
+
+def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
+    files = [entry.data_file for entry in added]
+    for what, most, got in (
+        ("files", min(limits.files, FILES_MAX), len(files)),
+        ("bytes", limits.bytes, sum(file.file_size_in_bytes for file in files)),
+        ("rows", limits.rows, sum(file.record_count for file in files)),
+    ):
+        if got > most:
+            yield _wrong(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
+
+
+def _entry(rules: Rules, entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
+    file = entry.data_file
+    path = file.file_path
+    try:
+        place = _place(path, rules.places)
+    except (InputError, VerificationError) as error:
+        yield Finding.of(FailureClass.METADATA, error, path)
+        return
+    if place in seen:
+        yield _wrong("file_listed_twice", "a file is listed twice", "each file once", path, path)
+    seen.add(place)
+    if file.file_format.lower() != "parquet":
+        yield _wrong("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
+    if file.key_metadata is not None:
+        yield _wrong("file_encrypted", "a file is encrypted", "a file without encryption", "key metadata", path)
+    if not inside(rules.metadata, rules.partition, file):
+        yield _wrong(
+            "file_outside_partition",
+            "a file lies outside the partition that the workload stays in",
+            ", ".join(f"{name}={value}" for name, value in rules.partition),
+            repr(dict(file.partition)),
+            path,
+        )
+
+
+def _place(text: str, places: Iterable[Location]) -> Location:
+    """The one place that the text means, inside one of these folders; other spellings and links are refused."""
+    place = parse_location(text)
+    plain = str(place)
+    if text not in {plain, plain.replace("file:///", "file:/", 1), plain.replace("file:///", "/", 1)}:
+        raise VerificationError(
+            "file_path_alias", "a file has another name than its plain one", expected=plain, got=ascii(text)
+        )
+    folder = next((each for each in places if place != each and place.is_under(each)), None)
+    if folder is None:
+        raise VerificationError(
+            "file_outside_prefix",
+            "a file lies outside the attempt's own folder",
+            expected=" or ".join(map(str, places)) or "nothing",
+            got=plain,
+        )
+    link = place.link_below(folder)
+    if link is not None:
+        raise VerificationError(
+            "file_behind_link", "the way to a file goes over a symbolic link", expected="a plain file", got=str(link)
+        )
+    return place
+
+
+class _Inside:
+    """Reads what lies inside these folders only: the branch's own lists and manifests name their files themselves."""
+
+    def __init__(self, reader: FileReader, places: tuple[Location, ...]) -> None:
+        self._reader = reader
+        self._places = places
+
+    def read(self, location: str, *, most: int) -> bytes:
+        """The bytes at that location; more than `most` are refused."""
+        _place(location, self._places)
+        return self._reader.read(location, most=most)

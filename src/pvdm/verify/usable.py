@@ -1,0 +1,60 @@
+"""A source that cannot be read now, and one that can never be read as the contract means it: two errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.observed import class_of
+
+SOURCE_UNUSABLE: Final = "source_unusable"
+INT96_HINT: Final = (
+    "Spark writes INT96 unless it is told otherwise: write the files again with "
+    "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, or as an Iceberg table"
+)
+_MENDED: Final = "the pinned source stays as it is: abandon the workload, mend the source, and open another one"
+# Facts about the pinned rows and snapshot that are not about columns, and that no time mends either.
+_LASTING: Final = frozenset({"value_out_of_range"})
+
+
+@contextlib.contextmanager
+def source_readable() -> Iterator[None]:
+    """A source that cannot be read says nothing about what was staged: no verdict.
+
+    What may be mended, such as a file that is not there, is unavailable, and tried again. Columns that are not what
+    the contract means are the pinned source's own, and stay so: `source_unusable` ends the attempt.
+    """
+    try:
+        yield
+    except VerificationError as error:
+        if class_of(error.code) is FailureClass.SCHEMA or error.code in _LASTING:
+            raise unusable(error) from None
+        raise UnavailableError(
+            "source_unreadable",
+            f"the pinned source cannot be read: {error.message}",
+            expected=error.expected,
+            got=error.got,
+            hint="bring the source's files back; or abandon the workload",
+            cause=error.code,
+        ) from None
+    except InputError as error:
+        raise unusable(error) from None
+
+
+def unusable(error: PvdmError, hint: str | None = None) -> InputError:
+    """The pinned source can never be read as the contract means it, for this reason."""
+    if error.code == SOURCE_UNUSABLE and isinstance(error, InputError):
+        return error
+    nanoseconds = error.code == "cast_refused" and any(word in str(error.got) for word in ("[ns", "Nanosecond", "_ns"))
+    return InputError(
+        SOURCE_UNUSABLE,
+        f"the source can never be read as the contract means it: {error.message}",
+        expected=error.expected,
+        got=error.got,
+        hint=hint or error.hint or (f"{INT96_HINT}; {_MENDED}" if nanoseconds else _MENDED),
+        cause=error.code,
+        **{key: value for key, value in error.details.items() if key in ("file", "column")},
+    )

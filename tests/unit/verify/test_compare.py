@@ -1,0 +1,97 @@
+"""Counts, digests and findings make a verdict, with every class that they can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from pvdm.digest import Plan, digest, reference_engine
+from pvdm.errors import InputError
+from pvdm.model.projection import ProjectionName, content, identity
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.model.secret import DigestKey
+from pvdm.model.verdict import FailureClass, Outcome
+from pvdm.verify.compare import Partials, compare, rows_class
+from pvdm.verify.finding import Finding
+
+SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), True, 1), Field("note", PrimitiveType(Kind.STRING), False, 2)))
+PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA)))
+KEYS = {name: DigestKey(bytes([at]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
+ROWS = [(1, "a"), (2, "b"), (3, None)]
+
+
+def seen(rows: Sequence[tuple[int, str | None]]) -> Partials:
+    columns = [pa.array([row[0] for row in rows], pa.int64()), pa.array([row[1] for row in rows], pa.string())]
+    return digest(pa.table(columns, names=["id", "note"]), PLAN, KEYS, engine=reference_engine())
+
+
+@pytest.mark.parametrize(
+    ("staged", "expected"),
+    [
+        (ROWS, None),
+        (ROWS[::-1], None),
+        (ROWS[:2], FailureClass.MISSING),
+        ([], FailureClass.MISSING),
+        ([(1, "a"), (9, "x")], FailureClass.MISSING),
+        ([*ROWS, (4, "d")], FailureClass.ADDED),
+        ([*ROWS, ROWS[0]], FailureClass.ADDED),
+        ([*ROWS, *ROWS], FailureClass.DUPLICATED),
+        ([*ROWS, *ROWS, *ROWS], FailureClass.DUPLICATED),
+        ([*ROWS, *ROWS[:2], (3, "changed")], FailureClass.ADDED),
+        ([*ROWS[:2], (3, "changed")], FailureClass.MODIFIED),
+        ([*ROWS[:2], (4, None)], FailureClass.MODIFIED),
+        ([ROWS[0], ROWS[0], ROWS[1]], FailureClass.MODIFIED),
+    ],
+)
+def test_counts_and_digests_tell_what_they_can(
+    staged: list[tuple[int, str | None]], expected: FailureClass | None
+) -> None:
+    assert rows_class(seen(ROWS), seen(staged)) is expected
+
+
+def test_rows_where_none_were_intended_are_added() -> None:
+    assert rows_class(seen([]), seen(ROWS)) is FailureClass.ADDED
+
+
+def test_nothing_intended_and_nothing_staged_is_a_pass() -> None:
+    assert compare(seen([]), seen([]), ()).outcome is Outcome.PASS
+
+
+def test_a_finding_fails_what_the_digests_would_pass() -> None:
+    found = Finding(FailureClass.METADATA, "record_count_lies", "it lies")
+    assert compare(seen(ROWS), seen(ROWS), [found]).classes == (FailureClass.METADATA,)
+
+
+def test_findings_stand_beside_what_the_rows_tell() -> None:
+    found = Finding(FailureClass.METADATA, "record_count_lies", "it lies")
+    verdict = compare(seen(ROWS), seen(ROWS[:1]), [found])
+    assert verdict.classes == (FailureClass.METADATA, FailureClass.MISSING)
+
+
+def test_without_a_digest_the_findings_alone_are_the_verdict() -> None:
+    found = Finding(FailureClass.PHYSICAL, "file_changed", "it changed")
+    assert compare(seen(ROWS), None, [found]).classes == (FailureClass.PHYSICAL,)
+
+
+def test_no_digest_and_no_reason_is_never_a_pass() -> None:
+    for intent, staged in ((None, None), (seen(ROWS), None), (None, seen(ROWS))):
+        with pytest.raises(InputError) as caught:
+            compare(intent, staged, ())
+        assert caught.value.code == "digest_missing"
+
+
+@pytest.mark.parametrize("left_out", list(ProjectionName))
+def test_a_projection_that_one_side_lacks_is_never_a_pass(left_out: ProjectionName) -> None:
+    whole = seen(ROWS)
+    with pytest.raises(InputError):
+        compare(whole, {name: each for name, each in whole.items() if name is not left_out}, ())
+
+
+def test_content_alone_may_differ() -> None:
+    """The keys are the same: a comparison of identity alone would pass."""
+    staged = seen([(1, "a"), (2, "b"), (3, "new")])
+    intent = seen(ROWS)
+    assert intent[ProjectionName.IDENTITY].matches(staged[ProjectionName.IDENTITY])
+    assert compare(intent, staged, ()).classes == (FailureClass.MODIFIED,)

@@ -1,0 +1,199 @@
+"""Intent of a chunk: filter, mapping and digest of the pinned source, file by file."""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.digest import digest
+from pvdm.errors import InputError, VerificationError
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract
+from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
+from pvdm.verify.intent import digest_intent, digest_plan, files_of_chunk, require_mapping
+from pvdm.verify.planning import plan_workload
+from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.unit.contract.examples import read
+
+LONG, INT, STRING = (PrimitiveType(kind) for kind in (Kind.LONG, Kind.INT, Kind.STRING))
+SOURCE = Schema(
+    (Field("id", INT, field_id=1), Field("s", STRING, field_id=2), Field("p", DecimalType(5, 2), field_id=3))
+)
+TARGET = Schema((Field("amount", DecimalType(9, 2), field_id=7), Field("key", LONG, True, field_id=8)))
+MAPPING = [
+    {"from": "p", "to": "amount", "type": "decimal(9, 2)"},
+    {"from": "id", "to": "key", "type": "long"},
+]
+ALL = ChunkDefinition("all", "true", None)
+
+
+def bound(*changes: tuple[str, Any], identity: tuple[str, ...] = ("id",)) -> BoundContract:
+    return read(("projections/identity", list(identity)), *changes).bind({})
+
+
+def lake_at(folder: Path, *files: list[dict[str, Any]]) -> Lake:
+    lake = Lake(folder, (to_doc(SOURCE),), specs={0: [], 1: identity_spec(2, "s")})
+    for rows in files:
+        lake.data(table_of(SOURCE, rows))
+    return lake
+
+
+@pytest.mark.usefixtures("kernel")
+def test_rows_are_filtered_renamed_dropped_and_widened(tmp_path: Path) -> None:
+    lake = lake_at(
+        tmp_path,
+        [{"id": 1, "s": "a", "p": Decimal("1.50")}, {"id": 2, "s": "b", "p": Decimal("2.50")}],
+        [{"id": 3, "s": "a", "p": None}],
+    )
+    contract = bound(("boundary/columns", MAPPING), ("boundary/where", "s = 'a'"), identity=("key",))
+    plan = digest_plan(contract, TARGET)
+    found = digest_intent(contract, pinned(lake), ALL, plan, KEYS, fetch, threads=2)
+    wanted = digest(table_of(TARGET, [{"key": 1, "amount": Decimal("1.50")}, {"key": 3}]), plan, KEYS)
+    assert {name: part.rows for name, part in found.items()} == dict.fromkeys(ProjectionName, 2)
+    assert all(found[name].matches(wanted[name]) for name in ProjectionName)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_chunk_without_files_has_no_rows_and_is_judged_all_the_same(tmp_path: Path) -> None:
+    source = pinned(lake_at(tmp_path))
+    contract = bound()
+    plan = digest_plan(contract, SOURCE)
+    assert digest_intent(contract, source, ALL, plan, KEYS, fetch)[ProjectionName.CONTENT].rows == 0
+    narrow = Schema((SOURCE.fields[0], SOURCE.fields[1], Field("p", DecimalType(5, 3), field_id=3)))
+    with pytest.raises(InputError) as caught:
+        digest_intent(contract, source, ALL, digest_plan(contract, narrow), KEYS, fetch)
+    assert caught.value.code == "cast_refused"
+
+
+@pytest.mark.parametrize(
+    ("target", "columns"),
+    [
+        (Schema((*TARGET.fields, Field("more", LONG, field_id=9))), MAPPING),
+        (Schema(TARGET.fields[1:]), MAPPING),
+        (TARGET, MAPPING[1:]),
+    ],
+)
+def test_a_mapping_that_does_not_make_the_targets_columns_is_refused(
+    target: Schema, columns: list[dict[str, str]]
+) -> None:
+    contract = bound(("boundary/columns", columns), identity=("key",))
+    with pytest.raises(InputError) as caught:
+        require_mapping(contract, SOURCE, digest_plan(contract, target))
+    assert caught.value.code == "mapping_target_differs"
+
+
+def test_an_excluded_column_needs_no_source() -> None:
+    target = Schema((*SOURCE.fields, Field("loaded", LONG, field_id=9)))
+    excluded = {"exclude": [{"column": "loaded", "reason": "the time of the load"}]}
+    contract = bound(("projections/content", excluded))
+    found = require_mapping(contract, SOURCE, digest_plan(contract, target))
+    assert [each.target for each in found] == ["id", "s", "p"]
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("true", "ab~"),
+        ("s = 'a'", "a~"),
+        ("s = 'a' and id = 1", "a~"),
+        ("s = 'a' or id = 1", "ab~"),
+        ("s = 'a' or s = 'b'", "ab~"),
+        ("not s = 'a'", "b~"),
+        ("not (s = 'a' and id = 1)", "ab~"),
+        ("s is null", "~"),
+        ("s > 'a'", "b~"),
+    ],
+)
+def test_only_files_that_their_partition_rules_out_are_left_out(tmp_path: Path, where: str, wanted: str) -> None:
+    lake = lake_at(tmp_path)
+    names: dict[str, str] = {}
+    for name in "ab":
+        names[lake.data(table_of(SOURCE, [{"id": 1, "s": name}]), spec=1, partition={1000: name})] = name
+    names[lake.data(table_of(SOURCE, [{"id": 1, "s": "c"}]))] = "~"
+    found = files_of_chunk(bound(), pinned(lake), ChunkDefinition("c", where, None))
+    assert "".join(sorted(names[file.location] for file in found)) == wanted
+
+
+def test_days_rule_files_out_as_days(tmp_path: Path) -> None:
+    columns = Schema((Field("id", INT, field_id=1), Field("d", PrimitiveType(Kind.DATE), field_id=2)))
+    lake = Lake(tmp_path, (to_doc(columns),), specs={0: identity_spec(2, "d")})
+    for day in (0, 1, None):
+        lake.data(table_of(columns, [{"id": 1, "d": day}]), partition={1000: day})
+    found = files_of_chunk(bound(), pinned(lake), ChunkDefinition("c", "d = '1970-01-02'", None))
+    assert [file.partition[1000] for file in found] == [1]
+
+
+def test_a_chunk_of_files_has_these_files(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, [{"id": 1}], [{"id": 2}])
+    source = pinned(lake)
+    contract = bound(("chunking", {"by": "files", "max-size": 1}))
+    first, second = plan_workload(contract, source, fetch)
+    locations = [[file.location for file in files_of_chunk(contract, source, each)] for each in (first, second)]
+    assert sorted(locations) == [[file.location] for file in source.scan.files]
+    with pytest.raises(InputError) as caught:
+        files_of_chunk(contract, source, ChunkDefinition("c", None, ("file:///elsewhere",)))
+    assert caught.value.code == "chunk_file_unknown"
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_file_is_fetched_once_by_as_many_threads_as_asked(tmp_path: Path, threads: int) -> None:
+    lake = lake_at(tmp_path, *([{"id": at}] for at in range(12)))
+    held: set[int] = set()
+    seen: list[int] = []
+    lock = threading.Lock()
+
+    def counted(location: str) -> bytes:
+        with lock:
+            held.add(threading.get_ident())
+            seen.append(len(held))
+        return fetch(location)
+
+    contract = bound()
+    found = digest_intent(contract, pinned(lake), ALL, digest_plan(contract, SOURCE), KEYS, counted, threads=threads)
+    assert found[ProjectionName.IDENTITY].rows == 12
+    assert len(seen) == 12
+    assert max(seen) <= threads
+
+
+@pytest.mark.usefixtures("kernel")
+def test_what_is_wrong_in_one_thread_is_told_and_the_others_stop(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, *([{"id": at}] for at in range(30)))
+    source = pinned(lake)
+    Path(source.scan.files[0].location.removeprefix("file://")).unlink()
+    asked: list[str] = []
+
+    def slow(location: str) -> bytes:
+        asked.append(location)
+        return fetch(location)
+
+    contract = bound()
+    with pytest.raises(VerificationError) as caught:
+        digest_intent(contract, source, ALL, digest_plan(contract, SOURCE), KEYS, slow, threads=2)
+    assert caught.value.code == "file_missing"
+    assert len(asked) < 30
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_null_for_a_required_column_is_an_error_and_not_a_digest(tmp_path: Path) -> None:
+    contract = bound(("boundary/columns", MAPPING), identity=("key",))
+    with pytest.raises(InputError) as caught:
+        digest_intent(
+            contract, pinned(lake_at(tmp_path, [{"id": None}])), ALL, digest_plan(contract, TARGET), KEYS, fetch
+        )
+    assert caught.value.code == "null_in_required"
+
+
+@pytest.mark.parametrize("threads", [0, 257])
+def test_a_number_of_threads_out_of_bounds_is_refused(tmp_path: Path, threads: int) -> None:
+    contract = bound()
+    with pytest.raises(InputError) as caught:
+        digest_intent(
+            contract, pinned(lake_at(tmp_path)), ALL, digest_plan(contract, SOURCE), KEYS, fetch, threads=threads
+        )
+    assert caught.value.code == "threads_invalid"

@@ -1,0 +1,255 @@
+"""Files that engines read as different rows, or that only our decoder reads: each is refused, whatever its rows are.
+
+Every one of these gave the honest rows to the digest. What Spark with Iceberg's reader made of it stands beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.lake_metadata_examples import Doc, column
+from tests.parquet_edit import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    columns,
+    edited,
+    get,
+    groups,
+    joined,
+    parse,
+    put,
+    split,
+    written,
+)
+from tests.parquet_edit import told as said
+from tests.staged_examples import NAME, metadata, parquet, seen
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+TABLE = metadata(column(1, "id"), column(2, "a", "double"), column(3, "b", "double"))
+
+
+def table(a: Sequence[float], names: Sequence[str] = ("id", "a", "b")) -> pa.Table:
+    fields = [
+        pa.field(name, kind, metadata={NAME: str(at)})
+        for at, (name, kind) in enumerate(zip(names, (pa.int64(), pa.float64(), pa.float64()), strict=True), 1)
+    ]
+    arrays: list[Any] = [pa.array(range(6), pa.int64()), pa.array(a), pa.array([100.0 + at for at in range(6)])]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def file(data: pa.Table, **options: Any) -> bytes:
+    return parquet(data, store_schema=False, use_dictionary=False, compression="none", **options)
+
+
+HONEST = file(table([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))
+FORGED = file(table([9.0] * 6))
+TWO_GROUPS = file(table([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), row_group_size=3)
+
+
+def codes(data: bytes, schema: Any = TABLE) -> list[str]:
+    return [each.code for each in seen(data, schema, record_count=6).findings]
+
+
+def second(footer: Struct, group: int = 0) -> Struct:
+    """What the footer says of column `a`."""
+    return said(columns(groups(footer)[group])[1])
+
+
+def pages_of(data: bytes) -> bytes:
+    body, footer = split(data)
+    start = get(second(footer), 9)
+    return body[start : start + get(second(footer), 7)]
+
+
+def test_honest_files_have_one_reading() -> None:
+    assert codes(HONEST) == codes(TWO_GROUPS) == []
+
+
+def two_places(kind: int) -> bytes:
+    """Forged pages where the data begins; a dictionary offset that leads to honest ones, read by us alone."""
+    body, footer = split(FORGED)
+    put(second(footer), 11, kind, len(body))
+    return joined(body + pages_of(HONEST), footer)
+
+
+def offset_twice() -> bytes:
+    body, footer = split(FORGED)
+    fields = second(footer)
+    at = next(at for at, each in enumerate(fields) if each[0] == 9)
+    fields.insert(at, [9, I64, len(body)])
+    return joined(body + pages_of(HONEST), footer)
+
+
+def groups_twice() -> bytes:
+    body, footer = split(HONEST)
+    at = next(at for at, each in enumerate(footer) if each[0] == 4)
+    footer.insert(at, copy.deepcopy(footer[at]))
+    return joined(body, footer)
+
+
+def paths_swapped(footer: Struct) -> None:
+    first, other = (said(each) for each in columns(groups(footer)[0])[1:])
+    paths = get(first, 3), get(other, 3)
+    put(first, 3, LIST, paths[1])
+    put(other, 3, LIST, paths[0])
+
+
+def group_size(size: int) -> Callable[[Struct], None]:
+    return lambda footer: put(groups(footer)[0], 6, I64, size)
+
+
+def elsewhere(footer: Struct) -> None:
+    for each in columns(groups(footer)[0]):
+        put(each, 1, BINARY, b"other.parquet")
+
+
+def one_place(footer: Struct) -> None:
+    put(said(columns(groups(footer)[0])[2]), 9, I64, get(second(footer), 9))
+
+
+def columns_backwards() -> bytes:
+    """The first column stands last, so the middle of the last row group may lie behind the end of the file."""
+    body, footer = split(TWO_GROUPS)
+    turned = b"PAR1"
+    for group in groups(footer):
+        for each in reversed(columns(group)):
+            fields = said(each)
+            start, size = get(fields, 9), get(fields, 7)
+            put(fields, 9, I64, len(turned))
+            turned += body[start : start + size]
+    return joined(turned, footer)
+
+
+def packed_levels() -> bytes:
+    """A page that says so of its levels; Iceberg's vectors take every page's for runs."""
+    body, footer = split(HONEST)
+    start = get(second(footer), 9)
+    header, end = parse(body, start)
+    put(get(header, 5), 3, I32, 4)
+    assert len(written(header)) == end - start
+    return joined(body[:start] + written(header) + body[end:], footer)
+
+
+def dictionary_twice() -> bytes:
+    """A second dictionary among the data pages: refused by some, taken for the new one by others."""
+    many = table([float(at % 2) for at in range(6)])
+    body, footer = split(parquet(many, store_schema=False, use_dictionary=["a"], compression="none"))
+    fields = second(footer)
+    start, first, size = get(fields, 11), get(fields, 9), get(fields, 7)
+    pages = body[start:first] + body[start : start + size]
+    put(fields, 11, I64, len(body))
+    put(fields, 9, I64, len(body) + first - start)
+    put(fields, 7, I64, len(pages))
+    group = groups(footer)[0]
+    put(group, 6, I64, sum(get(said(each), 7) for each in columns(group)))
+    return joined(body + pages, footer)
+
+
+AMBIGUOUS: dict[str, bytes] = {
+    "bit-packed levels": packed_levels(),
+    "a dictionary twice": dictionary_twice(),
+    "a dictionary behind the data": two_places(I64),  # Spark and PyArrow: the forged values
+    "a dictionary offset of another wire type": two_places(I32),  # Spark, PyArrow and DuckDB: the forged values
+    "an offset twice": offset_twice(),
+    "row groups twice": groups_twice(),
+    "paths of two columns swapped": edited(HONEST, paths_swapped),  # Spark: both columns swapped
+    "a row group that is larger than its file": edited(HONEST, group_size(10**9)),  # Spark: no rows
+    "a row group of a negative size": edited(HONEST, group_size(-(10**6))),  # Spark: no rows
+    "pages in another file": edited(HONEST, elsewhere),  # DuckDB: unreadable
+    "two columns with one name": file(table([0.0] * 6, ("id", "a", "a"))),  # Spark: unreadable
+    "another physical type": edited(HONEST, lambda footer: put(second(footer), 1, I32, 2)),  # PyArrow: unreadable
+    "two columns in one place": edited(HONEST, one_place),
+    "columns backwards": columns_backwards(),
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_a_file_that_has_two_readings_is_refused(name: str) -> None:
+    assert codes(AMBIGUOUS[name]) == ["parquet_ambiguous"]
+
+
+def test_what_we_digest_of_such_a_file_is_not_what_others_read() -> None:
+    """The reason for all this: PyArrow, like Spark, reads the forged pages."""
+    found = pq.ParquetFile(io.BytesIO(AMBIGUOUS["a dictionary behind the data"])).read()
+    assert found.column("a").to_pylist() == [9.0] * 6
+
+
+def test_an_encrypted_column_of_a_plain_footer_is_refused() -> None:
+    def encrypt(footer: Struct) -> None:
+        put(columns(groups(footer)[0])[1], 8, STRUCT, [[1, STRUCT, []]])
+
+    assert codes(edited(HONEST, encrypt)) == ["parquet_encrypted"]
+
+
+@pytest.mark.parametrize("values", [-1, 0, 3, 7])
+def test_a_column_that_counts_other_values_than_its_pages_is_refused(values: int) -> None:
+    assert codes(edited(HONEST, lambda footer: put(second(footer), 5, I64, values))) == ["parquet_rows_lie"]
+
+
+@pytest.mark.parametrize("rows", [(0, 6), (2, 4), (-1, 7)])
+def test_rows_that_the_footer_moves_to_another_row_group_are_found(rows: tuple[int, int]) -> None:
+    def move(footer: Struct) -> None:
+        for group, count in zip(groups(footer), rows, strict=True):
+            put(group, 3, I64, count)
+
+    assert codes(edited(TWO_GROUPS, move)) == ["parquet_rows_lie"]
+
+
+def test_rows_of_a_list_that_lie_in_another_row_group_are_found() -> None:
+    """Its values add up over the file, and every count of the footer is that of the pages."""
+    listed: Doc = {"type": "list", "element-id": 3, "element": "long", "element-required": False}
+    schema = metadata(column(1, "id"), column(2, "tags", listed))
+    kind = pa.list_(pa.field("element", pa.int64(), metadata={NAME: "3"}))
+    fields = [pa.field("id", pa.int64(), metadata={NAME: "1"}), pa.field("tags", kind, metadata={NAME: "2"})]
+
+    def made(size: int) -> tuple[bytes, Struct]:
+        arrays: list[Any] = [pa.array(range(6), pa.int64()), pa.array([[at] for at in range(6)], kind)]
+        return split(file(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), row_group_size=size))
+
+    def moved(body: bytes, footer: Struct, by: int) -> list[Struct]:
+        for group in groups(footer):
+            for chunk in columns(group):
+                put(said(chunk), 9, I64, get(said(chunk), 9) + by)
+        return groups(footer)
+
+    (body, footer), (more, other) = made(3), made(4)
+    ours, theirs = groups(footer), moved(more, other, len(body))
+    assert codes(joined(body, footer), schema) == []
+    for group, donor in zip(ours, theirs, strict=True):
+        columns(group)[1] = columns(donor)[1]
+        put(group, 6, I64, sum(get(said(each), 7) for each in columns(group)))
+    assert codes(joined(body + more, footer), schema)[0] in ("parquet_rows_lie", "parquet_unreadable")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamp", pa.array([1_000] * 6, pa.timestamp("ms"))),  # Spark's vectors: a thousandth of it
+        ("timestamptz", pa.array([1_000] * 6, pa.timestamp("ms", "UTC"))),
+        ("timestamp", pa.array([1] * 6, pa.date32())),  # the others: unreadable for Spark
+        ("time", pa.array([1] * 6, pa.time32("ms"))),
+        ("long", pa.array([2**31] * 6, pa.uint32())),
+        ("int", pa.array([1] * 6, pa.uint8())),
+        ("float", pa.array([1.0] * 6, pa.float16())),
+    ],
+)
+def test_a_type_that_iceberg_has_not_for_the_column_is_refused_in_a_list_too(kind: str, values: pa.Array[Any]) -> None:
+    listed: Doc = {"type": "list", "element-id": 2, "element": kind, "element-required": False}
+    element = pa.field("element", values.type, metadata={NAME: "2"})
+    nested = pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), values, type=pa.list_(element))
+    for doc, array in ((kind, values), (listed, nested)):
+        schema = pa.schema([pa.field("v", array.type, metadata={NAME: "1"})])
+        data = file(pa.Table.from_arrays([array], schema=schema))
+        assert codes(data, metadata(column(1, "v", doc))) == ["cast_refused"]

@@ -1,0 +1,176 @@
+"""Plans of a workload from its pinned source, and what it claims by its filter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.model.chunk import ChunkPlan
+from pvdm.model.claim import Claim, ClaimValue
+from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema
+from pvdm.verify.planning import claim_of, plan_workload
+from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
+from tests.unit.contract.examples import read
+
+DATE = PrimitiveType(Kind.DATE)
+TWO_DAYS = "2026-03-29T00:00:00Z <= t < 2026-03-30T00:00:00.5Z"
+COLUMNS = Schema(
+    (
+        Field("id", PrimitiveType(Kind.LONG), field_id=1),
+        Field("d", DATE, field_id=2),
+        Field("s", PrimitiveType(Kind.STRING), field_id=3),
+        Field("p", DecimalType(9, 2), field_id=4),
+        Field("x", FixedType(2), field_id=5),
+        Field("f", PrimitiveType(Kind.DOUBLE), field_id=6),
+        Field("t", PrimitiveType(Kind.TIMESTAMPTZ), field_id=7),
+    )
+)
+
+
+def plan(
+    folder: Path, rows: list[list[dict[str, Any]]], chunking: dict[str, Any], where: str = "true", **limits: int
+) -> ChunkPlan:
+    lake = Lake(folder, (to_doc(COLUMNS),))
+    for each in rows:
+        lake.data(table_of(COLUMNS, each))
+    bound = read(("chunking", chunking), ("boundary/where", where), ("limits", limits)).bind({})
+    return plan_workload(bound, pinned(lake), fetch)
+
+
+def ids(found: ChunkPlan) -> list[str]:
+    return [chunk.chunk_id for chunk in found]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_values_are_those_of_the_filtered_rows(tmp_path: Path) -> None:
+    rows: list[list[dict[str, Any]]] = [
+        [{"id": 1, "s": "a"}, {"id": 2, "s": "b"}],
+        [{"id": 3, "s": None}, {"id": 9, "s": "unseen"}],
+    ]
+    found = plan(tmp_path, rows, {"by": "partition", "columns": ["s"]}, "id < 9")
+    assert ids(found) == ["s=a", "s=b", "s=~null", "s=~other"]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_days_beyond_every_calendar_are_left_to_the_last_chunk(tmp_path: Path) -> None:
+    rows = [[{"d": 0}, {"d": 2**31 - 1}]]
+    assert ids(plan(tmp_path, rows, {"by": "partition", "columns": ["d"]})) == ["d=1970-01-01", "d=~other"]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
+    rows = [[{"id": each} for each in range(100)]]
+    with pytest.raises(InputError) as caught:
+        plan(tmp_path, rows, {"by": "partition", "columns": ["id"]}, chunks=5)
+    assert caught.value.code == "chunks_too_many"
+
+
+@pytest.mark.parametrize("chunking", [{"by": "none"}, {"by": "files", "max-size": 1}, None])
+def test_only_chunks_by_values_read_rows(tmp_path: Path, chunking: dict[str, Any] | None) -> None:
+    lake = Lake(tmp_path, (to_doc(COLUMNS),))
+    locations = [lake.data(table_of(COLUMNS, [{"id": at}])) for at in (1, 2)]
+    for location in locations:
+        Path(location.removeprefix("file://")).unlink()
+    chunking = chunking or {"by": "range", "column": "id", "bounds": [5]}
+    found = plan_workload(read(("chunking", chunking)).bind({}), pinned(lake), fetch)
+    assert len(found.chunks) == {"none": 1, "files": 2, "range": 3}[chunking["by"]]
+
+
+def claim(column: str | None, where: str, parameters: Mapping[str, str] | None = None) -> Claim:
+    declared = {name: {"type": "date"} for name in parameters or {}}
+    changes: list[tuple[str, Any]] = [("boundary/where", where)]
+    if declared:
+        changes.append(("parameters", declared))
+    if column is not None:
+        changes.append(("boundary/claim", {"column": column}))
+    return claim_of(read(*changes).bind(parameters or {}), COLUMNS)
+
+
+def value(column: str, kind: str, one: ClaimValue) -> Claim:
+    return Claim.value(column, kind, one)
+
+
+def between(column: str, kind: str, lower: ClaimValue, upper: ClaimValue) -> Claim:
+    return Claim.between(column, kind, lower, upper)
+
+
+def days(lower: int, upper: int) -> Claim:
+    return between("d", "date", lower, upper)
+
+
+def beyond(column: str, kind: str, lower: ClaimValue, last: ClaimValue) -> Claim:
+    return Claim.between(column, kind, lower, last, after_upper=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "where", "wanted"),
+    [
+        (None, "d = '1970-01-02'", Claim.everything()),
+        ("d", "d = '1970-01-02'", value("d", "date", 1)),
+        ("d", "s = 'a' and d = '1970-01-02'", value("d", "date", 1)),
+        ("d", "(s = 'a' or s = 'b') and (not id = 1 and (d = '1970-01-02'))", value("d", "date", 1)),
+        ("d", "d in ('1970-01-02')", value("d", "date", 1)),
+        ("d", "d in ('1970-01-05', '1970-01-02')", between("d", "date", 1, 5)),
+        ("d", "d is null", value("d", "date", None)),
+        ("d", "d is null or d is null and s = 'a'", value("d", "date", None)),
+        ("d", "d is null and d = '1970-01-02'", value("d", "date", None)),
+        ("d", "d >= '1970-01-02' and d < '1970-01-05'", between("d", "date", 1, 4)),
+        ("d", "d >= '1970-01-02' and d < '1970-01-03'", value("d", "date", 1)),
+        ("d", "d > '1970-01-02' and d <= '1970-01-05'", between("d", "date", 2, 5)),
+        ("d", "d >= '1970-01-02' and (d >= '1970-01-03' and d < '1970-01-09') and d < '1970-01-08'", days(2, 7)),
+        ("d", "d is not null and d != '1970-01-03' and d in ('1970-01-02', '1970-01-05')", days(1, 5)),
+        ("d", "d >= '1970-01-05' and d < '1970-01-02'", value("d", "date", 4)),
+        ("d", "d = '1970-01-05' and s = 'a' or d = '1970-01-02'", days(1, 5)),
+        ("d", "(d >= '1970-01-02' or d >= '1970-01-05') and d < '1970-01-08'", days(1, 7)),
+        ("d", "d >= '1970-01-02' and d < '1970-01-04' or d >= '1970-01-09' and d < '1970-01-02'", days(1, 3)),
+        ("d", "d >= '9999-12-30' and d <= '9999-12-31'", beyond("d", "date", 2_932_895, 2_932_896)),
+        ("id", "id >= 5 and id <= 9223372036854775807", beyond("id", "long", 5, 2**63 - 1)),
+        ("s", "s >= 'a' and s <= 'b'", beyond("s", "string", "a", "b")),
+        ("s", "s in ('x', 'a', 'm')", beyond("s", "string", "a", "x")),
+        ("s", "s > 'a' and s < 'b'", Claim.between("s", "string", "a", "b", after_lower=True)),
+        ("p", "p = -1.50", value("p", "decimal(9, 2)", -150)),
+        ("p", "p > -1.50 and p <= 2", between("p", "decimal(9, 2)", -149, 201)),
+        ("x", "x = '00ff'", value("x", "fixed[2]", b"\x00\xff")),
+    ],
+)
+def test_a_claim_is_what_every_row_must_fulfil(column: str | None, where: str, wanted: Claim) -> None:
+    assert claim(column, where) == wanted
+
+
+@pytest.mark.parametrize(
+    ("column", "where", "text"),
+    [
+        ("d", "d = '2026-11-16'", "d = 2026-11-16"),
+        ("d", "d is null", "d = null"),
+        ("d", "d > '2026-11-15' and d <= '2026-11-20'", "2026-11-16 <= d < 2026-11-21"),
+        ("d", "d >= '9999-12-30' and d <= '9999-12-31'", "9999-12-30 <= d <= 9999-12-31"),
+        ("t", "t >= '2026-03-29T02:00:00+02:00' and t < '2026-03-30T00:00:00.5Z'", TWO_DAYS),
+        ("p", "p >= -1.5 and p < 20", "-1.50 <= p < 20.00"),
+        ("s", "s > 'a' and s < 'b\n'", "'a' < s < 'b\\n'"),
+        ("x", "x = '00ff'", "x = 0x00ff"),
+        ("id", "id = -5", "id = -5"),
+    ],
+)
+def test_a_claim_is_told_in_values_of_its_type(column: str, where: str, text: str) -> None:
+    assert claim(column, where).text == text
+
+
+def test_parts_that_stand_next_to_each_other_do_not_overlap() -> None:
+    ends = "d >= '1970-01-02' and d <= '1970-01-05'"
+    for beside in ("d > '1970-01-05' and d < '1970-01-09'", "d = '1970-01-06'", "d = '1970-01-01'"):
+        assert not claim("d", ends).overlaps(claim("d", beside))
+    assert not claim("s", "s >= 'a' and s <= 'b'").overlaps(claim("s", "s > 'b' and s < 'c'"))
+
+
+def test_a_claim_takes_its_parameters(tmp_path: Path) -> None:
+    assert claim("d", "d = ${day}", {"day": "1970-01-03"}) == value("d", "date", 2)
+
+
+def test_a_column_without_one_order_cannot_be_claimed() -> None:
+    with pytest.raises(InputError) as caught:
+        claim("f", "f = 1.5")
+    assert caught.value.code == "claim_invalid"

@@ -1,0 +1,260 @@
+"""Files that the kernel refuses: each becomes a finding of its class, whatever its bytes are."""
+
+from __future__ import annotations
+
+import base64
+import random
+import struct
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pvdm.digest import Digester, Mode, Plan, kernel_engine
+from pvdm.digest.parquet import FileRequest, read_batches
+from pvdm.errors import VerificationError
+from pvdm.lake.format.schema_model import to_model
+from pvdm.model.projection import ProjectionName, content
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.finding import Finding
+from tests.lake_metadata_examples import Doc, column
+from tests.scan_examples import KEYS
+from tests.staged_examples import NAME, codes, metadata, parquet, seen
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+TABLE = metadata(column(1, "id", required=True), column(2, "town", "string"))
+
+
+def table_of(*columns: tuple[str, Any, int | None]) -> pa.Table:
+    """Columns by name, values and field id."""
+    arrays = [pa.array(values) if isinstance(values, list) else values for _, values, _ in columns]
+    fields: list[Any] = [
+        pa.field(name, array.type, metadata=None if field_id is None else {NAME: str(field_id)})
+        for (name, _, field_id), array in zip(columns, arrays, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+HONEST = table_of(("id", [1, 2, 3], 1), ("town", ["a", "b", None], 2))
+
+
+def findings(data: bytes, table: Any = TABLE) -> Sequence[Finding]:
+    found = seen(data, table, record_count=3)
+    assert found.file is None or not found.findings
+    return found.findings
+
+
+def refusal(data: bytes, table: Any = TABLE) -> tuple[FailureClass, str]:
+    (only,) = findings(data, table)
+    return only.failure, only.code
+
+
+def test_an_honest_file_passes() -> None:
+    assert findings(parquet(HONEST)) == ()
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"),
+    [
+        ([("id", [1, 2, 3], 1), ("town", ["a", "b", "c"], None)], "field_id_missing"),
+        ([("id", [1, 2, 3], 1), ("town", ["a", "b", "c"], 9)], "field_id_unknown"),
+        ([("id", [1, 2, 3], 1), ("more", [1, 2, 3], 3)], "field_id_unknown"),
+        ([("id", [1, 2, 3], 1), ("pos", [1, 2, 3], 2_147_483_540)], "field_id_reserved"),
+        ([("id", [1, 2, 3], 1), ("again", [1, 2, 3], 1)], "field_id_twice"),
+        ([("town", ["a", "b", "c"], 2)], "field_required_missing"),
+        ([("id", [1, None, 3], 1)], "null_in_required"),
+        ([("id", ["1", "2", "3"], 1)], "cast_refused"),
+        ([("id", pa.array([1, 2, 3], pa.uint64()), 1)], "cast_refused"),
+        ([("id", [1.0, 2.0, 3.0], 1)], "cast_refused"),
+    ],
+)
+def test_columns_that_are_not_the_tables_are_refused(columns: list[tuple[str, Any, int | None]], code: str) -> None:
+    assert refusal(parquet(table_of(*columns))) == (FailureClass.SCHEMA, code)
+
+
+def test_the_name_of_a_column_does_not_matter_where_its_id_is_right() -> None:
+    assert findings(parquet(table_of(("other", [1, 2, 3], 1)))) == ()
+
+
+INNER: Any = pa.field("value", pa.int32(), metadata={NAME: "99"})
+MAP: Any = pa.map_
+
+
+@pytest.mark.parametrize(
+    ("arrow", "value", "iceberg"),
+    [
+        (pa.struct([INNER]), {"value": 1}, {"type": "struct", "fields": [column(3, "value", "int")]}),
+        (pa.list_(INNER), [1], {"type": "list", "element-id": 3, "element": "int", "element-required": False}),
+        (
+            MAP(pa.field("key", pa.int32(), nullable=False, metadata={NAME: "3"}), INNER),
+            [(1, 1)],
+            {"type": "map", "key-id": 3, "key": "int", "value-id": 4, "value": "int", "value-required": False},
+        ),
+    ],
+    ids=["struct", "list", "map"],
+)
+def test_an_unknown_id_is_found_at_any_depth(arrow: pa.DataType, value: Any, iceberg: Doc) -> None:
+    fields: list[Any] = [pa.field("n", arrow, metadata={NAME: "2"})]
+    arrays: list[Any] = [pa.array([value] * 3, arrow)]
+    data = parquet(pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+    assert refusal(data, metadata(column(2, "n", iceberg))) == (FailureClass.SCHEMA, "field_id_unknown")
+
+
+def test_a_column_that_no_projection_has_is_held_to_its_type_all_the_same() -> None:
+    schema = to_model(TABLE.current_schema)
+    plan = Plan(schema, (content(schema, exclude={"town": "free text"}),), Mode.STORED)
+    digester = Digester(plan, {ProjectionName.CONTENT: KEYS[ProjectionName.CONTENT]}, engine=kernel_engine())
+    data = parquet(table_of(("id", [1, 2, 3], 1), ("town", [1, 2, 3], 2)))
+    with pytest.raises(VerificationError) as caught:
+        digester.read_parquet(data, FileRequest(schema))
+    assert caught.value.code == "cast_refused"
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + b"\0" * 8, b"PAR1\xff\xff\xff\x00PAR1", b"x" * 100])
+def test_bytes_that_are_no_parquet_file_are_refused(data: bytes) -> None:
+    assert refusal(data) == (FailureClass.PHYSICAL, "parquet_unreadable")
+
+
+def test_a_file_that_is_cut_is_refused() -> None:
+    data = parquet(HONEST)
+    for size in range(0, len(data), 7):
+        assert refusal(data[:size]) == (FailureClass.PHYSICAL, "parquet_unreadable")
+
+
+def test_a_page_whose_checksum_is_wrong_is_refused() -> None:
+    many = table_of(("id", list(range(1_000)), 1))
+    data = bytearray(parquet(many, write_page_checksum=True, compression="none", use_dictionary=False))
+    assert seen(bytes(data), TABLE, record_count=1_000).findings == ()
+    at = data.index(struct.pack("<q", 500))
+    data[at : at + 8] = struct.pack("<q", 501)
+    found = seen(bytes(data), TABLE, record_count=1_000)
+    assert [(each.failure, each.code) for each in found.findings] == [(FailureClass.PHYSICAL, "parquet_unreadable")]
+
+
+def test_whatever_byte_is_changed_the_file_is_read_or_refused() -> None:
+    data, rnd = parquet(HONEST), random.Random(6)
+    for _ in range(1_000):
+        spoilt = bytearray(data)
+        for _ in range(rnd.randint(1, 4)):
+            spoilt[rnd.randrange(len(spoilt))] = rnd.randrange(256)
+        seen(bytes(spoilt), TABLE, record_count=3)
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_an_encrypted_file_is_refused(plaintext_footer: bool) -> None:
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Kms(encryption.KmsClient):  # type: ignore[misc, name-defined]
+        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+            return base64.b64encode(master_key_identifier.encode().ljust(4) + key_bytes)
+
+        def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+            raise AssertionError(wrapped_key, master_key_identifier)
+
+    config = encryption.EncryptionConfiguration(
+        footer_key="foot", column_keys={"cols": ["town"]}, plaintext_footer=plaintext_footer
+    )
+    factory = encryption.CryptoFactory(lambda _: Kms())
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), config)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, HONEST.schema, encryption_properties=properties) as writer:
+        writer.write_table(HONEST)
+    assert refusal(sink.getvalue().to_pybytes()) == (FailureClass.PHYSICAL, "parquet_encrypted")
+
+
+def varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def nested_footer(depth: int) -> bytes:
+    """A file whose schema nests as deep as asked, and which has no rows."""
+    group = b"\x35\x00\x18\x01x\x15\x02\x00"  # optional, named x, one child
+    leaf = b"\x15\x02\x25\x02\x18\x01x\x00"
+    elements = [b"\x48\x01r\x15\x02\x00", *[group] * depth, leaf]
+    schema = b"\x19" + (b"\xfc" + varint(len(elements))) + b"".join(elements)
+    body = b"\x15\x02" + schema + b"\x16\x00\x19\x0c\x00"
+    return b"PAR1" + body + struct.pack("<I", len(body)) + b"PAR1"
+
+
+def test_a_schema_that_nests_without_end_is_refused_and_the_process_lives() -> None:
+    assert refusal(nested_footer(90_000)) == (FailureClass.SCHEMA, "nesting_too_deep")
+
+
+def test_a_schema_that_nests_a_little_is_read() -> None:
+    assert refusal(nested_footer(3))[1] == "field_id_missing"
+
+
+def test_a_footer_that_is_too_long_is_refused() -> None:
+    data = b"PAR1" + b"\0" * 67_108_865 + struct.pack("<I", 67_108_865) + b"PAR1"
+    assert refusal(data) == (FailureClass.PHYSICAL, "parquet_too_large")
+
+
+def test_a_page_that_grows_beyond_all_bounds_is_refused_before_it_is_opened() -> None:
+    table = metadata(column(1, "v", "binary"))
+    value = pa.array([b"\0" * 140_000_000])
+    data = bytearray(
+        parquet(table_of(("v", value, 1)), compression="zstd", use_dictionary=False, write_statistics=False)
+    )
+    at = 4 + 3  # behind the magic, the page's type and the head of its uncompressed size
+    assert (data[at - 1], data[at + 4] < 128) == (0x15, True)
+    data[at : at + 5] = varint(2 * 1_073_741_825)
+    (only,) = seen(bytes(data), table, record_count=1).findings
+    assert (only.failure, only.code) == (FailureClass.PHYSICAL, "parquet_too_large")
+
+
+def test_nulls_of_a_very_wide_type_are_refused() -> None:
+    table = metadata(column(1, "v", "fixed[1000000]"))
+    nulls = pa.nulls(1_100, pa.binary(1_000_000))
+    found = seen(parquet(table_of(("v", nulls, 1))), table, record_count=1_100)
+    assert codes(found.findings) == ["parquet_too_large"]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_batches_stay_small_however_long_the_values(plain: bool) -> None:
+    value = "x" * 1_000_000
+    town = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array([value]))
+    made: Any = pa.array([value] * 200) if plain else town
+    table = table_of(("id", list(range(200)), 1), ("town", made, 2))
+    data = parquet(table, write_statistics=False, use_dictionary=not plain)
+    sizes = [batch.nbytes for batch in read_batches(data, to_model(TABLE.current_schema))]
+    assert sum(sizes) > 200_000_000
+    assert max(sizes) < 70_000_000
+
+
+def test_footer_and_pages_must_count_the_same_rows() -> None:
+    data = bytearray(parquet(HONEST))
+    # FileMetaData.num_rows comes after the schema: field 3, a zigzag 3.
+    footer = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+    at = data.index(b"\x16\x06\x19", footer)
+    data[at + 1] = 8
+    assert refusal(bytes(data)) == (FailureClass.PHYSICAL, "parquet_rows_lie")
+
+
+def test_a_page_that_panics_the_decoder_is_a_finding() -> None:
+    pvdm_kernel = pytest.importorskip("pvdm_kernel")
+    with mock.patch.object(pvdm_kernel, "ParquetFile", side_effect=pvdm_kernel.PanicException("index out of bounds")):
+        assert refusal(parquet(HONEST)) == (FailureClass.PHYSICAL, "parquet_unreadable")
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_every_codec_and_page_version_is_read(codec: str, version: str) -> None:
+    data = parquet(HONEST, compression=codec, data_page_version=version)
+    assert findings(data) == ()
+
+
+def test_a_dropped_column_is_unknown_to_a_staged_file() -> None:
+    past: Doc = {"type": "struct", "schema-id": 0, "fields": [column(1, "id"), column(9, "old", "int")]}
+    now: Doc = {"type": "struct", "schema-id": 1, "fields": [column(1, "id")]}
+    changes: dict[str, Any] = {"schemas": [past, now], "current-schema-id": 1}
+    table = metadata(**changes)
+    data = parquet(table_of(("id", [1, 2, 3], 1), ("old", pa.array([1, 2, 3], pa.int32()), 9)))
+    assert refusal(data, table) == (FailureClass.SCHEMA, "field_id_unknown")
