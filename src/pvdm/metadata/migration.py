@@ -6,30 +6,17 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-from pvdm.digest.plan import fingerprint
 from pvdm.errors import NotAllowedError
 from pvdm.lake.format.document import Json, canonical
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.structure import structure_sha256
 from pvdm.metadata.permit import Permit
+from pvdm.metadata.state import state_changes, state_of
 from pvdm.model.migration import Migration, TableState
 from pvdm.store.tables import TableRow
 from pvdm.trust.verify import Verified
 
 # What was signed names the old state on both sides: another signature on it would be as stale.
 _AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
-
-
-def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
-    """The table's state under a contract, as approvals and proofs name it."""
-    return TableState(
-        contract_sha256,
-        fingerprint(to_model(metadata.current_schema)).hex(),
-        metadata.default_spec_id,
-        metadata.format_version,
-        structure_sha256(metadata),
-    )
 
 
 def permit_migration(
@@ -75,7 +62,7 @@ def require_state(
 ) -> None:
     """The table is in the state that the operator saw; what moved meanwhile is named."""
     found = state_of(metadata, contract_sha256)
-    moved = _moved(approved, found)
+    moved = state_changes(approved, found)
     if moved:
         raise NotAllowedError(
             "approval_stale",
@@ -118,7 +105,7 @@ def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
 def require_result(approved: TableState, after: TableMetadata) -> None:
     """The updates lead to the state that the operator saw, to the last property."""
     found = state_of(after, approved.contract_sha256)
-    moved = _moved(approved, found)
+    moved = state_changes(approved, found)
     if moved:
         raise NotAllowedError(
             "migration_result_differs",
@@ -127,17 +114,6 @@ def require_result(approved: TableState, after: TableMetadata) -> None:
             got=", ".join(f"{name} {new}" for name, _, new in moved),
             hint="nothing was changed; propose the migration again with this version of pvdm",
         )
-
-
-def _moved(old: TableState, new: TableState) -> list[tuple[str, object, object]]:
-    facts = (
-        ("contract", old.contract_sha256, new.contract_sha256),
-        ("schema", old.schema_fingerprint, new.schema_fingerprint),
-        ("partition spec", old.spec_id, new.spec_id),
-        ("format version", old.format_version, new.format_version),
-        ("structure", old.structure_sha256, new.structure_sha256),
-    )
-    return [(name, before, after) for name, before, after in facts if before != after]
 
 
 def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:

@@ -65,18 +65,36 @@ def verify_signed(
     """As `verify_statement`, with the caller's own words for a key of another role."""
     require_root_current(root, now)
     envelope = parse_envelope(data)
+    key = require_signer(envelope, root, FAMILIES[kind].role, now=now, require_role=require_role)
+    predicate = read_statement(envelope.payload, kind)
+    require_own_word(predicate, key, now)
+    return Verified(predicate, envelope.payload_sha256, envelope, key)
+
+
+def require_signer(
+    envelope: Envelope,
+    root: TrustRoot,
+    role: RootRole,
+    *,
+    now: int,
+    require_role: Callable[[RootKey, RootRole], None],
+) -> RootKey:
+    """The key that made the signature, once the root trusts it for this role at `now`; nothing signed is read yet."""
     key = require_known_key(root, envelope.signature.key_id)
-    require_role(key, FAMILIES[kind].role)
+    require_role(key, role)
     require_not_revoked(key, now)
     require_valid_at(key, now)
     require_signature(key.public, envelope.signature.value, envelope.message)
-    predicate = read_statement(envelope.payload, kind)
+    return key
+
+
+def require_own_word(predicate: Predicate, key: RootKey, now: int) -> None:
+    """What was signed is the key's to say: its holder's name, its epoch, in its time."""
     issued_at = _issued_at(predicate)
     require_signer_name(key, _signer(predicate))
     require_key_epoch(key, _epoch(predicate))
     require_not_from_future(issued_at, now)
     require_valid_at(key, issued_at)
-    return Verified(predicate, envelope.payload_sha256, envelope, key)
 
 
 def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: int, now: int) -> VerifiedProof:
@@ -84,10 +102,15 @@ def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: 
     require_strict_threshold(threshold, root)
     require_envelope_count(envelopes)
     statements = tuple(verify_statement(data, root, Proof, now=now) for data in envelopes)
+    return require_agreed(statements, threshold)
+
+
+def require_agreed(statements: Sequence[Verified[Proof]], threshold: int) -> VerifiedProof:
+    """The one core of all of them, once enough distinct notaries say it."""
     require_distinct_notaries(statements)
     require_equal_cores(statements)
     require_enough_notaries(statements, threshold)
-    return VerifiedProof(statements[0].predicate.core, statements)
+    return VerifiedProof(statements[0].predicate.core, tuple(statements))
 
 
 def _signer(predicate: Predicate) -> str:

@@ -1,0 +1,144 @@
+"""The audit: walks the history of `main` and holds every snapshot to a receipt and to proofs. Needs no ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pvdm.metadata.audit_changes import Changed
+from pvdm.metadata.audit_evidence import Evidence, HashedFiles, ManifestFiles, table_document
+from pvdm.metadata.audit_protection import read_protection
+from pvdm.metadata.audit_rehash import Bound, Progress, rehash
+from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Notes, Rehashed, Standing
+from pvdm.metadata.audit_statements import Statements
+from pvdm.metadata.audit_walk import Walk, Walked
+from pvdm.trust.root import TrustRoot
+from pvdm.verify.fetch import Files
+
+
+@dataclass(frozen=True, slots=True)
+class AuditJudge:
+    """By what the audit judges: a trust root, the log that it names, and the time."""
+
+    root: TrustRoot
+    origin: str
+    at: int
+
+
+def unwatched(part: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def audit(
+    evidence: Evidence,
+    files: ManifestFiles,
+    judge: AuditJudge,
+    *,
+    again: Files | None = None,
+    watch: Progress = unwatched,
+) -> AuditReport:
+    """The whole walk; what does not hold is in the report. With `again` bytes are read from where they lie, too."""
+    metadata = table_document(evidence)
+    notes, hashed = Notes(), HashedFiles(files)
+    statements = Statements(evidence, judge.root, judge.origin, judge.at, notes)
+    protected, explained = read_protection(evidence, metadata, statements, notes)
+    walk = Walk(evidence, metadata, hashed, statements, protected, notes)
+    for done, each in enumerate(walk.walked):
+        walk.judge(each)
+        watch("walking the history", done + 1, len(walk.walked))
+    walk.note_strangers()
+    rehashed = None if again is None else rehash(_data(walk.walked), _manifests(walk.walked, hashed), again, watch)
+    return AuditReport(
+        evidence.table,
+        statements.checkpoint.size,
+        tuple(_reported(each) for each in walk.walked),
+        explained,
+        tuple(notes.findings),
+        rehashed,
+        tuple(_shown(walk.walked, judge, rehashed)),
+        tuple(_not_shown(walk.walked, rehashed)),
+    )
+
+
+def _data(walked: Sequence[Walked]) -> Iterator[Bound]:
+    """The data files that proofs bind and that `main` still shows."""
+    live: dict[str, Bound] = {}
+    for each in walked:
+        for file in () if each.changed is None else each.changed.removed:
+            live.pop(file.file_path, None)
+        for path, proved in each.files.items():
+            live[path] = Bound(path, proved.size_bytes, proved.sha256, each.notes)
+    yield from live.values()
+
+
+def _manifests(walked: Sequence[Walked], hashed: HashedFiles) -> Iterator[Bound]:
+    """The lists and manifests that the snapshots since protection wrote."""
+    for each in walked:
+        if not each.judged:
+            continue
+        for location in (each.snapshot.manifest_list, *(listed.manifest_path for listed in each.written)):
+            if location is not None and location in hashed.seen:
+                yield Bound(location, *hashed.seen[location], each.notes)
+
+
+def _reported(each: Walked) -> AuditedSnapshot:
+    snapshot, receipt, changed = each.snapshot, each.receipt, each.changed
+    rows_added, rows_removed, files_added, files_removed = _counts(changed) if changed else _summed(each)
+    return AuditedSnapshot(
+        snapshot.snapshot_id,
+        snapshot.parent_id,
+        snapshot.timestamp_ms,
+        _standing(each),
+        rows_added,
+        rows_removed,
+        files_added,
+        files_removed,
+        receipt_id=None if receipt is None else receipt.statement_id,
+        workload_id=None if receipt is None else receipt.predicate.workload_id,
+        proof_ids=() if receipt is None else receipt.predicate.proof_ids,
+        override_id=None if receipt is None else receipt.predicate.override_id,
+        operator=None if each.override is None else each.override.operator,
+        reason=None if each.override is None else each.override.reason,
+        findings=tuple(each.notes.findings),
+    )
+
+
+def _counts(changed: Changed) -> tuple[int | None, ...]:
+    return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
+
+
+def _summed(each: Walked) -> tuple[int | None, ...]:
+    """What the snapshot says of itself; nobody checked it."""
+    names = ("added-records", "deleted-records", "added-data-files", "deleted-data-files")
+    said = [each.snapshot.summary.get(name, "0") for name in names]
+    return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None for text in said)
+
+
+def _standing(each: Walked) -> Standing:
+    if each.notes.findings:
+        changed = any(finding.changed for finding in each.notes.findings)
+        return Standing.CHANGED if changed else Standing.UNPROVED
+    if each.receipt is None:
+        return Standing.BEFORE
+    return Standing.OK if each.receipt.predicate.override_id is None else Standing.BREAK_GLASS
+
+
+def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | None) -> Iterator[str]:
+    good = sum(1 for each in walked if _standing(each) in (Standing.OK, Standing.BREAK_GLASS))
+    yield f"{good} of {len(walked)} snapshots of main have a receipt and proofs that hold, in the log {judge.origin}"
+    yield "each of these adds and removes exactly the files that its proofs bind, and carries on all others"
+    if rehashed is not None:
+        yield f"{rehashed.data_files} data files were read, and are compared with their proofs by SHA-256"
+
+
+def _not_shown(walked: Sequence[Walked], rehashed: Rehashed | None) -> Iterator[str]:
+    before = sum(1 for each in walked if _standing(each) is Standing.BEFORE)
+    if before:
+        yield f"anything about the {before} snapshots from before the protection: the table began with what they show"
+    if rehashed is None:
+        yield "that data files still hold the bytes that were published: they were not read (--rehash reads them)"
+    yield (
+        "that no statement about this table was left out: the whole log shows it (`pvdm log export`, `pvdm log fsck`)"
+    )
+    yield "that digests of intent and staged were equal: that is the notary's signed word (`pvdm proof open`)"
+    yield "that others are shown the same log: that is for a monitor to compare"

@@ -1,0 +1,291 @@
+"""The walk over the history of `main`: whose receipt a snapshot has, who had to have one, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pvdm.errors import VerificationError
+from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES, ManifestFile, ManifestList
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.manifest_root import MANIFESTS_KEY
+from pvdm.metadata import audit_checks as checks
+from pvdm.metadata.audit_changes import Changed, Manifests, Step
+from pvdm.metadata.audit_evidence import AUDIT_SNAPSHOTS_MAX, Evidence, HashedFiles
+from pvdm.metadata.audit_heads import BEFORE_ALL, Past, owed
+from pvdm.metadata.audit_protection import Protected
+from pvdm.metadata.audit_report import Notes
+from pvdm.metadata.audit_statements import ProvedChunk, Said, Statements
+from pvdm.model.break_glass import BreakGlass
+from pvdm.model.core import ProofCore
+from pvdm.model.files import AddedFile
+from pvdm.model.receipt import Receipt
+from pvdm.trust.refusal import refused
+
+
+@dataclass(slots=True)
+class Walked:
+    """One snapshot on the way; `receipt` is one that holds."""
+
+    snapshot: Snapshot
+    notes: Notes = field(default_factory=Notes)
+    receipt: Said[Receipt] | None = None
+    wanted: bool = False
+    written: tuple[ManifestFile, ...] = ()
+    changed: Changed | None = None
+    chunks: tuple[ProvedChunk, ...] = ()
+    override: BreakGlass | None = None
+    files: dict[str, AddedFile] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is anything to hold it to."""
+        return self.receipt is not None or self.wanted or bool(self.notes.findings)
+
+
+def history(metadata: TableMetadata) -> list[Snapshot]:
+    """Main's snapshots, oldest first, as far back as the table has them."""
+    head = metadata.current_snapshot_id
+    found: list[Snapshot] = []
+    for snapshot in () if head is None else metadata.ancestry(head):
+        found.append(snapshot)
+        if len(found) > AUDIT_SNAPSHOTS_MAX:
+            raise VerificationError(
+                "audit_too_large",
+                "the history has too many snapshots",
+                expected=f"at most {AUDIT_SNAPSHOTS_MAX}",
+                got="more",
+            )
+    return found[::-1]
+
+
+class Walk:
+    """Judges one snapshot after the other; what does not hold is noted there."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        metadata: TableMetadata,
+        files: HashedFiles,
+        statements: Statements,
+        protected: Protected,
+        notes: Notes,
+    ) -> None:
+        """`notes` takes what concerns the table as a whole."""
+        self._evidence = evidence
+        self._metadata = metadata
+        self._files = files
+        self._statements = statements
+        self._protected = protected
+        self._notes = notes
+        self._manifests = Manifests(metadata, files)
+        self._fingerprints = checks.schema_fingerprints(metadata)
+        self._listed: tuple[int | None, tuple[ManifestFile, ...] | None] = (None, None)
+        self._used: dict[tuple[str, ...], int] = {}
+        self.walked = [Walked(snapshot) for snapshot in history(metadata)]
+        self._places = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
+        for each in self.walked:
+            self._find_receipt(each)
+        self._past = self._find_past()
+        self._owed = owed(protected.edges, self._past, notes)
+        self._mark_wanted()
+
+    def _find_receipt(self, each: Walked) -> None:
+        """The snapshot's receipt, if one of those that name it holds; else what is wrong with the first."""
+        for said in self._statements.receipts.get(each.snapshot.snapshot_id, ()):
+            notes = self._judged_receipt(said, each.snapshot)
+            if not notes.findings:
+                each.receipt, each.notes = said, notes
+                return
+            each.notes.findings = each.notes.findings or notes.findings
+
+    def _judged_receipt(self, said: Said[Receipt], snapshot: Snapshot | None) -> Notes:
+        """What is wrong with a receipt of this table; without a snapshot it is of one that has expired."""
+        notes = Notes()
+        with notes.held():
+            checks.require_receipt_table(said.predicate, self._evidence)
+        with notes.held():
+            checks.require_receipt_branch(said.predicate)
+        if snapshot is not None:
+            with notes.held():
+                checks.require_receipt_snapshot(said.predicate, snapshot)
+        with notes.held():
+            self._statements.receipt(said)
+        return notes
+
+    def _find_past(self) -> Past:
+        """What the oldest snapshot goes back to: its parent, and from there as far as receipts lead."""
+        older: set[int] = set()
+        at = self.walked[0].snapshot.parent_id if self.walked else None
+        while at is not None and at not in older and at not in self._places:
+            older.add(at)
+            said = self._statements.receipts.get(at, ())
+            good = next((each for each in said if not self._judged_receipt(each, None).findings), None)
+            if good is None:
+                return Past(self._places, older, cut=True)
+            at = good.predicate.old_snapshot_id
+        return Past(self._places, older, cut=False)
+
+    def _mark_wanted(self) -> None:
+        """What came after the snapshot that a protection binds has to have a receipt, whatever time it says."""
+        for at, each in enumerate(self.walked):
+            if each.receipt is not None:
+                continue
+            each.wanted = self._owed.at(at)
+            if each.wanted and not each.notes.findings:
+                with each.notes.held():
+                    raise refused(
+                        "audit_receipt_missing", "nothing says that the snapshot was proved", "a receipt", "none"
+                    )
+
+    def note_strangers(self) -> None:
+        """A receipt of this table whose snapshot `main` does not descend from: what was published was taken back.
+
+        Snapshots that the table no longer has, but that its oldest one goes back to, may be gone.
+        """
+        shown = self._places.keys() | self._past.older
+        own = {
+            said.predicate.new_snapshot_id: said
+            for said in self._statements.all_receipts()
+            if said.predicate.table.uuid == self._evidence.table.uuid and said.logged.index > self._owed.unseen
+        }
+        for snapshot_id in sorted(own.keys() - shown):
+            with self._notes.held():
+                self._statements.receipt(own[snapshot_id])
+                raise refused(
+                    "audit_receipt_without_snapshot",
+                    "main does not show what was published",
+                    f"snapshot {snapshot_id} in the history of main",
+                    "none",
+                )
+
+    def judge(self, each: Walked) -> None:
+        """Its bytes, what it changed, and the proofs of that."""
+        if not each.judged:
+            return
+        self._read(each)
+        if each.receipt is None:
+            return
+        with each.notes.held(changed=True):
+            checks.require_metadata(each.receipt.predicate, self._evidence)
+        with each.notes.held():
+            checks.require_metadata_known(each.receipt.predicate, each.snapshot, self._evidence, self._metadata)
+        self._find_proofs(each, each.receipt)
+        for chunk in each.chunks:
+            self._judge_chunk(each, each.receipt, chunk)
+        if each.chunks and each.changed is not None:
+            self._compare(each, each.changed)
+
+    def _read(self, each: Walked) -> None:
+        """The snapshot's list, the manifests that it wrote, and what they changed."""
+        snapshot, notes = each.snapshot, each.notes
+        own: ManifestList | None = None
+        with notes.held(changed=True):
+            if each.receipt is not None and snapshot.manifest_list is not None:
+                data = self._files.read(snapshot.snapshot_id, snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
+                checks.require_list(each.receipt.predicate, data)
+            own = self._manifests.listed(snapshot)
+        before: tuple[ManifestFile, ...] | None = None
+        with notes.held(changed=True):
+            before = self._list_before(snapshot)
+        self._listed = (snapshot.snapshot_id, None if own is None else own.manifests)
+        if own is None:
+            return
+        step = Step(snapshot, own.manifests, before)
+        each.written = step.written
+        with notes.held():
+            replaced = step.replaced()
+            with notes.held(changed=True):
+                entries = self._manifests.entries(snapshot.snapshot_id, each.written)
+                self._require_written(each, own)
+                old = self._manifests.entries(snapshot.parent_id or 0, replaced)
+                with notes.held():
+                    each.changed = step.changed(entries, old)
+
+    def _require_written(self, each: Walked, own: ManifestList) -> None:
+        if each.receipt is not None:
+            paths = (listed.manifest_path for listed in each.written)
+            checks.require_manifests(
+                own.file.text(MANIFESTS_KEY), ((path, self._files.seen[path][1]) for path in paths)
+            )
+
+    def _list_before(self, snapshot: Snapshot) -> tuple[ManifestFile, ...] | None:
+        """The parent's list: nothing before a first snapshot; None where the parent, or its list as it was, is gone."""
+        if snapshot.parent_id is None:
+            return ()
+        known, listed = self._listed
+        if known == snapshot.parent_id:
+            return listed
+        parent = self._metadata.snapshot(snapshot.parent_id)
+        return None if parent is None else self._manifests.listed(parent).manifests
+
+    def _find_proofs(self, each: Walked, receipt: Said[Receipt]) -> None:
+        said = receipt.predicate
+        with each.notes.held():
+            each.chunks = self._statements.chunks(said.proof_ids)
+        if said.override_id is not None:
+            with each.notes.held():
+                override, index = self._statements.override(said.override_id)
+                each.override = override.predicate
+                checks.require_logged_before(index, receipt.logged.index)
+                self._require_unused("override", said.override_id, each=each)
+        if each.chunks:
+            with each.notes.held():
+                checks.require_workload(said, each.chunks)
+            with each.notes.held():
+                checks.require_override_needed(each.chunks, each.override)
+
+    def _judge_chunk(self, each: Walked, receipt: Said[Receipt], chunk: ProvedChunk) -> None:
+        core = chunk.proof.core
+        standing = self._protected.contracts(chunk.first_index, receipt.logged.index)
+        tried: Sequence[Callable[[], None]] = (
+            lambda: checks.require_target(core, self._evidence),
+            lambda: checks.require_contract(core, standing),
+            lambda: checks.require_logged_before(chunk.last_index, receipt.logged.index),
+            lambda: self._require_base(core, each),
+            lambda: checks.require_verdict(core, each.override),
+            lambda: checks.require_schema(core, each.snapshot, self._fingerprints),
+            lambda: self._require_once(core, each),
+        )
+        for check in tried:
+            with each.notes.held():
+                check()
+
+    def _compare(self, each: Walked, changed: Changed) -> None:
+        with each.notes.held():
+            each.files = checks.require_added(each.chunks, changed)
+        with each.notes.held():
+            checks.require_removed(each.chunks, changed)
+        with each.notes.held():
+            checks.require_rows(each.chunks, changed)
+        for chunk in each.chunks:
+            with each.notes.held():
+                checks.require_spec(chunk.proof.core, changed)
+
+    def _require_base(self, core: ProofCore, each: Walked) -> None:
+        """The proof was judged on an ancestor of the snapshot, as far back as the table remembers."""
+        base, at = core.target.base_snapshot_id, self._places[each.snapshot.snapshot_id]
+        whole = self.walked[0].snapshot.parent_id is None
+        if base is not None and self._places.get(base, at if whole else BEFORE_ALL) >= at:
+            raise refused(
+                "audit_base_not_ancestor",
+                "the proof was judged on a snapshot that this one does not follow",
+                "an ancestor",
+                base,
+            )
+
+    def _require_once(self, core: ProofCore, each: Walked) -> None:
+        """A nonce pays once, and a chunk is published once."""
+        self._require_unused("nonce", core.attempt.nonce, each=each)
+        self._require_unused("chunk", core.attempt.workload_id, core.attempt.chunk_id, each=each)
+
+    def _require_unused(self, *key: str, each: Walked) -> None:
+        other = self._used.setdefault(key, each.snapshot.snapshot_id)
+        if other != each.snapshot.snapshot_id:
+            raise refused(
+                "audit_used_twice",
+                f"one {key[0]} was published with twice",
+                f"{' '.join(key[1:])} once",
+                f"in snapshot {other} too",
+            )

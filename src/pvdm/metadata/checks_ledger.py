@@ -1,0 +1,115 @@
+"""Gate checks 10 to 12 and 14: the bytes, the log, the ledger inside the transaction, and what is shown after it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.lake.entries import FileReader
+from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES
+from pvdm.lake.next_snapshot import Publication
+from pvdm.metadata.proposal import Logged, Part, Shown
+from pvdm.metadata.target import Base
+from pvdm.model.claim import Claim
+from pvdm.model.core import Operation, ProofCore
+from pvdm.model.files import AddedFile
+from pvdm.model.states import NonceState, WorkloadState
+from pvdm.store import attempts, chunks, claims, nonces, workloads
+from pvdm.store.unit import Unit
+from pvdm.store.workloads import Workload
+from pvdm.trust.expectation import require_nonce_unused
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.proof_file import LogProofChecker
+from pvdm.trust.refusal import refused
+from pvdm.verify.fetch import Files
+
+_COMPLETE: Final = "every chunk is published"
+
+
+def check_10_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> None:
+    """The bytes to be published are still those that were verified, each read again to its end."""
+    with ThreadPoolExecutor(threads) as pool:
+        for file, seen in zip(added, pool.map(lambda each: files.hash(each.published_path), added), strict=True):
+            if (seen.size, seen.sha256) != (file.size_bytes, file.sha256):
+                raise refused(
+                    "published_bytes_changed",
+                    "a file was changed after it was verified",
+                    f"{file.size_bytes} bytes, SHA-256 {file.sha256}",
+                    f"{seen.size} bytes, SHA-256 {seen.sha256} at {file.published_path}",
+                    "nothing was published; with storage `copied` producers cannot reach what is published",
+                )
+
+
+def check_11_logged(logged: Logged, proof_of: Callable[[int], bytes], checker: LogProofChecker) -> None:
+    """The statement is in the log, under a checkpoint of the log that the trust root names."""
+    leaf = LogEntry(EntryKind(logged.kind), hashlib.sha256(logged.envelope).hexdigest(), logged.at_micros)
+    try:
+        checker.require_included(leaf.to_bytes(), proof_of(logged.index))
+    except PvdmError as error:
+        if error.exit_code > 3:
+            raise
+        raise refused(
+            "statement_not_logged", f"the {logged.kind.value} is not in the log", f"entry {logged.index}", error.code
+        ) from None
+
+
+def check_12_once(unit: Unit, part: Part, core: ProofCore, made: Publication) -> None:
+    """The nonce pays here and never again, and (workload, chunk) was not published before: then it is."""
+    held = nonces.find(unit, core.attempt.nonce)
+    require_nonce_unused(core, lambda _: held is None or held.state is not NonceState.RESERVED)
+    rows = sum(file.record_count for file in part.files)
+    attempts.publish(
+        unit,
+        part.attempt.attempt_id,
+        nonce=core.attempt.nonce,
+        snapshot_id=str(made.snapshot_id),
+        extent=chunks.Extent(rows, len(part.files), made.removed_rows, made.removed_files),
+    )
+
+
+def check_12_override(unit: Unit, nonce: str, snapshot_id: int) -> None:
+    """An override opens the glass once."""
+    nonces.commit(unit, nonce, snapshot_id=str(snapshot_id))
+
+
+def check_12_claim(unit: Unit, workload: Workload, cores: Sequence[ProofCore], claim: Claim) -> None:
+    """What an append takes of its source nobody else has published; overwriting twice shows the rows once.
+
+    A publication without a row takes nothing: late rows can still come under another id, and none comes twice.
+    """
+    if any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores):
+        opening = workload.opening
+        claims.take(unit, opening.workload_id, target=opening.table_uuid, source=opening.source, claim=claim)
+
+
+def complete(unit: Unit, workload_id: str) -> None:
+    """With its last chunk the workload is done."""
+    if chunks.published_count(unit, workload_id) == chunks.count(unit, workload_id):
+        workloads.move(unit, workload_id, WorkloadState.COMPLETE, reason=_COMPLETE)
+
+
+def check_14_shown(shown: Shown, base: Base, reader: FileReader) -> None:
+    """`main` shows the new snapshot, with the bytes that were written for it, to who asks anew."""
+    metadata = base.metadata
+    current = metadata.current_snapshot_id
+    history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
+    found = history.get(shown.new_snapshot_id)
+    if found is None or found.parent_id != shown.old_snapshot_id or found.manifest_list is None:
+        raise _differs(f"snapshot {shown.new_snapshot_id} on {shown.old_snapshot_id}", f"snapshot {current}")
+    data = reader.read(found.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != shown.manifest_list_sha256:
+        raise _differs(f"a manifest list with SHA-256 {shown.manifest_list_sha256}", sha256)
+
+
+def _differs(expected: str, got: str) -> StateUnknownError:
+    return StateUnknownError(
+        "publication_not_shown",
+        "the publication was committed, but main does not show it",
+        expected=expected,
+        got=got,
+        hint="no receipt was signed; run an audit of the table",
+    )

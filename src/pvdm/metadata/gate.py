@@ -1,0 +1,194 @@
+"""The gate: `validate_then_commit`, the numbered checks in their order, and the one way in which `main` moves.
+
+spec/gate.md says what each check is for, which are repeated inside the transaction, and which code tells of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Final
+
+from pvdm import fault
+from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.snapshots import MAIN
+from pvdm.lake.next_snapshot import Publication, Wanted
+from pvdm.lake.vault import VaultKind
+from pvdm.metadata import checks_ledger
+from pvdm.metadata.ground import Gate, about, check
+from pvdm.metadata.judging import (
+    Judged,
+    judge_again,
+    judge_base,
+    judge_bytes,
+    judge_log,
+    judge_words,
+    wanted_removals,
+)
+from pvdm.metadata.proposal import Proposal, Published, Shown
+from pvdm.metadata.publication import permit_publication, publication
+from pvdm.metadata.target import Base, Next
+from pvdm.store import Unit, doomed, events
+from pvdm.store.tables import TableRow
+
+PUBLISHED: Final = "published"
+"""Kind and subject of the note in the step log that holds what a receipt has to say; the key is `UUID/snapshot`."""
+SUMMARY_WORKLOAD: Final = "pvdm.workload"
+SUMMARY_PROOF: Final = "pvdm.proof"
+SUMMARY_STATEMENT: Final = "pvdm.statement"
+
+
+def validate_then_commit(proposal: Proposal, gate: Gate) -> Published:
+    """Every check, then the swap and what follows it; whatever does not hold is raised, and nothing is shown."""
+    judged = judge_words(proposal, gate)
+    base = gate.target.load()
+    judge_base(judged, base, gate)
+    judge_bytes(judged, gate)
+    fault.point("gate.after_rehash")
+    judge_log(judged, gate)
+    return _Swap(judged, base, gate).run()
+
+
+class _Swap:
+    """Checks 12 to 15: nothing shows before the transaction, and nothing after it is undone."""
+
+    def __init__(self, judged: Judged, base: Base, gate: Gate) -> None:
+        self._judged = judged
+        self._gate = gate
+        self._judged_on = base.row
+        self._tried: tuple[Base, Publication] | None = None
+        self._written: list[str] = []
+        self._done: Published | None = None
+        self._shown: Shown | None = None
+
+    def run(self) -> Published:
+        """Publish, read back, sign the receipt."""
+        try:
+            self._gate.target.publish(self._make, self._in_transaction, self._finish)
+        except StateUnknownError:
+            raise  # it may have happened: what was written stays
+        except PvdmError:
+            self._forget()
+            raise
+        if self._done is None:
+            raise AssertionError("a target that published has called what comes then")
+        return self._done
+
+    def _make(self, base: Base) -> Next:
+        """Check 13, before the transaction: the Steward's own snapshot on this base, its files in the vault, synced."""
+        self._forget()
+        if base.row != self._judged_on:
+            judge_base(self._judged, base, self._gate)
+            self._judged_on = base.row
+        metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
+        made = publication(
+            metadata,
+            self._wanted(),
+            snapshot_id=_new_id(metadata),
+            now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
+            place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
+            reader=self._gate.files,
+        )
+        for file in made.files:
+            self._written.append(file.location)
+            vault.write(uuid, VaultKind.METADATA, file.name, file.data)
+        self._tried = base, made
+        fault.point("gate.after_files")
+        return Next(made.updates, lambda after, data: permit_publication(base, made, after, data))
+
+    def _in_transaction(self, unit: Unit, row: TableRow) -> None:
+        """Checks 2, 5 and 6 again, then 12, and the note for the receipt: all of it, or nothing and no swap."""
+        if self._tried is None:
+            raise AssertionError("a target swaps what was made")
+        (base, made), judged = self._tried, self._judged
+        # Who slept since the files were written may find them swept away: then they are written anew.
+        doomed.require_none(unit, [file.name for file in made.files])
+        judge_again(judged, unit, base, row, now=max(unit.at_micros, self._gate.clock.now_micros()))
+        workload = judged.proposal.workload
+        unit.lock_name(f"workload {workload.opening.workload_id}")
+        with check(12):
+            for each in judged.parts:
+                with about(each.part):
+                    checks_ledger.check_12_once(unit, each.part, each.core, made)
+            checks_ledger.check_12_claim(unit, workload, [each.core for each in judged.parts], judged.proposal.claim)
+            if judged.override is not None:
+                checks_ledger.check_12_override(unit, judged.override.predicate.nonce, made.snapshot_id)
+        checks_ledger.complete(unit, workload.opening.workload_id)
+        self._shown = self._as_shown(base, made, row, unit.at_micros)
+        events.note(unit, PUBLISHED, PUBLISHED, f"{row.table_uuid}/{made.snapshot_id}", self._shown.facts())
+
+    def _finish(self) -> None:
+        """Checks 14 and 15; a crash before the receipt is made good at the next start."""
+        if self._shown is None:
+            raise AssertionError("what was swapped is known")
+        with committed():
+            self._done = witnessed(self._shown, self._gate)
+
+    def _wanted(self) -> Wanted:
+        parts, statement = self._judged.parts, self._judged.statement
+        added = tuple(file for each in parts for file in each.part.files)
+        summary = {SUMMARY_WORKLOAD: self._judged.proposal.workload.opening.workload_id}
+        if statement is None:
+            summary[SUMMARY_PROOF] = parts[0].proof.proof_ids[0]
+        else:
+            summary[SUMMARY_STATEMENT] = statement.statement_id
+        return Wanted(added, wanted_removals(parts), summary)
+
+    def _as_shown(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> Shown:
+        override = self._judged.override
+        return Shown(
+            self._judged.proposal.workload.opening.workload_id,
+            tuple(sorted(proof_id for each in self._judged.parts for proof_id in each.proof.proof_ids)),
+            None if override is None else override.statement_id,
+            base.table,
+            MAIN,
+            base.metadata.current_snapshot_id,
+            made.snapshot_id,
+            made.manifest_list_sha256,
+            row.pointer.location,
+            row.pointer.sha256,
+            at_micros,
+        )
+
+    def _forget(self) -> None:
+        """Files of tries that surely did not happen; one that cannot be removed does no harm."""
+        while self._written:
+            with contextlib.suppress(PvdmError):
+                self._gate.vault.remove(self._written.pop())
+
+
+def witnessed(shown: Shown, gate: Gate) -> Published:
+    """Check 14 on what was committed, then 15: its receipt, signed and logged."""
+    with check(14):
+        checks_ledger.check_14_shown(shown, gate.target.read_back(), gate.files)
+    fault.point("gate.before_receipt")
+    with check(15):
+        return Published(shown, gate.witness(shown))
+
+
+@contextlib.contextmanager
+def committed() -> Iterator[None]:
+    """What comes after a commit: whatever fails here, nobody may hear that nothing was published."""
+    try:
+        yield
+    except StateUnknownError:
+        raise
+    except PvdmError as error:
+        raise StateUnknownError(
+            "receipt_not_signed",
+            "the publication was committed, but its receipt could not be made",
+            expected="a receipt",
+            got=error.code,
+            hint="ask for the attempt's state; the receipt is made good as soon as it can be",
+            **error.details,
+        ) from error
+
+
+def _new_id(metadata: TableMetadata) -> int:
+    """An id that no snapshot of the table has."""
+    while True:
+        found = secrets.randbits(63)
+        if found and metadata.snapshot(found) is None:
+            return found

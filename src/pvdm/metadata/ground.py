@@ -1,0 +1,62 @@
+"""What the gate stands on, and how a refusal tells which check and which attempt it is about."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pvdm.errors import PvdmError
+from pvdm.lake.vault import Vault
+from pvdm.metadata.proposal import Part, Shown
+from pvdm.metadata.target import Target
+from pvdm.store import Ledger
+from pvdm.store.clock import LedgerClock
+from pvdm.trust.root import TrustRoot
+from pvdm.verify.fetch import Files
+
+
+class Trust(Protocol):
+    """The trust roots that this Steward stands under."""
+
+    def current(self) -> TrustRoot:
+        """The newest one."""
+
+    def ids(self) -> tuple[str, ...]:
+        """The chain's ids, the newest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One table behind the gate; `log_proof` shows an entry to be in the log, `witness` signs and logs the receipt."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    target: Target
+    trust: Trust
+    vault: Vault
+    files: Files
+    origin: str
+    log_proof: Callable[[int], bytes]
+    witness: Callable[[Shown], str]
+
+
+@contextlib.contextmanager
+def check(number: int) -> Iterator[None]:
+    """A refusal inside is told with the number of the check."""
+    try:
+        yield
+    except PvdmError as error:
+        error.details.setdefault("check", number)
+        raise
+
+
+@contextlib.contextmanager
+def about(part: Part) -> Iterator[None]:
+    """A refusal inside is about this attempt, and about no other of the same workload."""
+    try:
+        yield
+    except PvdmError as error:
+        error.details.setdefault("attempt_id", part.attempt.attempt_id)
+        raise

@@ -1,0 +1,148 @@
+"""What is put before the gate, and what comes of it: proofs, verified files and the ledger's own words about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.model.claim import Claim
+from pvdm.model.contract import BoundContract
+from pvdm.model.document import Value
+from pvdm.model.fields import Fields, decimal
+from pvdm.model.receipt import Receipt
+from pvdm.model.table import TableRef
+from pvdm.store.attempts import Attempt
+from pvdm.store.schema import StatementKind
+from pvdm.store.workloads import Workload
+
+# Besides `proof_expired`: what another verification may cure, since the table moved and not the bytes.
+MOVED: Final = frozenset(
+    {
+        "proof_wrong_schema",
+        "proof_wrong_spec",
+        "proof_wrong_format",
+        "base_left_main",
+        "boundary_moved",
+        "deletes_newer",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A signed statement as the ledger keeps it, with its place in the log and the time of that entry."""
+
+    kind: StatementKind
+    envelope: bytes
+    index: int
+    at_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """A break-glass override, and all proofs of the FAIL that it names."""
+
+    override: Logged
+    failed: tuple[Logged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One chunk: its attempt, every notary's proof for its nonce, and the files of its verified manifest."""
+
+    attempt: Attempt
+    nonce: str
+    core_sha256: str
+    proofs: tuple[Logged, ...]
+    files: tuple[DataFile, ...]
+    waiver: Waiver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One publication: a chunk, or under atomicity `workload` every chunk with the statement that binds them."""
+
+    workload: Workload
+    bound: BoundContract
+    chunk_ids: frozenset[str]
+    parts: tuple[Part, ...]
+    statement: Logged | None
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a publication made visible: everything that its receipt will say, but who signs it."""
+
+    workload_id: str
+    proof_ids: tuple[str, ...]
+    override_id: str | None
+    table: TableRef
+    branch: str
+    old_snapshot_id: int | None
+    new_snapshot_id: int
+    manifest_list_sha256: str
+    metadata_path: str
+    metadata_sha256: str
+    published_at: int
+
+    def receipt(self, notary: str, epoch: int) -> Receipt:
+        """The receipt, to be signed by this notary with its key of this epoch."""
+        return Receipt(
+            notary,
+            epoch,
+            self.workload_id,
+            self.proof_ids,
+            self.override_id,
+            self.table,
+            self.branch,
+            self.old_snapshot_id,
+            self.new_snapshot_id,
+            self.manifest_list_sha256,
+            self.metadata_path,
+            self.metadata_sha256,
+            self.published_at,
+        )
+
+    def facts(self) -> dict[str, Value]:
+        """What the ledger notes of it; the proofs are known by what they published, and may be many."""
+        return {
+            "workload_id": self.workload_id,
+            "override_id": self.override_id,
+            "table": self.table.to_json(),
+            "branch": self.branch,
+            "old_snapshot_id": decimal(self.old_snapshot_id),
+            "new_snapshot_id": decimal(self.new_snapshot_id),
+            "manifest_list_sha256": self.manifest_list_sha256,
+            "metadata_path": self.metadata_path,
+            "metadata_sha256": self.metadata_sha256,
+        }
+
+    @classmethod
+    def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> Shown:
+        """What `facts` noted, with the proofs that the ledger has for it."""
+        keys = ("workload_id", "override_id", "table", "branch", "old_snapshot_id", "new_snapshot_id")
+        hashes = ("manifest_list_sha256", "metadata_path", "metadata_sha256")
+        fields = Fields(value, "what was published", (*keys, *hashes))
+        return cls(
+            fields.text("workload_id"),
+            proof_ids,
+            fields.optional_text("override_id"),
+            TableRef.from_json(fields.value("table")),
+            fields.text("branch"),
+            fields.optional_decimal("old_snapshot_id"),
+            fields.decimal("new_snapshot_id"),
+            fields.text("manifest_list_sha256"),
+            fields.text("metadata_path"),
+            fields.text("metadata_sha256"),
+            published_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became visible, and the receipt that says so."""
+
+    shown: Shown
+    receipt_id: str

@@ -1,0 +1,53 @@
+"""The table that the gate publishes to, behind one small interface: what is judged is what the swap compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.metadata.permit import Permit
+from pvdm.model.table import TableRef
+from pvdm.store.tables import TableRow
+from pvdm.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The table as the catalog shows it: the row with its pointer, and the document of exactly that pointer."""
+
+    table: TableRef
+    row: TableRow
+    metadata: TableMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What one try wants done to its base, and the gate's word on the document that comes of it."""
+
+    updates: Sequence[Json]
+    permit: Callable[[TableMetadata, bytes], Permit]
+
+
+class Target(Protocol):
+    """One table of one catalog."""
+
+    def load(self) -> Base:
+        """The table as it is now; one that is not there is an error."""
+
+    def publish(
+        self,
+        make: Callable[[Base], Next],
+        in_transaction: Callable[[Unit, TableRow], None],
+        then: Callable[[], None],
+    ) -> None:
+        """Swap the pointer from the base that `make` was given to what it made, in one transaction.
+
+        A base that moved is made anew. `in_transaction` runs where the pointer is swapped, with the row as it is after
+        it, and whatever it raises undoes all of it. `then` runs after the commit, before anyone else's turn.
+        """
+
+    def read_back(self) -> Base:
+        """The table as a new connection to the catalog shows it, with nothing remembered."""

@@ -1,0 +1,111 @@
+"""A publication without a row claims nothing, so that late rows find their way, once: on each database in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import VerificationError
+from pvdm.metadata.checks_ledger import check_12_claim
+from pvdm.model.claim import Claim
+from pvdm.model.core import RowCounts
+from pvdm.model.proof import Proof
+from pvdm.store import Unit, claims, workloads
+from pvdm.store.attempts import Attempt
+from pvdm.trust.statement import read_signed
+from tests.gate_attacks import BEFORE, NEW, publish, refusal, told
+from tests.gate_examples import House, Row, contract, house_at
+
+WHOLE = "atomicity: workload\n"
+
+
+@pytest.fixture
+def house(ledger_url: str, tmp_path: Path) -> Iterator[House]:
+    with house_at(tmp_path, ledger_url=ledger_url) as made:
+        yield made
+
+
+@pytest.fixture
+def orders(house: House) -> House:
+    house.table(rows=BEFORE)
+    return house
+
+
+def chunk(house: House, workload_id: str, chunk_id: str, rows: Sequence[Row] = ()) -> Attempt:
+    return house.proved(workload_id, rows, chunk_id=chunk_id, opened=False)
+
+
+def claim_of(house: House, workload_id: str) -> Claim | None:
+    with house.notary.ledger.read() as unit:
+        opening = workloads.get(unit, workload_id).opening
+        return claims.find(unit, workload_id, target=opening.table_uuid, source=opening.source)
+
+
+def test_late_rows_are_published_under_another_id_after_an_empty_publication(orders: House) -> None:
+    publish(orders, orders.proved("early", []))
+    assert claim_of(orders, "early") is None
+    publish(orders, orders.proved("late", NEW))
+    assert orders.rows() == [1, 2, 3, 4]
+    again = orders.proved("again", NEW)
+    error = refusal(orders, lambda: publish(orders, again))
+    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "late")
+
+
+def test_the_first_chunk_with_a_row_takes_the_claim(orders: House) -> None:
+    orders.open("slow", ["a", "b"])
+    publish(orders, chunk(orders, "slow", "a"))
+    assert claim_of(orders, "slow") is None
+    publish(orders, chunk(orders, "slow", "b", NEW))
+    assert claim_of(orders, "slow") == Claim.everything()
+
+
+def test_rows_that_another_published_after_an_empty_chunk_are_not_published_by_the_next_one(orders: House) -> None:
+    orders.open("slow", ["a", "b"])
+    publish(orders, chunk(orders, "slow", "a"))
+    publish(orders, orders.proved("fast", NEW))
+    late = chunk(orders, "slow", "b", NEW)
+    error = refusal(orders, lambda: publish(orders, late))
+    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "fast")
+    assert orders.rows() == [1, 2, 3, 4]
+
+
+def test_a_workload_with_one_row_in_its_last_chunk_takes_the_claim(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(more=WHOLE))
+    house.open("whole", ["a", "b"])
+    publish(house, chunk(house, "whole", "a"), chunk(house, "whole", "b", NEW))
+    assert claim_of(house, "whole") == Claim.everything()
+
+
+def test_of_two_that_were_empty_first_one_publishes_its_rows(orders: House) -> None:
+    names = ("one", "two")
+    for name in names:
+        orders.open(name, ["a", "b"])
+        publish(orders, chunk(orders, name, "a"))
+    ready = [chunk(orders, name, "b", NEW) for name in names]
+
+    def attempt(found: Attempt) -> str:
+        try:
+            publish(orders, found)
+        except VerificationError as error:
+            return error.code
+        return "published"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(attempt, ready)) == ["claim_overlaps", "published"]
+    assert orders.rows() == [1, 2, 3, 4]
+
+
+def test_rows_that_nobody_could_count_take_the_claim(orders: House) -> None:
+    proposal = orders.proposal(orders.proved("waived", NEW))
+    core = read_signed(proposal.parts[0].proofs[0].envelope, Proof).core
+    unknown = replace(core, rows=RowCounts(None, None))
+
+    def work(unit: Unit) -> None:
+        check_12_claim(unit, proposal.workload, [unknown], proposal.claim)
+
+    orders.transact(work)
+    assert claim_of(orders, "waived") == Claim.everything()

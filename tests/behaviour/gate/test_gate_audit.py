@@ -1,0 +1,84 @@
+"""What the real gate publishes, the audit finds proved: appends, overwrites, copies, and what was waived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit_report import AuditReport, Standing
+from pvdm.metadata.gate import validate_then_commit
+from pvdm.model.role import Role
+from pvdm.store.attempts import Attempt
+from pvdm.verify.fetch import Files
+from tests.audit_examples import Local, codes, local, standings
+from tests.audit_scene import gathered
+from tests.gate_examples import House, Row, contract
+from tests.steward_examples import LOG_ORIGIN
+from tools.proof_kit import SECOND
+
+OK, BEFORE = Standing.OK, Standing.BEFORE
+OLD: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
+
+
+def audited(house: House) -> AuditReport:
+    evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
+    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    return audit(evidence, Local(), judge, again=Files())
+
+
+def filled(house: House, text: str | None = None, *, version: int = 2) -> None:
+    """The table with two rows from before its protection."""
+    house.scene.make("orders", version=version)
+    place = f"{house.found().metadata.location}/data/before"
+    house.commit(house.written(place, OLD), "main")
+    house.stand.time.pass_by(SECOND)
+    house.contracts["orders"] = text or contract()
+    house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
+
+
+def published(house: House, attempt: Attempt) -> None:
+    house.stand.time.pass_by(SECOND)
+    validate_then_commit(house.proposal(attempt), house.gate())
+    house.stand.time.pass_by(SECOND)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_appends_of_the_gate_hold_open_and_copied(house: House, version: int) -> None:
+    filled(house, version=version)
+    house.open("one", ["a", "b", "c"])
+    published(house, house.proved("one", [(3, 3, "Ulm"), (4, 4, "Ulm")], chunk_id="a", opened=False))
+    published(house, house.proved("one", [(5, 5, "Ulm")], chunk_id="b", opened=False, copied=True))
+    published(house, house.proved("one", [], chunk_id="c", opened=False))
+    report = audited(house)
+    assert codes(report) == set()
+    assert standings(report) == [BEFORE, OK, OK, OK]
+    assert report.holds
+
+
+def test_an_overwrite_of_the_gate_holds(house: House) -> None:
+    filled(house, contract(operation="overwrite-partitions", partition={"day": "2026-11-02"}))
+    published(house, house.proved("one", [(9, 2, "Ulm")], removed=house.paths(of_day=2)))
+    report = audited(house)
+    assert codes(report) == set()
+    assert standings(report) == [BEFORE, OK]
+    assert (report.snapshots[-1].rows_added, report.snapshots[-1].rows_removed) == (1, 1)
+
+
+def test_bytes_that_are_swapped_after_the_gate_are_found(house: House) -> None:
+    filled(house)
+    published(house, house.proved("one", [(3, 3, "Ulm")]))
+    added = sorted(set(house.paths()) - {path for path in house.paths() if "/before/" in path})
+    path = local(added[0])
+    path.write_bytes(path.read_bytes()[::-1])
+    report = audited(house)
+    assert (codes(report), standings(report)) == ({"audit_bytes_changed"}, [BEFORE, Standing.CHANGED])
+
+
+def test_a_later_publication_leaves_an_earlier_one_proved_though_a_branch_has_moved(house: House) -> None:
+    filled(house)
+    published(house, house.proved("one", [(3, 3, "Ulm")]))
+    house.proved("left", [(7, 7, "Ulm")])
+    report = audited(house)
+    assert (codes(report), standings(report)) == (set(), [BEFORE, OK])

@@ -1,0 +1,187 @@
+"""Gate checks 10 and 12 to 14, each met by an attack on bytes, ledger or catalog that it alone stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import NotAllowedError, StateUnknownError
+from pvdm.metadata.gate import validate_then_commit
+from pvdm.metadata.target import Base, Next, Target
+from pvdm.model.claim import Claim
+from pvdm.model.states import AttemptState
+from pvdm.store import attempts, statements, tables
+from pvdm.store.schema import StatementKind
+from tests.gate_attacks import (
+    BEFORE,
+    NEW,
+    publish,
+    refusal,
+    told,
+)
+from tests.gate_examples import Doc, House, contract
+
+# 10: the bytes
+
+
+def test_bytes_that_were_swapped_after_the_verdict_are_not_published(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    (path, *_) = sorted(Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"))
+    other = orders.written(f"{attempt.prefix}/other", [(999, 1, "Ulm")])[0]
+    path.write_bytes(Path(other.file_path.removeprefix("file://")).read_bytes())
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
+
+
+def test_one_bit_is_enough(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    (path, *_) = sorted(Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"))
+    data = bytearray(path.read_bytes())
+    data[10] ^= 1
+    path.write_bytes(bytes(data))
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
+
+
+def test_a_file_that_is_gone_is_not_published(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    (path, *_) = sorted(Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"))
+    path.unlink()
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("file_missing", 10)
+
+
+def test_what_a_producer_does_to_its_own_files_touches_no_copy(orders: House) -> None:
+    attempt = orders.proved("w", NEW, copied=True)
+    for path in Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"):
+        path.write_bytes(b"other")
+    publish(orders, attempt)
+    assert orders.rows() == [1, 2, 3, 4]
+
+
+def test_a_copy_that_was_changed_is_not_published(orders: House) -> None:
+    attempt = orders.proved("w", NEW, copied=True)
+    (path, *_) = sorted((orders.stand.folder / "vault").rglob("*.parquet"))
+    path.write_bytes(path.read_bytes() + b"x")
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
+
+
+# 12: once
+
+
+def test_a_proof_publishes_once(orders: House) -> None:
+    proposal = orders.proposal(orders.proved("w", NEW))
+    validate_then_commit(proposal, orders.gate())
+    error = refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))
+    assert (told(error), orders.rows()) == (("nonce_reused", 12), [1, 2, 3, 4])
+
+
+def test_an_attempt_that_was_given_up_meanwhile_is_not_published(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    proposal = orders.proposal(attempt)
+    orders.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="abandoned"))
+    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("nonce_reused", 12)
+
+
+def test_the_same_rows_under_a_new_workload_id_are_refused_and_the_old_id_is_named(orders: House) -> None:
+    publish(orders, orders.proved("first-try", NEW))
+    again = orders.proved("second-try", NEW)
+    error = refusal(orders, lambda: publish(orders, again))
+    assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "first-try")
+    assert "first-try" in str(error.hint)
+
+
+def test_another_part_of_the_source_is_published_beside_the_first(orders: House) -> None:
+    for number, workload_id in enumerate(("one", "two")):
+        proposal = orders.proposal(orders.proved(workload_id, [(10 + number, 5, "Ulm")]))
+        claim = Claim.value("day", "date", number)
+        validate_then_commit(replace(proposal, claim=claim), orders.gate())
+    assert orders.rows() == [1, 2, 10, 11]
+
+
+def test_an_overwrite_claims_nothing(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite"))
+    publish(house, house.proved("one", [(5, 1, "Ulm")], removed=house.paths()))
+    publish(house, house.proved("two", [(5, 1, "Ulm")], removed=house.paths()))
+    assert house.rows() == [5]
+
+
+# 13: the swap
+
+
+@dataclass(frozen=True)
+class SlyTarget:
+    """A catalog that does a little more than it was asked for."""
+
+    inner: Target
+    more: Doc
+
+    def load(self) -> Base:
+        return self.inner.load()
+
+    def read_back(self) -> Base:
+        return self.inner.read_back()
+
+    def publish(
+        self, make: Callable[[Base], Next], in_transaction: Callable[[Any, Any], None], then: Callable[[], None]
+    ) -> None:
+        def made(base: Base) -> Next:
+            found = make(base)
+            return Next([*found.updates, self.more], found.permit)
+
+        self.inner.publish(made, in_transaction, then)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"action": "set-properties", "updates": {"word": "mine"}},
+        {"action": "remove-snapshot-ref", "ref-name": "pvdm_*"},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": -1},
+        {"action": "set-snapshot-ref", "ref-name": "v1", "type": "tag", "snapshot-id": -1},
+    ],
+    ids=["property", "branch gone", "main set back", "tag"],
+)
+def test_a_publication_leads_to_the_new_snapshot_and_to_nothing_else(orders: House, more: Doc) -> None:
+    attempt = orders.proved("w", NEW)
+    meant = {"ref-name": attempt.branch} if more.get("ref-name") == "pvdm_*" else {}
+    head = {"snapshot-id": orders.found().metadata.current_snapshot_id} if "snapshot-id" in more else {}
+    gate = orders.gate()
+    sly = replace(gate, target=SlyTarget(gate.target, {**more, **meant, **head}))
+    proposal = orders.proposal(attempt)
+    error = refusal(orders, lambda: validate_then_commit(proposal, sly), NotAllowedError)
+    assert error.code == "publication_changes_more"
+
+
+# 14: what is shown
+
+
+def test_a_publication_that_is_not_shown_as_written_gets_no_receipt(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+
+    def tamper() -> None:
+        (path,) = sorted((orders.stand.folder / "vault").rglob("snap-*.avro"))
+        path.write_bytes(path.read_bytes()[:-1])
+
+    with fault.armed("catalog.after_swap", fault.Call(tamper)), pytest.raises(StateUnknownError) as caught:
+        publish(orders, attempt)
+    assert told(caught.value) == ("publication_not_shown", 14)
+    with orders.notary.ledger.read() as unit:
+        assert statements.of_kind(unit, StatementKind.RECEIPT) == []
+
+
+def test_a_pointer_that_was_set_back_behind_the_gate_gets_no_receipt(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    before = orders.found().row
+
+    def set_back() -> None:
+        now = orders.found().row
+        orders.transact(lambda unit: tables.swap(unit, now, before.pointer))
+
+    with fault.armed("catalog.after_swap", fault.Call(set_back)), pytest.raises(StateUnknownError) as caught:
+        publish(orders, attempt)
+    assert told(caught.value) == ("publication_not_shown", 14)
+    with orders.notary.ledger.read() as unit:
+        assert statements.of_kind(unit, StatementKind.RECEIPT) == []

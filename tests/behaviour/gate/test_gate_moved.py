@@ -1,0 +1,270 @@
+"""Publishing when `main` has moved: one path, no row read again where that is safe, and back to verifying where not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.errors import VerificationError
+from pvdm.lake.entries import header_of, listed_manifests, live_entries
+from pvdm.lake.format.manifest_entry import (
+    DataFile,
+    EntryStatus,
+    FileContent,
+    IdMap,
+    ManifestContent,
+    ManifestEntry,
+)
+from pvdm.lake.format.manifest_list import ListHeader
+from pvdm.lake.format.manifest_list_write import write_manifest_list
+from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.metadata.gate import validate_then_commit
+from pvdm.metadata.proposal import MOVED
+from pvdm.model.claim import Claim
+from pvdm.steward.access import OWN
+from pvdm.store import tables
+from pvdm.store.attempts import Attempt
+from tests.catalog_examples import to_ref
+from tests.databases import memory_folder
+from tests.gate_examples import Doc, House, Row, contract, day, house_at
+from tests.protection_examples import SALES
+
+BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
+FIRST_DAY = {"day": "2026-11-01"}
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with memory_folder() as folder, house_at(folder) as made:
+        yield made
+
+
+def publish(house: House, attempt: Attempt, claim: Claim | None = None) -> None:
+    proposal = house.proposal(attempt)
+    validate_then_commit(replace(proposal, claim=claim or proposal.claim), house.gate())
+
+
+def own(number: int) -> Claim:
+    return Claim.value("day", "date", number)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_two_appends_from_one_base_both_show(house: House, version: int) -> None:
+    house.table(rows=BEFORE, version=version)
+    first, second = house.proved("one", [(3, 3, "Ulm")]), house.proved("two", [(4, 3, "Ulm")])
+    publish(house, first, own(1))
+    publish(house, second, own(2))
+    assert house.rows() == [1, 2, 3, 4]
+
+
+def test_the_first_rows_of_a_table_show_though_others_came_first(house: House) -> None:
+    house.table()
+    first, second = house.proved("one", [(3, 3, "Ulm")]), house.proved("two", [(4, 3, "Ulm")])
+    publish(house, first, own(1))
+    publish(house, second, own(2))
+    assert house.rows() == [3, 4]
+
+
+def test_an_append_beside_the_overwritten_part_does_not_hold_it_up(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite-partitions"))
+    first = house.proved("one", [(11, 1, "Ulm")], removed=house.paths(of_day=1))
+    second = house.proved("two", [(12, 2, "Ulm")], removed=house.paths(of_day=2))
+    publish(house, first)
+    publish(house, second)
+    assert house.rows() == [11, 12]
+
+
+def test_main_that_moves_after_the_first_look_is_judged_again(house: House) -> None:
+    house.table(rows=BEFORE)
+    first, second = house.proved("one", [(3, 3, "Ulm")]), house.proved("two", [(4, 3, "Ulm")])
+    with fault.armed("gate.after_rehash", fault.Call(lambda: _other(house, first))):
+        publish(house, second, own(2))
+    assert house.rows() == [1, 2, 3, 4]
+
+
+def _other(house: House, attempt: Attempt) -> None:
+    fault.disarm("gate.after_rehash")
+    publish(house, attempt, own(1))
+
+
+def test_an_overlapping_main_sends_an_overwrite_back(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
+    gone = house.paths(of_day=1)
+    first = house.proved("one", [(11, 1, "Ulm")], removed=gone)
+    second = house.proved("two", [(12, 1, "Ulm")], removed=gone)
+    publish(house, first)
+    with pytest.raises(VerificationError) as caught:
+        publish(house, second)
+    assert (caught.value.code, caught.value.code in MOVED) == ("boundary_moved", True)
+    assert house.rows() == [2, 11]
+
+
+def test_rows_that_came_into_the_overwritten_part_are_not_lost(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite"))
+    attempt = house.proved("one", [(11, 1, "Ulm")], removed=house.paths())
+    by_operator(house, house.written(f"{house.found().metadata.location}/data/later", [(5, 5, "Bonn")]))
+    with pytest.raises(VerificationError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, house.rows()) == ("boundary_moved", [1, 2, 5])
+
+
+def by_operator(house: House, files: Sequence[DataFile]) -> None:
+    """What somebody published meanwhile, by whatever proof: the table is unprotected for that moment."""
+    with unprotected(house):
+        house.commit(files, "main")
+
+
+def deleting(house: House, path: str, branch: str = "main") -> None:
+    """A snapshot that deletes rows of this file, as an engine with merge-on-read writes it."""
+    metadata = house.found().metadata
+    head = metadata.snapshot(metadata.refs[branch].snapshot_id)
+    assert head is not None
+    place = Path(metadata.location.removeprefix("file://")) / "metadata"
+    snapshot_id = 8_000_000 + house.number()
+    file = DataFile(
+        file_path=f"file://{place}/{snapshot_id}-deletes.parquet",
+        file_format="PARQUET",
+        record_count=1,
+        file_size_in_bytes=100,
+        content=FileContent.POSITION_DELETES,
+        partition=IdMap([(1000, day(1))]),
+        referenced_data_file=path,
+    )
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DELETES)
+    entry = ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=snapshot_id)
+    written = write_manifest(header, [entry])
+    (place / f"{snapshot_id}-d0.avro").write_bytes(written.data)
+    listed = write_manifest_list(
+        ListHeader(
+            format_version=2,
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=head.snapshot_id,
+            sequence_number=metadata.next_sequence_number,
+        ),
+        [
+            *listed_manifests(metadata, head, house.files),
+            written.listed(f"file://{place}/{snapshot_id}-d0.avro", snapshot_id),
+        ],
+    )
+    (place / f"snap-{snapshot_id}.avro").write_bytes(listed.data)
+    snapshot: Doc = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": head.snapshot_id,
+        "sequence-number": metadata.next_sequence_number,
+        "timestamp-ms": house.scene.now // 1_000,
+        "manifest-list": f"file://{place}/snap-{snapshot_id}.avro",
+        "schema-id": metadata.current_schema_id,
+        "summary": {"operation": "delete", "total-delete-files": "1", "total-position-deletes": "1"},
+    }
+    by = house.scene.grant() if branch == "main" else OWN
+    house.notary.catalog.commits.commit(by, [Change(SALES, "orders", (), to_ref(branch, snapshot))])
+
+
+@contextlib.contextmanager
+def unprotected(house: House) -> Iterator[None]:
+    row = house.found().row
+    house.transact(lambda unit: tables.protect(unit, row, None))
+    yield
+    now = house.found().row
+    house.transact(lambda unit: tables.protect(unit, now, row.contract_hash))
+
+
+def test_rows_that_were_deleted_since_are_not_brought_back_unseen(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
+    (gone,) = house.paths(of_day=1)
+    attempt = house.proved("one", [(11, 1, "Ulm")], removed=[gone])
+    with unprotected(house):
+        deleting(house, gone)
+    with pytest.raises(VerificationError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, caught.value.code in MOVED) == ("deletes_newer", True)
+
+
+def test_a_branch_that_deletes_rows_is_not_published(house: House) -> None:
+    house.table(rows=BEFORE)
+    house.open("one")
+    attempt = house.attempt("one")
+    base = house.found().metadata.current_snapshot_id
+    files = house.stage(attempt, [(3, 3, "Ulm")])
+    deleting(house, house.paths(of_day=1)[0], attempt.branch)
+    house.prove(attempt, files, base)
+    with pytest.raises(VerificationError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, house.rows()) == ("staged_deletes", [1, 2])
+
+
+def test_delete_files_of_what_goes_go_with_it(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
+    (gone,) = house.paths(of_day=1)
+    with unprotected(house):
+        deleting(house, gone)
+    publish(house, house.proved("one", [(11, 1, "Ulm")], removed=[gone]))
+    metadata = house.found().metadata
+    head = metadata.current_snapshot
+    assert head is not None
+    kinds = [entry.data_file.content for entry in live_entries(metadata, head, house.files)]
+    assert kinds == [FileContent.DATA] * 2
+    assert (head.summary["total-delete-files"], head.summary["total-position-deletes"]) == ("0", "0")
+
+
+def test_a_zero_row_partition_is_replaced_by_nothing(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
+    publish(house, house.proved("one", [], removed=house.paths(of_day=1)))
+    assert house.rows() == [2]
+
+
+def test_a_chunk_without_rows_publishes_an_empty_snapshot(house: House) -> None:
+    house.table(rows=BEFORE)
+    before = house.found().metadata.current_snapshot_id
+    publish(house, house.proved("one", []))
+    head = house.found().metadata.current_snapshot
+    assert head is not None
+    assert (house.rows(), head.parent_id) == ([1, 2], before)
+
+
+def test_a_chunk_without_rows_publishes_on_an_empty_table_too(house: House) -> None:
+    house.table()
+    publish(house, house.proved("one", []))
+    assert (house.rows(), house.found().metadata.current_snapshot is None) == ([], False)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_stays_keeps_its_sequence_numbers_and_row_ids(house: House, version: int) -> None:
+    house.table(rows=BEFORE, version=version, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
+    kept = numbers(house)[day(2)]
+    publish(house, house.proved("one", [(11, 1, "Ulm")], removed=house.paths(of_day=1)))
+    after = numbers(house)
+    assert after[day(2)] == kept
+    assert after[day(1)] != kept
+
+
+def numbers(house: House) -> dict[object, tuple[object, ...]]:
+    metadata = house.found().metadata
+    head = metadata.current_snapshot
+    assert head is not None
+    return {
+        entry.data_file.partition[1000]: (
+            entry.sequence_number,
+            entry.file_sequence_number,
+            entry.data_file.first_row_id,
+        )
+        for entry in live_entries(metadata, head, house.files)
+    }
+
+
+def test_retention_of_main_stays(house: House) -> None:
+    house.scene.make()
+    files = house.written(f"{house.found().metadata.location}/data/before", BEFORE)
+    house.commit(files, "main")
+    keep = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "max-snapshot-age-ms": 77}
+    house.scene.commit([{**keep, "snapshot-id": house.found().metadata.current_snapshot_id}])
+    house.contracts["orders"] = contract()
+    house.scene.protect(house.scene.protection(contract=contract()))
+    publish(house, house.proved("one", [(3, 3, "Ulm")]))
+    assert house.found().metadata.refs["main"].max_snapshot_age_ms == 77

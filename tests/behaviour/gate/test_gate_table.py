@@ -1,0 +1,283 @@
+"""Gate checks 5 and 7 to 9, each met by an attack with a good proof of something else that it alone stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.errors import VerificationError
+from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.metadata.gate import validate_then_commit
+from pvdm.model.core import ExtractionPath, Operation, Profile, ProofCore
+from pvdm.model.projection import Projection
+from pvdm.steward.access import OWN
+from pvdm.store import Unit, tables
+from pvdm.store.attempts import Attempt
+from pvdm.store.tables import Pointer, TableRow
+from tests.gate_attacks import (
+    BEFORE,
+    NEW,
+    at,
+    by,
+    of,
+    publish,
+    refusal,
+    told,
+)
+from tests.gate_examples import Doc, House, contract
+from tests.protection_examples import COLUMN, SALES
+from tools.proof_kit import fixed
+
+# 5: the target
+
+
+def elsewhere(core: ProofCore) -> ProofCore:
+    return replace(core, target=replace(core.target, table=replace(core.target.table, catalog="other")))
+
+
+def without_keys(core: ProofCore) -> ProofCore:
+    keys = replace(core.projections[1], projection=replace(core.projections[1].projection, columns=("town",)))
+    return replace(core, projections=(core.projections[0], keys))
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        (elsewhere, "proof_wrong_catalog"),
+        (at(branch="audit"), "proof_wrong_branch"),
+        (at(operation=Operation.OVERWRITE), "proof_wrong_operation"),
+        (at(partition=(("day", "2026-11-01"),)), "proof_wrong_partition"),
+        (of(contract_sha256=fixed("another contract")), "proof_wrong_contract"),
+        (of(parameters=(("day", "1"),)), "proof_wrong_parameters"),
+        (of(plan_sha256=fixed("another plan")), "proof_wrong_plan"),
+        (by(profile=Profile.O), "proof_wrong_method"),
+        (by(extraction=ExtractionPath.SPARK), "proof_wrong_method"),
+        (without_keys, "proof_wrong_projection"),
+    ],
+)
+def test_a_proof_about_something_else_publishes_nothing(
+    orders: House, changed: Callable[[ProofCore], ProofCore], code: str
+) -> None:
+    attempt = orders.proved("w", NEW, changed=changed)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == (code, 5)
+
+
+def test_a_proof_is_not_replayed_on_another_table(orders: House) -> None:
+    orders.table("returns", rows=BEFORE)
+    proposal = orders.proposal(orders.proved("w", NEW))
+    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate("returns")))) == (
+        "proof_wrong_table",
+        5,
+    )
+
+
+def test_a_proof_under_the_contract_of_before_publishes_nothing(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    proposal = orders.proposal(attempt)
+    orders.scene.migrate(orders.scene.migration(contract=contract() + "limits:\n  chunks: 7\n"))
+    assert told(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("proof_wrong_contract", 5)
+
+
+def test_a_proof_about_other_storage_than_the_contracts_publishes_nothing(house: House) -> None:
+    house.table(rows=BEFORE, text=contract(more="storage: copied\n"))
+    attempt = house.proved("w", NEW)
+    assert told(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_storage", 5)
+
+
+def test_the_contract_is_asked_for_again_where_the_pointer_is_swapped(
+    orders: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The swap compares the whole row; should it ever not, the gate still sees another contract."""
+    attempt = orders.proved("w", NEW)
+    row = orders.found().row
+
+    def migrate() -> None:
+        orders.transact(lambda unit: tables.protect(unit, row, fixed("another contract")))
+
+    def blind(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
+        return swap(unit, tables.get_id(unit, judged.table_id), to, location=location)
+
+    swap = tables.swap
+    monkeypatch.setattr(tables, "swap", blind)
+    with fault.armed("gate.after_files", fault.Call(migrate)), pytest.raises(VerificationError) as caught:
+        publish(orders, attempt)
+    assert told(caught.value) == ("proof_wrong_contract", 5)
+    assert orders.found().row.pointer == row.pointer
+
+
+# 7: the table's structure
+
+
+def test_rows_that_were_verified_for_another_schema_are_not_published(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    orders.scene.migrate(orders.scene.migration(COLUMN))
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_schema", 7)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        (at(schema_fingerprint=fixed("another schema")), "proof_wrong_schema"),
+        (at(spec_id=5), "proof_wrong_spec"),
+        (at(format_version=3), "proof_wrong_format"),
+    ],
+)
+def test_files_that_were_verified_for_another_structure_are_not_published(
+    orders: House, changed: Callable[[ProofCore], ProofCore], code: str
+) -> None:
+    attempt = orders.proved("w", NEW, changed=changed)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == (code, 7)
+
+
+def test_a_projection_that_leaves_a_column_out_publishes_nothing(orders: House) -> None:
+    def narrowed(core: ProofCore) -> ProofCore:
+        first, keys = core.projections
+        few = Projection(first.projection.name, ("day", "id"))
+        return replace(core, projections=(replace(first, projection=few), keys))
+
+    attempt = orders.proved("w", NEW, changed=narrowed)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_projection", 7)
+
+
+def test_a_table_of_format_1_is_not_published_to(house: House) -> None:
+    house.table(version=1)
+    attempt = house.proved("w", [])
+    assert told(refusal(house, lambda: publish(house, attempt))) == ("format_not_published", 7)
+
+
+# 8: the branch
+
+
+def test_a_branch_that_moved_after_the_verdict_publishes_nothing(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    orders.commit((), attempt.branch, by=OWN)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
+
+
+def test_a_branch_that_moves_before_the_swap_publishes_nothing(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    moving = fault.Call(lambda: _moved(orders, attempt))
+    with fault.armed("gate.after_rehash", moving), pytest.raises(VerificationError) as caught:
+        publish(orders, attempt)
+    assert (told(caught.value), orders.rows()) == (("branch_moved", 8), [1, 2])
+
+
+def _moved(house: House, attempt: Attempt) -> None:
+    house.commit((), attempt.branch, by=OWN)
+
+
+def test_a_branch_that_is_gone_publishes_nothing(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    update: Doc = {"action": "remove-snapshot-ref", "ref-name": attempt.branch}
+    removal: Doc = {"action": "remove-snapshots", "snapshot-ids": [int(str(attempt.staged_snapshot_id))]}
+    orders.notary.catalog.commits.commit(OWN, [Change(SALES, "orders", (), [update, removal])])
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
+
+
+def test_a_base_that_main_never_showed_is_no_base(orders: House) -> None:
+    """Bound to its own staged snapshot as base, nothing would be added."""
+    other = orders.proved("v", [(9, 9, "Ulm")])
+    staged = int(str(other.staged_snapshot_id))
+    attempt = orders.proved("w", NEW, changed=at(base_snapshot_id=staged))
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("base_left_main", 8)
+
+
+# 9: the files
+
+
+def test_a_file_that_no_proof_names_is_not_published(orders: House) -> None:
+    """The branch holds two files, the proof one of them."""
+
+    def less(core: ProofCore) -> ProofCore:
+        kept = replace(core.files, added=core.files.added[:1])
+        return replace(core, files=kept)
+
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    files = orders.stage(attempt, NEW)
+    orders.prove(attempt, files, base, changed=less, listed=[_listed(files, less)])
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
+
+
+def _listed(files: Sequence[DataFile], _: object) -> DataFile:
+    return min(files, key=lambda file: file.file_path)
+
+
+def test_the_verified_manifest_lists_what_the_proof_binds(orders: House) -> None:
+    """A file that never was staged, slipped in beside the verified ones."""
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    files = orders.stage(attempt, NEW)
+    more = orders.written(f"{attempt.prefix}/data", [(66, 6, "Ulm")])
+    orders.prove(attempt, files, base, listed=[*files, *more])
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
+
+
+def test_the_verified_manifest_counts_as_many_rows_as_the_proof(orders: House) -> None:
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    files = orders.stage(attempt, NEW)
+    orders.prove(attempt, files, base, listed=[replace(file, record_count=file.record_count + 1) for file in files])
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_rows", 9)
+
+
+def test_a_file_outside_of_the_attempts_place_is_not_published(orders: House) -> None:
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    files = orders.written(f"{orders.found().metadata.location}/data/others", NEW)
+    orders.commit(files, attempt.branch, by=OWN)
+    orders.prove(attempt, files, base)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
+
+
+def test_a_link_is_no_file_of_the_attempt(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    folder = Path(attempt.prefix.removeprefix("file://")) / "data"
+    folder.rename(folder.parent / "moved")
+    folder.symlink_to(folder.parent / "moved")
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
+
+
+def test_one_file_under_two_names_is_not_published_twice(orders: House) -> None:
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    (file,) = orders.written(f"{attempt.prefix}/data", NEW[:1])
+    both = (file, replace(file, file_path=file.file_path.replace("file:///", "file:/")))
+    orders.commit(both, attempt.branch, by=OWN)
+    orders.prove(attempt, both, base)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("file_listed_twice", 9)
+
+
+def test_an_append_takes_nothing_away(orders: House) -> None:
+    gone = orders.paths(of_day=1)
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    files = orders.stage(attempt, NEW, removed=gone)
+    orders.prove(attempt, files, base)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_removals", 9)
+
+
+@pytest.mark.parametrize("what", ["too little", "too much"])
+def test_an_overwrite_takes_exactly_its_boundary_away(house: House, what: str) -> None:
+    house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition={"day": "2026-11-01"}))
+    gone = [] if what == "too little" else house.paths()
+    attempt = house.proved("w", [(3, 1, "Ulm")], removed=gone)
+    assert told(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_removals", 9)
+
+
+def test_a_verified_manifest_is_good_for_its_own_proof_only(orders: House) -> None:
+    proposal = orders.proposal(orders.proved("w", NEW))
+    other = replace(proposal.parts[0], core_sha256=fixed("another core"))
+    error = refusal(orders, lambda: validate_then_commit(replace(proposal, parts=(other,)), orders.gate()))
+    assert error.code == "verified_of_other_proof"

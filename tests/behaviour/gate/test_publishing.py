@@ -1,0 +1,353 @@
+"""The publishing desk: attempts moved by what the gate says, once, by whoever comes first, whatever crashes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.lake.vault import VaultKind
+from pvdm.metadata.proposal import Published
+from pvdm.model.receipt import Receipt
+from pvdm.steward.reasons import refusal_in
+from pvdm.store import attempts, nonces, receipts, statements
+from pvdm.store.attempts import Attempt
+from pvdm.store.schema import StatementKind
+from pvdm.trust.verify import verify_statement
+from tests.databases import memory_folder
+from tests.gate_examples import HOUR, House, Row, contract, house_at
+from tests.protection_examples import COLUMN
+from tests.steward_examples import opened
+
+BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
+NEW: Sequence[Row] = [(3, 1, "Ulm"), (4, 3, "Bonn")]
+
+
+class CrashError(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with memory_folder() as folder, house_at(folder) as made:
+        made.table(rows=BEFORE)
+        yield made
+
+
+@pytest.fixture
+def either(ledger_url: str, tmp_path: Path) -> Iterator[House]:
+    """The same on each database in turn."""
+    with house_at(tmp_path, ledger_url=ledger_url) as made:
+        made.table(rows=BEFORE, text=contract(operation="overwrite-partitions"))
+        yield made
+
+
+def publish(house: House, *found: Attempt) -> Published:
+    return house.publishing().publish(found[0].workload_id, [attempt.attempt_id for attempt in found])
+
+
+def of(house: House, attempt: Attempt) -> Attempt:
+    with house.notary.ledger.read() as unit:
+        return attempts.get(unit, attempt.attempt_id)
+
+
+def receipts_of(house: House) -> list[str]:
+    with house.notary.ledger.read() as unit:
+        return [each.statement_id for each in statements.of_kind(unit, StatementKind.RECEIPT)]
+
+
+def test_a_publication_is_receipted_in_the_notarys_name(house: House) -> None:
+    done = publish(house, house.proved("w", NEW))
+    with house.notary.ledger.read() as unit:
+        stored = statements.get(unit, done.receipt_id)
+    root, now = house.notary.trust.current(), house.notary.clock.now_micros()
+    said = verify_statement(stored.envelope, root, Receipt, now=now).predicate
+    state = house.found()
+    assert (said.new_snapshot_id, said.metadata_sha256) == (
+        state.metadata.current_snapshot_id,
+        state.row.pointer.sha256,
+    )
+    assert (said.proof_ids, said.override_id, said.workload_id) == (done.shown.proof_ids, None, "w")
+    assert house.notary.log.proof(stored.log_index)
+
+
+def test_what_was_published_is_cleaned_up_after(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    publish(house, attempt)
+    assert house.disposed == [attempt.attempt_id]
+
+
+def test_publishing_again_tells_what_came_of_it(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    assert publish(house, attempt) == publish(house, attempt)
+    assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
+
+
+def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    for path in Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"):
+        path.write_bytes(b"other")
+    with pytest.raises(VerificationError):
+        publish(house, attempt)
+    ended = of(house, attempt)
+    refusal = refusal_in(ended.reason)
+    assert refusal is not None
+    assert (ended.state, refusal.code) == ("VERIFICATION_FAILED", "published_bytes_changed")
+    assert house.disposed == [attempt.attempt_id]
+
+
+def test_a_verified_manifest_that_was_changed_is_not_published(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    (path,) = sorted((house.stand.folder / "vault").rglob("verified-*.avro"))
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(VerificationError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, of(house, attempt).state) == ("vault_file_changed", "VERIFICATION_FAILED")
+
+
+@pytest.mark.parametrize("why", ["expired", "schema moved"])
+def test_what_another_verification_may_cure_is_verified_again_under_a_new_nonce(house: House, why: str) -> None:
+    attempt = house.proved("w", NEW)
+    with house.notary.ledger.read() as unit:
+        before = nonces.held_by(unit, attempt.attempt_id)
+    if why == "expired":
+        house.stand.time.pass_by(HOUR)
+    else:
+        house.scene.migrate(house.scene.migration(COLUMN))
+    with pytest.raises(VerificationError):
+        publish(house, attempt)
+    with house.notary.ledger.read() as unit:
+        after = nonces.held_by(unit, attempt.attempt_id)
+        assert before is not None
+        assert after is not None
+        old = nonces.find(unit, before.nonce)
+    assert old is not None
+    assert (of(house, attempt).state, old.state, after.nonce == before.nonce) == ("VERIFYING", "ABORTED", False)
+    assert of(house, attempt).staged_snapshot_id == attempt.staged_snapshot_id
+    assert house.disposed == []
+
+
+def test_an_overlapping_overwrite_is_verified_again(house: House) -> None:
+    text = contract("returns", operation="overwrite-partitions", partition={"day": "2026-11-01"})
+    house.table("returns", rows=BEFORE, text=text)
+    gone = house.paths("returns", of_day=1)
+    first, second = (
+        house.proved(name, [(10 + at, 1, "Ulm")], name="returns", removed=gone) for at, name in enumerate(("a", "b"))
+    )
+    publish(house, first)
+    with pytest.raises(VerificationError):
+        publish(house, second)
+    assert (of(house, second).state, house.rows("returns")) == ("VERIFYING", [2, 10])
+
+
+def test_what_is_nobodys_verdict_leaves_the_attempt_where_it_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = house.proved("w", NEW)
+
+    def away(*_: object) -> str:
+        raise UnavailableError("vault_unavailable", "the vault cannot be reached")
+
+    monkeypatch.setattr("pvdm.lake.vault.Vault.write", away)
+    with pytest.raises(UnavailableError):
+        publish(house, attempt)
+    assert of(house, attempt).state == "COMMITTING"
+    monkeypatch.undo()
+    publish(house, attempt)
+    assert house.rows() == [1, 2, 3, 4]
+
+
+def test_one_bad_chunk_of_a_workload_is_repaired_alone(house: House) -> None:
+    house.table("returns", rows=BEFORE, text=contract("returns", more="atomicity: workload\n"))
+    house.open("v", ["a", "b"], name="returns")
+    good, bad = (
+        house.proved("v", [(10 + at, 1, "Ulm")], chunk_id=chunk_id, name="returns", opened=False)
+        for at, chunk_id in enumerate("ab")
+    )
+    for path in Path(bad.prefix.removeprefix("file://")).rglob("*.parquet"):
+        path.write_bytes(b"other")
+    with pytest.raises(VerificationError):
+        publish(house, good, bad)
+    assert (of(house, good).state, of(house, bad).state) == ("COMMITTING", "VERIFICATION_FAILED")
+    repaired = house.proved("v", [(11, 1, "Ulm")], chunk_id="b", name="returns", opened=False)
+    publish(house, good, repaired)
+    assert house.rows("returns") == [1, 2, 10, 11]
+
+
+def crash(house: House, point: str, attempt: Attempt) -> None:
+    """The Steward ends at this point of the publication, and starts again."""
+    with fault.armed(point, fault.Raise(CrashError())), pytest.raises(CrashError):
+        publish(house, attempt)
+    house.stand.reopen()
+
+
+@pytest.mark.parametrize(
+    "point", ["gate.after_rehash", "gate.after_files", "catalog.after_metadata_file", "store.before_commit"]
+)
+def test_a_crash_before_the_transaction_leaves_nothing_shown_and_publishing_goes_on(house: House, point: str) -> None:
+    attempt = house.proved("w", NEW)
+    crash(house, point, attempt)
+    assert (house.rows(), of(house, attempt).state) == ([1, 2], "COMMITTING")
+    assert house.publishing().settle() == []
+    publish(house, attempt)
+    assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
+
+
+@pytest.mark.parametrize("point", ["store.after_commit", "catalog.after_swap", "gate.before_receipt"])
+def test_a_crash_after_the_transaction_doubles_nothing_and_the_receipt_is_made_good(house: House, point: str) -> None:
+    attempt = house.proved("w", NEW)
+    crash(house, point, attempt)
+    assert (house.rows(), of(house, attempt).state, receipts_of(house)) == ([1, 2, 3, 4], "COMMITTED", [])
+    (done,) = house.publishing().settle()
+    assert (house.rows(), receipts_of(house)) == ([1, 2, 3, 4], [done.receipt_id])
+    assert publish(house, attempt) == done
+    assert house.publishing().settle() == []
+
+
+def test_the_receipt_after_a_crash_says_what_it_would_have_said(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    crash(house, "gate.before_receipt", attempt)
+    shown = house.found()
+    house.open("w2")
+    house.attempt("w2")  # the table's document has changed since
+    (done,) = house.publishing().settle()
+    with house.notary.ledger.read() as unit:
+        stored = statements.get(unit, done.receipt_id)
+    root, now = house.notary.trust.current(), house.notary.clock.now_micros()
+    said = verify_statement(stored.envelope, root, Receipt, now=now).predicate
+    assert (said.metadata_path, said.metadata_sha256) == (shown.row.pointer.location, shown.row.pointer.sha256)
+    assert said.new_snapshot_id == shown.metadata.current_snapshot_id
+
+
+def test_asking_again_after_a_crash_makes_the_receipt_good_too(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    crash(house, "gate.before_receipt", attempt)
+    done = publish(house, attempt)
+    assert receipts_of(house) == [done.receipt_id]
+
+
+def test_a_receipt_that_cannot_be_signed_is_told_as_unknown_and_made_good(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = house.proved("w", NEW)
+
+    def away(*_: object) -> None:
+        raise UnavailableError("outside_unavailable", "the checkpoint outside cannot be written")
+
+    monkeypatch.setattr("pvdm.steward.recorder.Recorder.record", away)
+    with pytest.raises(StateUnknownError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, house.rows()) == ("receipt_not_signed", [1, 2, 3, 4])
+    monkeypatch.undo()
+    assert len(house.publishing().settle()) == 1
+
+
+def test_a_publication_that_main_does_not_show_stays_without_receipt(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    crash(house, "catalog.after_swap", attempt)
+    (path,) = sorted((house.stand.folder / "vault").rglob("snap-*.avro"))
+    path.write_bytes(path.read_bytes()[:-1])
+    assert (house.publishing().settle(), receipts_of(house)) == ([], [])
+
+
+def test_a_refused_publication_leaves_no_file_in_the_vault(house: House) -> None:
+    publish(house, house.proved("one", NEW))
+    before = metadata_files(house)
+    second = house.proved("two", NEW)
+    verified = metadata_files(house) - before
+    with pytest.raises(VerificationError):
+        publish(house, second)
+    assert metadata_files(house) == before | verified
+
+
+def metadata_files(house: House) -> set[str]:
+    folder = house.stand.folder / "vault" / house.found().row.table_uuid / VaultKind.METADATA.value
+    return {path.name for path in folder.iterdir()}
+
+
+def together(house: House, calls: Sequence[Callable[[], object]]) -> list[object]:
+    barrier = threading.Barrier(len(calls))
+    found: list[object] = [None] * len(calls)
+
+    def run(at: int) -> None:
+        barrier.wait()
+        try:
+            found[at] = calls[at]()
+        except PvdmError as error:
+            found[at] = error.code
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_several_publishers_of_one_attempt_publish_it_once(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    desks = [house.publishing() for _ in range(4)]
+    done = together(house, [partial(desk.publish, "w", [attempt.attempt_id]) for desk in desks])
+    assert done == [done[0]] * 4
+    assert isinstance(done[0], Published)
+    assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
+
+
+def test_publishers_of_one_table_each_get_their_turn(either: House) -> None:
+    found = []
+    for number in (1, 2, 3, 4):
+        gone = either.paths(of_day=number)
+        found.append(either.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
+    desk = either.publishing()
+    done = together(either, [partial(desk.publish, each.workload_id, [each.attempt_id]) for each in found])
+    assert all(isinstance(each, Published) for each in done), done
+    assert either.rows() == [11, 12, 13, 14]
+    with either.notary.ledger.read() as unit:
+        assert receipts.missing(unit) == []
+
+
+def test_two_stewards_on_one_ledger_publish_to_one_table(either: House) -> None:
+    """Each has its own queue; between them stands the database."""
+    found = []
+    for number in (1, 2):
+        gone = either.paths(of_day=number)
+        found.append(either.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
+    other = House(either.stand, either.scene, either.contracts)
+    first = either.publishing()
+    notary = either.stand.notary
+    either.stand.notary = opened(either.stand.config, either.stand.time)
+    try:
+        second = other.publishing()
+        calls = [
+            partial(desk.publish, each.workload_id, [each.attempt_id])
+            for desk, each in zip((first, second), found, strict=True)
+        ]
+        done = together(either, calls)
+    finally:
+        either.stand.notary.close()
+        either.stand.notary = notary
+    assert all(isinstance(each, Published) for each in done), done
+    assert either.rows() == [11, 12]
+
+
+def test_of_two_publishers_of_one_part_one_is_sent_back(house: House) -> None:
+    text = contract("returns", operation="overwrite-partitions", partition={"day": "2026-11-01"})
+    house.table("returns", rows=BEFORE, text=text)
+    gone = house.paths("returns", of_day=1)
+    found = [house.proved(f"v{at}", [(10 + at, 1, "Ulm")], name="returns", removed=gone) for at in range(2)]
+    desk = house.publishing()
+    done = together(house, [partial(desk.publish, each.workload_id, [each.attempt_id]) for each in found])
+    assert sorted(isinstance(each, Published) for each in done) == [False, True]
+    assert sorted(str(of(house, each).state) for each in found) == ["COMMITTED", "VERIFYING"]
+    assert len(house.rows("returns")) == 2
+
+
+def test_an_attempt_is_published_for_its_own_workload(house: House) -> None:
+    attempt = house.proved("w", NEW)
+    house.open("other")
+    with pytest.raises(PvdmError) as caught:
+        house.publishing().publish("other", [attempt.attempt_id])
+    assert caught.value.code == "attempt_of_other_workload"

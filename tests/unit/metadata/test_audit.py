@@ -1,0 +1,496 @@
+"""The audit of a table: what is proved, since when, by whose keys, in which log, and whether bytes are as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import PvdmError, VerificationError
+from pvdm.lake.format.avro import read_avro, write_avro
+from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.metadata.audit_evidence import Evidence, LoggedStatement
+from pvdm.metadata.audit_report import Standing
+from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction
+from pvdm.model.proof import Proof
+from pvdm.model.table import NamespaceRef
+from pvdm.model.verdict import FailureClass, Verdict
+from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
+from pvdm.trust.log.entry import EntryKind
+from pvdm.trust.verify import sign_statement
+from tests.audit_examples import CONTRACT, History, codes, local, standings
+from tests.protection_examples import COLUMN, WORD
+from tools.proof_kit import DAY, KEYS, NOW, ORIGIN, SECOND, SIGNERS, fixed, root_of
+
+FAILED = Verdict.failed(FailureClass.MODIFIED)
+OK, BEFORE, UNPROVED, CHANGED = Standing.OK, Standing.BEFORE, Standing.UNPROVED, Standing.CHANGED
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """One snapshot from before the protection, and one that was published."""
+    made = History(tmp_path)
+    made.snapshot([made.data_file("old")])
+    made.protect()
+    made.publish(made.data_file("first"))
+    return made
+
+
+def with_statements(evidence: Evidence, change: Callable[[LoggedStatement], LoggedStatement | None]) -> Evidence:
+    changed = (change(each) for each in evidence.statements)
+    return replace(evidence, statements=tuple(each for each in changed if each is not None))
+
+
+# What a good history looks like
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_appends_and_overwrites_of_every_format_hold(tmp_path: Path, version: int) -> None:
+    history = History(tmp_path, version=version)
+    history.snapshot([history.data_file("old"), history.data_file("older")])
+    history.protect()
+    first, second = history.data_file("first"), history.data_file("second")
+    history.publish(first, second)
+    history.publish(history.data_file("third"), removed=[first.file_path, history.data_file("old").file_path])
+    history.publish(history.data_file("fourth"), removed=[second.file_path])
+    history.publish()
+    report = history.audit(again=True)
+    assert codes(report) == set()
+    assert standings(report) == [BEFORE, OK, OK, OK, OK]
+    assert [(each.rows_added, each.rows_removed) for each in report.snapshots] == [
+        (20, 0),
+        (20, 0),
+        (10, 20),
+        (10, 10),
+        (0, 0),
+    ]
+
+
+def test_a_line_names_workload_and_proofs(history: History) -> None:
+    line = history.audit().snapshots[-1]
+    assert (line.workload_id, line.files_added, line.files_removed) == ("work-3", 1, 0)
+    assert len(line.proof_ids) == 1
+
+
+def test_a_publication_of_several_chunks_rests_on_all_their_proofs(history: History) -> None:
+    files = [history.data_file(name) for name in "abc"]
+    cores = [history.core([file], chunk=file.file_path[-9:]) for file in files]
+    proofs = [history.prove(core) for core in cores]
+    made = history.snapshot(files)
+    history.say(history.receipt(made, cores[0], proofs), "notary-a")
+    assert standings(history.audit()) == [BEFORE, OK, OK]
+
+
+def chunks_of(history: History, chunks: Sequence[str], files: Sequence[DataFile]) -> set[str]:
+    cores = [
+        replace(history.core([file], chunk=chunk), rows=replace(history.core([file]).rows))
+        for file, chunk in zip(files, chunks, strict=True)
+    ]
+    attempts = [replace(core.attempt, nonce=fixed(f"own {at}", 16)) for at, core in enumerate(cores)]
+    cores = [replace(core, attempt=attempt) for core, attempt in zip(cores, attempts, strict=True)]
+    proofs = [history.prove(core) for core in cores]
+    made = history.snapshot(list(dict.fromkeys(files)))
+    history.say(history.receipt(made, cores[0], proofs), "notary-a")
+    return codes(history.audit())
+
+
+def test_two_proofs_of_one_chunk_are_found(history: History) -> None:
+    assert chunks_of(history, ["a", "a"], [history.data_file("x"), history.data_file("y")]) == {"audit_chunk_twice"}
+
+
+def test_two_chunks_that_bind_one_file_are_found(history: History) -> None:
+    file = history.data_file("x")
+    assert chunks_of(history, ["a", "b"], [file, file]) == {"audit_file_proved_twice", "audit_rows_differ"}
+
+
+def test_several_notaries_over_one_core_count_together(history: History) -> None:
+    file = history.data_file("x")
+    core = history.core([file])
+    proofs = [history.prove(core, signer) for signer in ("notary-a", "notary-b")]
+    made = history.snapshot([file])
+    history.say(history.receipt(made, core, proofs), "notary-a")
+    assert standings(history.audit()) == [BEFORE, OK, OK]
+
+
+def test_too_few_notaries_are_found(history: History) -> None:
+    report = history.audit(root=root_of(list(KEYS.values()), notaries=2))
+    assert codes(report) == {"threshold_not_met"}
+
+
+# Since when
+
+
+def test_a_table_that_was_never_protected_does_not_hold(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    history.prove(history.core([]))
+    evidence = replace(history.evidence(), contract_sha256=None)
+    report = history.audit(evidence=evidence)
+    assert codes(report) == {"audit_not_protected"}
+    assert standings(report) == [BEFORE]
+
+
+def test_without_a_protection_that_holds_a_table_is_not_said_to_be_protected(history: History) -> None:
+    evidence = with_statements(history.evidence(), lambda each: None if each.kind is EntryKind.PROTECTION else each)
+    assert "audit_protection_missing" in codes(history.audit(evidence=evidence))
+
+
+def test_an_unprotected_time_in_between_is_told_apart(history: History) -> None:
+    history.protect(ProtectionAction.UNPROTECT)
+    history.snapshot([history.data_file("free")])
+    history.protect()
+    history.publish(history.data_file("again"))
+    history.snapshot([history.data_file("unseen")])
+    assert standings(history.audit()) == [BEFORE, OK, BEFORE, OK, UNPROVED]
+
+
+def test_a_time_that_lies_does_not_take_a_snapshot_out_of_protection(history: History) -> None:
+    """Between two receipts the log alone says whether the table was protected."""
+    history.snapshot(
+        [history.data_file("hidden")], said=lambda snapshot: {**snapshot, "timestamp-ms": (NOW - 999 * SECOND) // 1_000}
+    )
+    history.publish(history.data_file("next"))
+    report = history.audit()
+    assert standings(report) == [BEFORE, OK, UNPROVED, OK]
+    assert codes(report) == {"audit_receipt_missing"}
+
+
+def namespace_word(history: History, *, name: str = "sales", contract: str = CONTRACT) -> Protection:
+    target = NamespaceTarget(
+        NamespaceRef("lake", fixed("space", 16), name), history.protection().target.contract_sha256
+    )
+    if contract != CONTRACT:
+        target = replace(target, contract_sha256=fixed("other"))
+    said = history.protection()
+    return replace(said, target=target, contract=contract if contract == CONTRACT else None)
+
+
+def test_a_table_that_was_born_protected_is_proved_from_its_first_snapshot(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.say(namespace_word(history), "operator-tom")
+    history.publish(history.data_file("first"))
+    assert standings(history.audit()) == [OK]
+    history.snapshot([history.data_file("unseen")])
+    assert standings(history.audit()) == [OK, UNPROVED]
+
+
+def test_a_namespaces_word_that_no_operator_signed_counts_for_nothing(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.say(namespace_word(history), "operator-ruth")
+    history.publish(history.data_file("first"))
+    assert codes(history.audit()) == {"key_is_break_glass"}
+
+
+def test_another_namespace_does_not_speak_for_the_table(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.say(namespace_word(history, name="risk"), "operator-tom")
+    history.publish(history.data_file("first"))
+    assert codes(history.audit()) == {"audit_protection_missing"}
+
+
+def test_a_protection_that_no_operator_signed_counts_for_nothing(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.say(history.protection(), "operator-ruth")
+    history.publish(history.data_file("first"))
+    assert {"key_is_break_glass", "audit_protection_missing"} <= codes(history.audit())
+
+
+# What explains the table
+
+
+def test_a_migration_is_explained_and_goes_on(history: History) -> None:
+    history.migrate(COLUMN)
+    history.publish(history.data_file("next"))
+    report = history.audit()
+    assert standings(report) == [BEFORE, OK, OK]
+    assert [each.kind for each in report.approvals] == ["protect", "migration"]
+    assert any(change.startswith("schema ") for change in report.approvals[1].changes)
+
+
+def test_a_change_that_nobody_signed_is_found(history: History) -> None:
+    history.commit(WORD)
+    assert codes(history.audit()) == {"audit_structure_unexplained"}
+
+
+def test_a_change_between_two_approvals_is_found(history: History) -> None:
+    history.commit(WORD)
+    history.migrate(COLUMN)
+    assert codes(history.audit()) == {"audit_state_gap"}
+
+
+def test_what_was_published_and_taken_back_is_found(history: History) -> None:
+    before = history.evidence().metadata
+    history.publish(history.data_file("gone"))
+    evidence = replace(history.evidence(), metadata=before)
+    assert codes(history.audit(evidence=evidence)) == {"audit_receipt_without_snapshot"}
+
+
+def test_a_stray_receipt_that_nobody_logged_says_nothing_about_the_table(history: History) -> None:
+    before = history.evidence().metadata
+    history.publish(history.data_file("gone"))
+    last = history.statements[-1].index
+    evidence = with_statements(
+        replace(history.evidence(), metadata=before),
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.index == last else each,
+    )
+    assert codes(history.audit(evidence=evidence)) == {"inclusion_root"}
+
+
+def test_snapshots_that_have_expired_are_not_missed(history: History) -> None:
+    history.publish(history.data_file("second"))
+    first = history.metadata.snapshots[:2]
+    history.publish(history.data_file("third"))
+    history.commit([{"action": "remove-snapshots", "snapshot-ids": [each.snapshot_id for each in first]}])
+    report = history.audit()
+    assert codes(report) == set()
+    assert standings(report) == [OK, OK]
+
+
+# The log and the keys
+
+
+def test_a_log_proof_that_leads_elsewhere_is_found(history: History) -> None:
+    evidence = with_statements(
+        history.evidence(),
+        lambda each: replace(each, hashes=(bytes(32), *each.hashes[1:])) if each.kind is EntryKind.RECEIPT else each,
+    )
+    report = history.audit(evidence=evidence)
+    assert codes(report) == {"inclusion_root"}
+    assert standings(report) == [BEFORE, UNPROVED]
+
+
+def test_a_protection_that_is_not_in_the_log_counts_for_nothing(history: History) -> None:
+    evidence = with_statements(
+        history.evidence(),
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is EntryKind.PROTECTION else each,
+    )
+    assert codes(history.audit(evidence=evidence)) >= {"inclusion_root", "audit_protection_missing"}
+
+
+def test_a_proof_that_is_not_in_the_log_is_found(history: History) -> None:
+    evidence = with_statements(
+        history.evidence(),
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is EntryKind.PROOF else each,
+    )
+    assert codes(history.audit(evidence=evidence)) == {"inclusion_root"}
+
+
+def test_a_checkpoint_that_another_key_signed_ends_the_audit(history: History) -> None:
+    evidence = history.evidence()
+    forged = sign_checkpoint(Checkpoint(ORIGIN, history.storage.size(), bytes(32)), SIGNERS["rogue"])
+    with pytest.raises(VerificationError, match="sign"):
+        history.audit(evidence=replace(evidence, checkpoint=forged.note))
+
+
+def test_an_entry_from_the_future_is_found(history: History) -> None:
+    history.now = NOW + DAY
+    history.publish(history.data_file("next"))
+    assert codes(history.audit()) >= {"audit_logged_in_future"}
+
+
+def test_what_was_logged_after_the_receipt_came_too_late(history: History) -> None:
+    file = history.data_file("x")
+    core = history.core([file])
+    made = history.snapshot([file])
+    proof = Proof(core, history.part(core))
+    proof_id = sign_statement(proof, SIGNERS["notary-a"]).payload_sha256
+    history.say(history.receipt(made, core, [proof_id]), "notary-a")
+    history.say(proof, "notary-a")
+    assert codes(history.audit()) == {"audit_logged_too_late"}
+
+
+def test_another_trust_root_does_not_know_the_notary(history: History) -> None:
+    root = root_of([key for name, key in KEYS.items() if not name.startswith("notary-a")])
+    report = history.audit(root=root)
+    assert codes(report) == {"key_unknown"}
+    assert standings(report) == [BEFORE, UNPROVED]
+
+
+def test_a_key_that_was_revoked_before_signs_nothing(history: History) -> None:
+    history.publish(history.data_file("x"), signer="notary-revoked")
+    report = history.audit()
+    assert codes(report) == {"key_revoked"}
+    assert standings(report) == [BEFORE, OK, UNPROVED]
+
+
+def test_a_key_that_was_revoked_afterwards_was_good_then(history: History) -> None:
+    keys = {**KEYS, "notary-a": replace(KEYS["notary-a"], revoked_at=NOW)}
+    assert history.audit(root=root_of(list(keys.values()))).holds
+
+
+def test_a_statement_that_is_there_twice_is_noted(history: History) -> None:
+    evidence = history.evidence()
+    assert codes(
+        history.audit(evidence=replace(evidence, statements=(*evidence.statements, evidence.statements[-1])))
+    ) == {"audit_statement_repeated"}
+
+
+def test_a_statement_that_has_no_place_in_an_audit_is_noted(history: History) -> None:
+    evidence = history.evidence()
+    other = replace(evidence.statements[0], kind=EntryKind.EPOCH)
+    found = history.audit(evidence=replace(evidence, statements=(other, *evidence.statements[1:])))
+    assert "audit_statement_unexpected" in codes(found)
+
+
+def test_a_document_that_cannot_be_read_ends_the_audit(history: History) -> None:
+    evidence = history.evidence()
+    with pytest.raises(VerificationError) as caught:
+        history.audit(evidence=replace(evidence, metadata=replace(evidence.metadata, data=b"{}")))
+    assert caught.value.code == "audit_metadata_unreadable"
+
+
+def test_an_envelope_that_cannot_be_read_is_noted(history: History) -> None:
+    evidence = with_statements(
+        history.evidence(), lambda each: replace(each, envelope=b"{}") if each.kind is EntryKind.RECEIPT else each
+    )
+    assert codes(history.audit(evidence=evidence)) == {"document_key_missing", "audit_receipt_missing"}
+
+
+def test_the_document_of_another_table_ends_the_audit(history: History) -> None:
+    evidence = history.evidence()
+    other = replace(evidence.table, uuid="00000000-0000-0000-0000-000000000000")
+    with pytest.raises(PvdmError) as caught:
+        history.audit(evidence=replace(evidence, table=other))
+    assert caught.value.code == "audit_metadata_of_other_table"
+
+
+def test_more_statements_or_snapshots_than_an_audit_can_hold_end_it(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("pvdm.metadata.audit_statements.AUDIT_STATEMENTS_MAX", 1)
+        with pytest.raises(VerificationError, match="too many statements"):
+            history.audit()
+    monkeypatch.setattr("pvdm.metadata.audit_walk.AUDIT_SNAPSHOTS_MAX", 1)
+    with pytest.raises(VerificationError, match="too many snapshots"):
+        history.audit()
+
+
+# Break-glass
+
+
+def test_a_waived_fail_is_flagged_and_holds(history: History) -> None:
+    history.publish(history.data_file("x"), passed=False, waived=True)
+    report = history.audit(again=True)
+    line = report.snapshots[-1]
+    assert (line.standing, line.operator, report.holds) == (Standing.BREAK_GLASS, "operator-ruth", True)
+
+
+def test_an_override_that_is_not_in_the_log_waives_nothing(history: History) -> None:
+    history.publish(history.data_file("x"), passed=False, waived=True)
+    evidence = with_statements(
+        history.evidence(),
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is EntryKind.BREAK_GLASS else each,
+    )
+    assert codes(history.audit(evidence=evidence)) == {"inclusion_root", "audit_verdict_not_pass"}
+
+
+def test_a_waived_fail_may_be_published_by_the_next_attempt_at_the_same_bytes(history: History) -> None:
+    file = history.data_file("x")
+    first = replace(history.core([file]), verdict=FAILED)
+    override_id = history.override(first, history.prove(first))
+    history.tick()
+    second = replace(history.core([file]), verdict=FAILED)
+    proof_id = history.prove(second)
+    made = history.snapshot([file])
+    history.say(history.receipt(made, second, [proof_id], override_id), "notary-a")
+    report = history.audit()
+    assert (codes(report), report.snapshots[-1].standing) == (set(), Standing.BREAK_GLASS)
+
+
+def test_an_override_is_good_for_its_own_bytes_only(history: History) -> None:
+    first = replace(history.core([history.data_file("x")]), verdict=FAILED)
+    override_id = history.override(first, history.prove(first))
+    other = history.data_file("y")
+    second = replace(history.core([other]), verdict=FAILED)
+    second = replace(second, attempt=replace(second.attempt, nonce=fixed("own", 16)))
+    proof_id = history.prove(second)
+    made = history.snapshot([other])
+    history.say(history.receipt(made, second, [proof_id], override_id), "notary-a")
+    assert codes(history.audit()) == {"audit_override_for_others"}
+
+
+def test_an_override_that_waives_nothing_is_found(history: History) -> None:
+    file = history.data_file("x")
+    failed = replace(history.core([file]), verdict=FAILED)
+    override_id = history.override(failed, history.prove(failed))
+    history.publish(file, receipt=lambda receipt: replace(receipt, override_id=override_id))
+    assert codes(history.audit()) == {"audit_override_of_pass"}
+
+
+def test_an_override_opens_the_glass_once(history: History) -> None:
+    file = history.data_file("x")
+    failed = replace(history.core([file]), verdict=FAILED)
+    override_id = history.override(failed, history.prove(failed))
+    for name in ("one", "two"):
+        core = replace(history.core([file]), verdict=FAILED)
+        core = replace(core, attempt=replace(core.attempt, nonce=fixed(name, 16), workload_id=name))
+        proof_id = history.prove(core)
+        made = history.snapshot([file])
+        history.say(history.receipt(made, core, [proof_id], override_id), "notary-a")
+    assert codes(history.audit()) == {"audit_used_twice"}
+
+
+# Bytes
+
+
+def test_a_list_that_was_changed_on_disk_is_found_there_alone(history: History) -> None:
+    history.publish(history.data_file("next"))
+    head = history.metadata.snapshots[-2]
+    assert head.manifest_list is not None
+    path = local(head.manifest_list)
+    path.write_bytes(path.read_bytes() + b"x")
+    report = history.audit()
+    assert codes(report) == {"audit_list_changed"}
+    assert standings(report) == [BEFORE, CHANGED, OK]
+
+
+def test_a_list_that_is_gone_is_found(history: History) -> None:
+    head = history.metadata.snapshots[-1]
+    assert head.manifest_list is not None
+    local(head.manifest_list).unlink()
+    assert standings(history.audit()) == [BEFORE, CHANGED]
+
+
+def test_a_manifest_that_was_changed_on_disk_is_found(history: History) -> None:
+    """Of the same length and with the same files, so that only its hash tells: a bound that lies hides rows."""
+    path = history.folder / "vault" / "1005-m0.avro"
+    file = read_avro(path.read_bytes())
+    path.write_bytes(write_avro(file.schema_text, file.extra, file.records, codec=file.codec, sync=bytes(16)))
+    report = history.audit()
+    assert codes(report) == {"audit_manifests_changed"}
+    assert standings(report) == [BEFORE, CHANGED]
+
+
+def test_data_that_was_changed_is_found_by_reading_it_again(history: History) -> None:
+    file = history.data_file("next")
+    history.publish(file)
+    data = local(file.file_path).read_bytes()
+    local(file.file_path).write_bytes(data[::-1])
+    assert history.audit().holds
+    report = history.audit(again=True)
+    assert codes(report) == {"audit_bytes_changed"}
+    assert standings(report) == [BEFORE, OK, CHANGED]
+
+
+def test_data_that_is_gone_is_found_by_reading_it_again(history: History) -> None:
+    local(history.data_file("first").file_path).unlink()
+    report = history.audit(again=True)
+    assert (codes(report), standings(report)) == ({"file_missing"}, [BEFORE, CHANGED])
+
+
+def test_data_that_main_no_longer_shows_is_not_read(history: History) -> None:
+    file = history.data_file("first")
+    history.publish(history.data_file("next"), removed=[file.file_path])
+    local(file.file_path).unlink()
+    report = history.audit(again=True)
+    assert report.holds
+    assert report.rehashed is not None
+    assert report.rehashed.data_files == 1
+
+
+def test_the_report_says_what_it_does_not_show(history: History) -> None:
+    assert any("--rehash" in sentence for sentence in history.audit().not_shown)
+    assert not any("--rehash" in sentence for sentence in history.audit(again=True).not_shown)

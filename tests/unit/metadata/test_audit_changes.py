@@ -1,0 +1,90 @@
+"""What a snapshot may do to the manifests of its parent: each way to lose or invent an entry is told by its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pvdm.errors import VerificationError
+from pvdm.lake.format.manifest_entry import EntryStatus, FileContent
+from pvdm.lake.format.snapshots import Snapshot
+from pvdm.metadata.audit_changes import require_carried, require_dangling, require_own, require_rewritten
+from tests.manifest_examples import data_file, delete_file, entry, kept, listed
+
+SNAPSHOT = Snapshot(55, 54, 3, 0, "s3://lake/list.avro", (), "append", {}, 0, None, None, None, {})
+
+
+def code_of(check: Callable[[], object]) -> str:
+    with pytest.raises(VerificationError) as caught:
+        check()
+    return caught.value.code
+
+
+def test_entries_that_are_kept_or_removed_with_their_numbers_are_carried() -> None:
+    old = [kept(data_file("a")), kept(data_file("b"))]
+    removed = replace(old[1], status=EntryStatus.DELETED, snapshot_id=55)
+    require_rewritten(old, [old[0], removed, entry(file=data_file("c"))])
+
+
+def test_an_entry_that_is_lost_is_found() -> None:
+    assert code_of(lambda: require_rewritten([kept(data_file("a"))], [])) == "audit_entries_not_carried"
+
+
+def test_an_entry_that_was_never_there_is_found() -> None:
+    assert code_of(lambda: require_rewritten([], [kept(data_file("a"))])) == "audit_entries_not_carried"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda old: replace(old, sequence_number=9),
+        lambda old: replace(old, file_sequence_number=9),
+        lambda old: replace(old, data_file=replace(old.data_file, record_count=9)),
+        lambda old: replace(old, data_file=replace(old.data_file, lower_bounds=None)),
+    ],
+)
+def test_an_entry_that_is_kept_with_other_facts_is_found(change: Callable[..., object]) -> None:
+    old = kept(data_file("a"))
+    assert code_of(lambda: require_rewritten([old], [change(old)])) == "audit_entries_not_carried"  # type: ignore[list-item]
+
+
+def test_a_kept_file_keeps_its_row_ids() -> None:
+    old = kept(data_file("a", first_row_id=7))
+    other = kept(data_file("a", first_row_id=8))
+    assert code_of(lambda: require_rewritten([old], [other])) == "audit_row_ids_not_carried"
+
+
+def test_a_file_without_row_ids_may_be_given_some() -> None:
+    require_rewritten([kept(data_file("a"))], [kept(data_file("a", first_row_id=8))])
+
+
+def test_a_change_belongs_to_the_snapshot_that_made_it() -> None:
+    require_own([entry(), kept(snapshot_id=3)], SNAPSHOT)
+    other = entry(snapshot_id=3)
+    assert code_of(lambda: require_own([other], SNAPSHOT)) == "audit_entry_of_other_snapshot"
+
+
+def test_a_delete_file_goes_only_with_its_data_file() -> None:
+    data = data_file("a")
+    own = delete_file(referenced_data_file="a")
+    require_dangling([data], [data, own])
+    for stays in (
+        delete_file(referenced_data_file="b"),
+        delete_file(),
+        delete_file(content=FileContent.EQUALITY_DELETES, referenced_data_file="a"),
+    ):
+        assert code_of(lambda stays=stays: require_dangling([data], [stays])) == "audit_delete_file_removed"  # type: ignore[misc]
+
+
+def test_row_ids_are_given_to_an_old_manifest_once() -> None:
+    assert require_carried([listed()], [listed(first_row_id=7)]) == ()
+    changed = [listed(first_row_id=8)]
+    assert code_of(lambda: require_carried([listed(first_row_id=7)], changed)) == "audit_manifest_not_carried"
+
+
+def test_a_manifest_without_live_files_may_be_left_out() -> None:
+    dead = listed("s3://lake/dead.avro", added_files_count=0, existing_files_count=0)
+    live = listed("s3://lake/live.avro")
+    assert require_carried([dead, live], []) == (live,)

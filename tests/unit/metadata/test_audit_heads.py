@@ -1,0 +1,324 @@
+"""From where on a table is proved: from the snapshot that the protection binds, whatever others say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.metadata import audit_heads
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit_bundle import parse_audit_bundle
+from pvdm.metadata.audit_heads import Edge, Past, owed
+from pvdm.metadata.audit_report import AuditReport, Notes, Standing
+from pvdm.model.migration import NamespaceTarget, ProtectionAction, TableTarget
+from pvdm.model.table import NamespaceRef
+from tests.audit_examples import HASH, History, codes, standings
+from tests.protection_examples import COLUMN
+from tools.proof_kit import NOW, ORIGIN, ROOT, SECOND, fixed
+
+OK, BEFORE, UNPROVED = Standing.OK, Standing.BEFORE, Standing.UNPROVED
+UNPROTECT = ProtectionAction.UNPROTECT
+# As far as clocks may differ; the table is made in the first of these seconds, and a test takes fewer.
+EARLY, LATE = (NOW - 1_000 * SECOND) // 1_000, (NOW - 945 * SECOND) // 1_000
+MISSING, NOT_SHOWN = "audit_receipt_missing", "audit_head_not_shown"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """One snapshot, and a table that is protected since; nothing was published yet."""
+    made = History(tmp_path)
+    made.snapshot([made.data_file("old")])
+    made.protect()
+    return made
+
+
+def at_time(timestamp_ms: int) -> Callable[[Any], Any]:
+    """What a snapshot says of its own time."""
+    return lambda snapshot: {**snapshot, "timestamp-ms": timestamp_ms}
+
+
+def slip(history: History, name: str = "slipped") -> None:
+    """A snapshot past the gate, by who writes the catalog's database; it says that it is older than the protection."""
+    history.snapshot([history.data_file(name)], said=at_time(EARLY))
+
+
+def head(history: History) -> int:
+    found = history.metadata.current_snapshot_id
+    assert found is not None
+    return found
+
+
+def expire(history: History, *snapshot_ids: int) -> None:
+    history.commit([{"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}])
+
+
+def protect_at(history: History, snapshot_id: int | None, action: ProtectionAction) -> None:
+    """An operator's word that names this snapshot as what main shows."""
+    said = history.protection(action)
+    assert isinstance(said.target, TableTarget)
+    history.say(replace(said, target=replace(said.target, snapshot_id=snapshot_id)), "operator-tom")
+
+
+def found(report: AuditReport) -> tuple[list[Standing], set[str]]:
+    return standings(report), codes(report)
+
+
+# A time that lies
+
+
+def test_a_backdated_snapshot_between_protection_and_first_publication_is_unproved(history: History) -> None:
+    slip(history)
+    history.publish(history.data_file("first"))
+    assert found(history.audit()) == ([BEFORE, UNPROVED, OK], {MISSING})
+
+
+def test_a_backdated_snapshot_is_unproved_before_anything_was_published(history: History) -> None:
+    slip(history)
+    assert found(history.audit()) == ([BEFORE, UNPROVED], {MISSING})
+
+
+def test_a_backdated_snapshot_is_unproved_from_a_bundle_too(history: History) -> None:
+    slip(history)
+    history.publish(history.data_file("first"))
+    bundle = parse_audit_bundle(history.bundle().to_bytes())
+    report = audit(bundle.evidence, bundle, AuditJudge(ROOT, ORIGIN, NOW))
+    assert found(report) == ([BEFORE, UNPROVED, OK], {MISSING})
+
+
+def test_every_snapshot_of_a_table_that_was_protected_empty_has_to_be_proved(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.protect()
+    slip(history)
+    history.publish(history.data_file("first"))
+    assert found(history.audit()) == ([UNPROVED, OK], {MISSING})
+
+
+def test_every_snapshot_of_a_table_that_was_born_protected_has_to_be_proved(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    space = NamespaceTarget(NamespaceRef("lake", fixed("space", 16), "sales"), HASH)
+    history.say(replace(history.protection(), target=space), "operator-tom")
+    slip(history)
+    history.publish(history.data_file("first"))
+    assert found(history.audit()) == ([UNPROVED, OK], {MISSING})
+
+
+def test_a_migration_begins_no_new_time(history: History) -> None:
+    slip(history)
+    history.migrate(COLUMN)
+    slip(history, "again")
+    history.publish(history.data_file("first"))
+    assert found(history.audit()) == ([BEFORE, UNPROVED, UNPROVED, OK], {MISSING})
+
+
+def test_a_clock_that_runs_ahead_makes_nothing_unproved_that_was_there_before(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")], said=at_time(LATE))
+    history.protect()
+    assert found(history.audit()) == ([BEFORE], set())
+
+
+# Protected, free, and protected again
+
+
+def test_each_protection_binds_its_own_head(history: History) -> None:
+    history.publish(history.data_file("first"))
+    history.protect(UNPROTECT)
+    history.snapshot([history.data_file("free")])
+    history.protect()
+    slip(history)
+    history.publish(history.data_file("second"))
+    assert found(history.audit()) == ([BEFORE, OK, BEFORE, UNPROVED, OK], {MISSING})
+
+
+def test_what_slipped_in_before_the_protection_ended_is_not_excused_by_the_time_without_it(history: History) -> None:
+    history.publish(history.data_file("first"))
+    history.snapshot([history.data_file("slipped")], said=at_time(LATE))
+    history.protect(UNPROTECT)
+    history.snapshot([history.data_file("free")])
+    history.protect()
+    assert found(history.audit()) == ([BEFORE, OK, UNPROVED, BEFORE], {MISSING})
+
+
+def test_what_came_after_the_protection_ended_is_owed_no_proof(history: History) -> None:
+    history.protect(UNPROTECT)
+    slip(history, "free")
+    assert found(history.audit()) == ([BEFORE, BEFORE], set())
+
+
+# Heads that are not there
+
+
+def test_a_head_that_main_never_showed_is_found_and_excuses_nothing(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    protect_at(history, 7, ProtectionAction.PROTECT)
+    history.publish(history.data_file("first"))
+    assert found(history.audit()) == ([UNPROVED, OK], {NOT_SHOWN, MISSING})
+
+
+def test_a_main_that_was_taken_back_behind_its_head_is_found(history: History) -> None:
+    history.commit([{"action": "remove-snapshot-ref", "ref-name": "main"}])
+    assert found(history.audit()) == ([], {NOT_SHOWN})
+    slip(history)
+    assert found(history.audit()) == ([UNPROVED], {NOT_SHOWN, MISSING})
+
+
+def test_an_end_that_main_never_showed_ends_nothing(history: History) -> None:
+    protect_at(history, 7, UNPROTECT)
+    slip(history)
+    assert found(history.audit()) == ([BEFORE, UNPROVED], {NOT_SHOWN, MISSING})
+
+
+def test_without_the_check_a_head_that_is_not_there_is_not_noted(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.commit([{"action": "remove-snapshot-ref", "ref-name": "main"}])
+    monkeypatch.setattr(audit_heads, "require_expired", lambda *_: None)
+    assert history.audit().holds
+
+
+# Heads that have expired
+
+
+def test_what_is_left_of_a_history_whose_head_expired_has_to_be_proved(history: History) -> None:
+    old = head(history)
+    slip(history)
+    expire(history, old)
+    assert found(history.audit()) == ([UNPROVED], {MISSING})
+
+
+def test_receipts_lead_back_to_a_head_that_expired_long_ago(history: History) -> None:
+    gone = [head(history)]
+    gone += [history.publish(history.data_file(name)) for name in ("first", "second")]
+    history.publish(history.data_file("third"))
+    expire(history, *gone)
+    assert found(history.audit()) == ([OK], set())
+
+
+def test_without_receipts_that_lead_back_an_expired_head_is_missed(history: History) -> None:
+    """The snapshot that slipped in has expired too: that something was there is all that can be told."""
+    old = head(history)
+    slip(history)
+    slipped = head(history)
+    first = history.publish(history.data_file("first"))
+    history.publish(history.data_file("second"))
+    expire(history, old, slipped, first)
+    assert found(history.audit()) == ([OK], {NOT_SHOWN})
+
+
+def test_a_receipt_that_nobody_signed_does_not_lead_back(history: History) -> None:
+    gone = [head(history), history.publish(history.data_file("first"))]
+    lost = history.statements[-1].index
+    gone.append(history.publish(history.data_file("second")))
+    history.publish(history.data_file("third"))
+    expire(history, *gone)
+    evidence = history.evidence()
+    spoiled = (replace(each, hashes=()) if each.index == lost else each for each in evidence.statements)
+    report = history.audit(evidence=replace(evidence, statements=tuple(spoiled)))
+    assert found(report) == ([OK], {NOT_SHOWN})
+
+
+def test_heads_behind_a_time_without_protection_may_have_expired(history: History) -> None:
+    gone = [head(history), history.publish(history.data_file("first"))]
+    history.protect(UNPROTECT)
+    for name in ("free", "freer", "freest"):
+        history.snapshot([history.data_file(name)])
+        gone.append(head(history))
+    history.protect()
+    history.publish(history.data_file("second"))
+    expire(history, *gone[:-1])
+    assert found(history.audit()) == ([BEFORE, OK], set())
+
+
+def test_what_was_published_after_the_heads_that_are_out_of_sight_is_missed(history: History) -> None:
+    gone = [head(history)]
+    history.protect(UNPROTECT)
+    for name in ("free", "freer", "freest"):
+        history.snapshot([history.data_file(name)])
+        gone.append(head(history))
+    history.protect()
+    expire(history, *gone[:-1])
+    before = history.evidence().metadata
+    history.publish(history.data_file("taken back"))
+    evidence = replace(history.evidence(), metadata=before)
+    assert found(history.audit(evidence=evidence)) == ([BEFORE], {"audit_receipt_without_snapshot"})
+
+
+# The rule itself
+
+
+CUT, WHOLE = True, False
+HEADS: dict[str, tuple[list[Edge], Past, list[bool], int]] = {
+    "never protected": ([], Past({1: 0, 2: 1}, set(), WHOLE), [False, False], 0),
+    "from the head on": ([Edge(0, True, 1)], Past({1: 0, 2: 1}, set(), WHOLE), [False, True], 0),
+    "from nothing on": ([Edge(0, True, None)], Past({1: 0, 2: 1}, set(), WHOLE), [True, True], 0),
+    "up to the end": (
+        [Edge(0, True, 1), Edge(0, False, 2)],
+        Past({1: 0, 2: 1, 3: 2}, set(), WHOLE),
+        [False, True, False],
+        0,
+    ),
+    "an end that showed nothing": (
+        [Edge(0, True, None), Edge(0, False, None)],
+        Past({1: 0}, set(), WHOLE),
+        [False],
+        0,
+    ),
+    "protected twice without an end": (
+        [Edge(0, True, 1), Edge(0, True, 3)],
+        Past({1: 0, 2: 1, 3: 2}, set(), WHOLE),
+        [False, True, True],
+        0,
+    ),
+    "the head is older than all": ([Edge(0, True, 1)], Past({2: 0}, {1}, CUT), [True], 0),
+    "the head is out of sight under protection": ([Edge(0, True, 1)], Past({3: 0}, {2}, CUT), [True], 1),
+    "the head is nowhere in a whole history": (
+        [Edge(0, True, 9), Edge(0, False, 1)],
+        Past({1: 0}, set(), WHOLE),
+        [True],
+        1,
+    ),
+    "heads are out of sight behind a free time": (
+        [Edge(0, True, 1), Edge(0, False, 2), Edge(0, True, 5)],
+        Past({5: 0, 6: 1}, {4}, CUT),
+        [False, True],
+        0,
+    ),
+    "heads are nowhere in a whole history, free time or not": (
+        [Edge(0, True, 1), Edge(0, False, 2), Edge(0, True, 5)],
+        Past({5: 0, 6: 1}, set(), WHOLE),
+        [True, True],
+        2,
+    ),
+    "a beginning is out of sight though its end is not": (
+        [Edge(0, True, 1), Edge(0, False, 5)],
+        Past({5: 0, 6: 1}, {4}, CUT),
+        [True, False],
+        1,
+    ),
+    "an end is out of sight though its beginning is not": (
+        [Edge(0, True, 5), Edge(0, False, 9)],
+        Past({5: 0, 6: 1}, {4}, CUT),
+        [False, True],
+        1,
+    ),
+    "an end is out of sight though its beginning is known to be older": (
+        [Edge(0, True, 4), Edge(0, False, 9)],
+        Past({5: 0}, {4}, CUT),
+        [True],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_what_is_owed_lies_between_the_heads(case: str) -> None:
+    edges, past, expected, noted = HEADS[case]
+    notes = Notes()
+    wanted = owed(edges, past, notes)
+    assert [wanted.at(place) for place in range(len(past.places))] == expected
+    assert [finding.code for finding in notes.findings] == [NOT_SHOWN] * noted
