@@ -32,10 +32,11 @@ _MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 class CatalogAccess:
     """Judges each request by the grant, the domain, the places it names, and what the table is protected under."""
 
-    def __init__(self, ledger: Ledger, warehouse: Location, metadata: Location) -> None:
+    def __init__(self, ledger: Ledger, warehouse: Location, *own: Location) -> None:
+        """`own` are the places where the Steward keeps files of its own."""
         self._ledger = ledger
         self._warehouse = warehouse
-        self._metadata = metadata
+        self._own = own
 
     def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
         """Another domain's namespace is not there for this bearer."""
@@ -106,10 +107,10 @@ class CatalogAccess:
         place = parse_location(location)
         if grant.role is not Role.OPERATOR:
             self._require_home(levels, place)
-        if place.overlaps(self._metadata) or _lead_together(place, self._metadata):
+        if any(place.overlaps(own) or _lead_together(place, own) for own in self._own):
             raise NotAllowedError(
                 "location_reserved",
-                "the Steward's own metadata files lie there",
+                "the Steward's own files lie there",
                 expected="a place of its own",
                 got=location[:200],
             )

@@ -36,12 +36,13 @@ _MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledg
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a client wants of one table."""
+    """What a client wants of one table; `made` gives the updates for the base of each try, where they depend on it."""
 
     levels: Levels
     name: str
     requirements: Sequence[Json]
     updates: Sequence[Json]
+    made: Callable[[TableState], Sequence[Json]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,12 @@ class Commits:
         permit: PermitMaker | None = None,
         extra: Extra | None = None,
         transact: Transact | None = None,
+        then: Callable[[], None] | None = None,
     ) -> list[TableState]:
-        """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again."""
+        """All of the changes or none; `extra` runs in the same transaction. A moved base is judged again.
+
+        `then` runs after the commit and before the next one's turn.
+        """
         _require_apart(changes)
         # Before the turn too: whoever may not write to a table must not keep others waiting for it.
         found = [self._found(grant, change) for change in changes]
@@ -116,7 +121,10 @@ class Commits:
                 finally:
                     found.clear()
 
-            return repeated(attempt)
+            states = repeated(attempt)
+            if then is not None:
+                then()
+            return states
 
     def _commit(
         self,
@@ -189,7 +197,8 @@ class Commits:
         """The table after the change, if it may be; the very same document if nothing is to be done."""
         if sees_all(grant.role) or permit is not None:
             check_requirements(before.metadata, change.requirements)
-            return self._applied(grant, before, change.updates, permit, now_ms)
+            updates = change.updates if change.made is None else change.made(before)
+            return self._applied(grant, before, updates, permit, now_ms)
         # Judged as if what is hidden were not there: it is neither changed nor told of by a refusal.
         seen = published(before.metadata)
         check_requirements(seen, change.requirements)

@@ -43,12 +43,15 @@ class Catalog:
     orphans: Orphans
 
 
-def open_catalog(ledger: Ledger, clock: LedgerClock, *, name: str, warehouse: str, metadata: Path) -> Catalog:
-    """The catalog of a ledger."""
+def open_catalog(
+    ledger: Ledger, clock: LedgerClock, *, name: str, warehouse: str, metadata: Path, vault: Path | None = None
+) -> Catalog:
+    """The catalog of a ledger; no table lies in the `vault`."""
     place = parse_location(warehouse)
     files = MetadataFiles(metadata)
     states = States(ledger, files)
-    access = CatalogAccess(ledger, place, parse_location(str(metadata.resolve())))
+    own = [parse_location(str(each.resolve())) for each in (metadata, vault) if each is not None]
+    access = CatalogAccess(ledger, place, *own)
     commits = Commits(ledger, clock, files, states, access)
     spaces = Namespaces(ledger, clock, access)
     desks = Desks(ledger, clock, states, access, spaces, commits, place)

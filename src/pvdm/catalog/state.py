@@ -35,6 +35,10 @@ class States:
         self._kept: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
         self._kept_bytes = 0
 
+    def on(self, ledger: Ledger) -> States:
+        """The same files by another ledger's pointers, with nothing remembered."""
+        return States(ledger, self._files)
+
     def find(self, levels: Levels, name: str) -> TableState | None:
         """The table, if it is there; a namespace that is not there is an error."""
         with self._ledger.read() as unit:

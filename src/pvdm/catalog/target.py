@@ -1,0 +1,76 @@
+"""A table of our own catalog as the gate publishes to it: the swap, the ledger's words and the queue are one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.names import full_name
+from pvdm.catalog.state import States, TableState
+from pvdm.errors import InputError
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.metadata.permit import Permit
+from pvdm.metadata.target import Base, Next
+from pvdm.model.table import TableRef
+from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.store.namespaces import Levels
+from pvdm.store.tables import TableRow
+from pvdm.store.tokens import Grant
+
+
+class CatalogTarget:
+    """The table of one UUID, whatever its name; `own` is the Steward's own grant."""
+
+    def __init__(self, ledger: Ledger, catalog: Catalog, table_uuid: str, own: Grant) -> None:
+        self._ledger = ledger
+        self._own = own
+        self._catalog = catalog
+        self._uuid = table_uuid
+
+    def load(self) -> Base:
+        """The table as it is now."""
+        return self._read(self._ledger, self._catalog.states)
+
+    def publish(
+        self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], None], then: Callable[[], None]
+    ) -> None:
+        """One commit by the Steward itself; each try is made on the very base that its swap compares."""
+        with self._ledger.read() as unit:
+            levels, row = self._found(unit)
+        tried: list[Next] = []
+
+        def made(before: TableState) -> Sequence[Json]:
+            tried[:] = [make(self._base(levels, before))]
+            return tried[0].updates
+
+        def permit(_: TableState, after: TableMetadata, data: bytes) -> Permit:
+            return tried[0].permit(after, data)
+
+        def extra(unit: Unit, rows: Sequence[TableRow]) -> None:
+            in_transaction(unit, tables.get_id(unit, rows[0].table_id))
+
+        change = Change(levels, row.name, (), (), made)
+        self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=then)
+
+    def read_back(self) -> Base:
+        """Pointer and document by a connection that nobody used before."""
+        with self._ledger.anew() as ledger:
+            return self._read(ledger, self._catalog.states.on(ledger))
+
+    def _read(self, ledger: Ledger, states: States) -> Base:
+        with ledger.read() as unit:
+            levels, row = self._found(unit)
+        return self._base(levels, states.of(row))
+
+    def _found(self, unit: Unit) -> tuple[Levels, TableRow]:
+        row = tables.find_uuid(unit, self._uuid)
+        namespace = None if row is None else namespaces.find_id(unit, row.namespace_id)
+        if row is None or namespace is None:
+            raise InputError("table_unknown", "the catalog has no table of this UUID", got=self._uuid)
+        return namespace.levels, row
+
+    def _base(self, levels: Levels, state: TableState) -> Base:
+        name = full_name((*levels, state.row.name))
+        return Base(TableRef(self._catalog.name, state.row.table_uuid, name), state.row, state.metadata)
