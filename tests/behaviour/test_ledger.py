@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError, VerificationError
-from pvdm.model.states import AttemptState, NonceState, WorkloadState
+from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, NonceState, WorkloadState
 from pvdm.store import Unit, attempts, chunks, nonces, workloads
 from pvdm.store.attempts import ATTEMPTS_MAX
 from pvdm.store.nonces import CatalogAnswer, CommittedAs, NotCommitted, UnknownYet
@@ -136,9 +136,13 @@ def test_a_published_chunk_opens_no_attempt(unit: Unit) -> None:
     assert caught.value.code == "chunk_published"
 
 
-def test_attempts_at_a_chunk_have_an_end(unit: Unit) -> None:
-    for number in range(ATTEMPTS_MAX):
-        in_state(unit, AttemptState.ROLLED_BACK, number)
+@pytest.mark.parametrize(
+    ("end", "most"),
+    [(AttemptState.ROLLED_BACK, ROLLED_BACK_MAX), (AttemptState.VERIFICATION_FAILED, ATTEMPTS_MAX)],
+)
+def test_attempts_at_a_chunk_have_an_end(unit: Unit, end: AttemptState, most: int) -> None:
+    for number in range(most):
+        in_state(unit, end, number)
     with pytest.raises(InputError) as caught:
         staging(unit, "last")
     assert caught.value.code == "attempts_used_up"

@@ -33,6 +33,7 @@ from pvdm.store import (
     statements,
     tables,
     tokens,
+    verified,
     views,
 )
 from pvdm.store.columns import metadata
@@ -44,7 +45,9 @@ from pvdm.store.restores import Marker
 from pvdm.store.schema import HandleWord, StatementKind, VerdictWord
 from pvdm.store.schema_catalog import StagedKind
 from pvdm.store.schema_protection import ActionWord
+from pvdm.store.schema_verify import DisposalWord
 from pvdm.store.tokens import BearerToken
+from pvdm.store.verified import DisposalRecord, VerifiedRecord
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.storage import LogStorage
 from tests.databases import NOW
@@ -103,6 +106,13 @@ def everything(unit: Unit) -> None:
     handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))
     catalogued(unit)
     approved(unit)
+    found_out(unit, record.nonce, record.attempt_id)
+
+
+def found_out(unit: Unit, nonce: str, attempt_id: str) -> None:
+    """What was verified under a nonce, and what became of the attempt's files."""
+    verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
+    verified.put_disposal(unit, DisposalRecord(attempt_id, DisposalWord.PUBLISHED, 2, 1, ""))
 
 
 def approved(unit: Unit) -> None:

@@ -9,10 +9,11 @@ from typing import Final
 from sqlalchemy import func, select, update
 
 from pvdm.errors import ConflictError, InputError, VerificationError
-from pvdm.model.states import ATTEMPT, AttemptState, WorkloadState
+from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadState
 from pvdm.store import chunks, ids, nonces, workloads
 from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, attempts, published
+from pvdm.store.schema import workloads as workload_table
 from pvdm.store.unit import Unit
 
 ATTEMPTS_MAX: Final = 100
@@ -98,8 +99,54 @@ def live(unit: Unit) -> list[Attempt]:
     return [_attempt(row) for row in unit.rows(wanted)]
 
 
-def open_next(unit: Unit, opening: AttemptOpening) -> Attempt:
-    """The chunk's next attempt, STAGING, with its first nonce; the same attempt id again returns what it opened."""
+def ended_at(unit: Unit, table_uuid: str) -> list[Attempt]:
+    """Every attempt at a table that has ended, oldest first."""
+    both = workload_table.c.workload_id == attempts.c.workload_id
+    wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
+    wanted = wanted.where(attempts.c.state.in_(ATTEMPT.terminal()))
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))]
+
+
+def live_of(unit: Unit, workload_id: str) -> list[Attempt]:
+    """Every attempt of a workload that has not ended."""
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.state.in_(ATTEMPT.live()))
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros))]
+
+
+def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
+    """Of each workload, how many chunks' last attempts stand where; a chunk that nobody has tried is not counted."""
+    last = (
+        select(attempts.c.workload_id, attempts.c.chunk_id, func.max(attempts.c.number).label("last"))
+        .where(attempts.c.workload_id.in_(workload_ids))
+        .group_by(attempts.c.workload_id, attempts.c.chunk_id)
+        .subquery()
+    )
+    both = (
+        (attempts.c.workload_id == last.c.workload_id)
+        & (attempts.c.chunk_id == last.c.chunk_id)
+        & (attempts.c.number == last.c.last)
+    )
+    counted = select(attempts.c.workload_id, attempts.c.state, func.count().label("chunks")).join(last, both)
+    found: dict[str, dict[AttemptState, int]] = {}
+    for row in unit.rows(counted.group_by(attempts.c.workload_id, attempts.c.state)):
+        found.setdefault(row["workload_id"], {})[AttemptState(row["state"])] = int(row["chunks"])
+    return found
+
+
+def live_on(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
+    """The attempt that has not ended and whose branch of this table it is."""
+    both = workload_table.c.workload_id == attempts.c.workload_id
+    wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
+    wanted = wanted.where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live())).limit(1)
+    row = unit.row(wanted)
+    return None if row is None else _attempt(row)
+
+
+def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
+    """The chunk's next attempt, STAGING, with its first nonce; the same attempt id again returns what it opened.
+
+    `most` is how many may fail; those that were rolled back have a limit of their own.
+    """
     unit.lock_name(f"workload {opening.workload_id}")
     ids.random_id(opening.attempt_id, "attempt id")
     earlier = find(unit, opening.attempt_id)
@@ -108,7 +155,7 @@ def open_next(unit: Unit, opening: AttemptOpening) -> Attempt:
     workload = workloads.get(unit, opening.workload_id)
     if workload.state is not WorkloadState.OPEN:
         raise ConflictError("workload_moved", "the workload has ended", expected="OPEN", got=workload.state)
-    number = _next_number(unit, opening)
+    number = _next_number(unit, opening, min(most, ATTEMPTS_MAX))
     unit.insert(
         attempts,
         attempt_id=opening.attempt_id,
@@ -125,10 +172,14 @@ def open_next(unit: Unit, opening: AttemptOpening) -> Attempt:
     return get(unit, opening.attempt_id)
 
 
-def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str, reason: str) -> Attempt:
-    """Into VERIFYING, from STAGING or COMMITTING; draws the new nonce and aborts the old one."""
+def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str | None, reason: str) -> Attempt:
+    """Into VERIFYING, from STAGING or COMMITTING; draws the new nonce and aborts the old one.
+
+    Where nothing was staged there is no snapshot: a chunk without rows.
+    """
     found = _locked(unit, attempt_id)
-    moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=ids.snapshot_id(staged_snapshot_id))
+    staged = None if staged_snapshot_id is None else ids.snapshot_id(staged_snapshot_id)
+    moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
     held = nonces.held_by(unit, attempt_id)
     if held is not None:
         nonces.abort(unit, held.nonce, reason="a new one was drawn for verifying")
@@ -155,7 +206,9 @@ def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attemp
     return moved
 
 
-def publish(unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str) -> Attempt:
+def publish(
+    unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
+) -> Attempt:
     """COMMITTING to COMMITTED: nonce, (workload, chunk) and state at once, where the pointer is swapped."""
     found = _locked(unit, attempt_id)
     if found.state is not AttemptState.COMMITTING:
@@ -166,7 +219,7 @@ def publish(unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str) -> Att
             "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
         )
     nonces.commit(unit, nonce, snapshot_id=snapshot_id)
-    return _published(unit, found, nonce, snapshot_id)
+    return _published(unit, found, nonce, snapshot_id, extent)
 
 
 def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer) -> Attempt:
@@ -183,7 +236,9 @@ def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer
     return found
 
 
-def _published(unit: Unit, found: Attempt, nonce: str, snapshot_id: str) -> Attempt:
+def _published(
+    unit: Unit, found: Attempt, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
+) -> Attempt:
     first = unit.insert_new(
         published,
         workload_id=found.workload_id,
@@ -191,6 +246,10 @@ def _published(unit: Unit, found: Attempt, nonce: str, snapshot_id: str) -> Atte
         attempt_id=found.attempt_id,
         nonce=nonce,
         snapshot_id=snapshot_id,
+        rows_added=None if extent is None else extent.rows_added,
+        files_added=None if extent is None else extent.files_added,
+        rows_removed=None if extent is None else extent.rows_removed,
+        files_removed=None if extent is None else extent.files_removed,
     )
     if not first:
         raise _already_published(unit, found.workload_id, found.chunk_id)
@@ -207,7 +266,7 @@ def _already_published(unit: Unit, workload_id: str, chunk_id: str) -> Verificat
     )
 
 
-def _next_number(unit: Unit, opening: AttemptOpening) -> int:
+def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     """One more than before; everything before it must have ended, and not in publication."""
     if chunks.publication(unit, opening.workload_id, opening.chunk_id) is not None:
         raise _already_published(unit, opening.workload_id, opening.chunk_id)
@@ -221,10 +280,25 @@ def _next_number(unit: Unit, opening: AttemptOpening) -> int:
             got=alive["state"],
             attempt_id=alive["attempt_id"],
         )
-    last: int = unit.execute(select(func.coalesce(func.max(attempts.c.number), 0)).where(mine)).scalar_one()
-    if last >= ATTEMPTS_MAX:
-        raise InputError("attempts_used_up", "the chunk has no attempt left", expected=f"at most {ATTEMPTS_MAX}")
-    return last + 1
+    counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
+    rows = unit.rows(counted.where(mine).group_by(attempts.c.state))
+    tried = {row["state"]: int(row["tried"]) for row in rows}
+    _require_left(opening, "failed", tried.get(AttemptState.VERIFICATION_FAILED, 0), most)
+    _require_left(opening, "rolled back", tried.get(AttemptState.ROLLED_BACK, 0), ROLLED_BACK_MAX)
+    return max((int(row["last"]) for row in rows), default=0) + 1
+
+
+def _require_left(opening: AttemptOpening, how: str, got: int, most: int) -> None:
+    """Only what was verified counts as a failure: a job that was killed has not told anybody anything."""
+    if got >= most:
+        raise InputError(
+            "attempts_used_up",
+            f"chunk {opening.chunk_id} has no attempt left",
+            expected=f"at most {most} {how}",
+            got=str(got),
+            hint="find out why; an operator gives the workload up with "
+            f"`pvdm abandon {opening.workload_id} --reason TEXT`, and another workload id starts anew",
+        )
 
 
 def _draw(unit: Unit, attempt_id: str, nonce: str) -> None:
@@ -236,7 +310,7 @@ def _locked(unit: Unit, attempt_id: str) -> Attempt:
     return get(unit, attempt_id) if row is None else _attempt(row)
 
 
-def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str) -> Attempt:
+def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
         raise _moved(found, to)
     changed = {**more, "state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}

@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import func, select
 
 from pvdm.errors import InputError
+from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
 from pvdm.store import ids
 from pvdm.store.link import Row
 from pvdm.store.schema import chunks, published
@@ -16,7 +17,8 @@ from pvdm.store.unit import Unit
 
 CHUNKS_MAX: Final = 100_000
 CHUNKS_PAGE_MAX_ROWS: Final = 1_000
-CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
+CHUNKS_PAGE_MAX_BYTES: Final = 4_194_304
+_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,21 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a publication shows: the chunk's own rows and files, and those that its whole snapshot takes away.
+
+    Chunks that become visible together have one snapshot, and it takes away what they replace together.
+    """
+
+    rows_added: int
+    files_added: int
+    rows_removed: int
+    files_removed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
-    """What made a chunk visible."""
+    """What made a chunk visible; without an extent it is known from its receipt alone."""
 
     workload_id: str
     chunk_id: str
@@ -37,6 +52,7 @@ class Published:
     nonce: str
     snapshot_id: str
     at_micros: int
+    extent: Extent | None = None
 
 
 def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
@@ -76,10 +92,37 @@ def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
     return [Chunk(row["chunk_id"], row["definition"].encode()) for row in unit.rows(wanted)]
 
 
+def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
+    """One chunk of the plan, if it has such a one."""
+    row = unit.row(select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.chunk_id == chunk_id))
+    return None if row is None else Chunk(row["chunk_id"], row["definition"].encode())
+
+
+def defined(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
+    """The plan's next chunks after so many of them, in its order; as many as a page holds, but at least one."""
+    wanted = select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
+    limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
+    found: list[Chunk] = []
+    size = 0
+    for row in unit.rows(limited):
+        chunk = Chunk(row["chunk_id"], row["definition"].encode())
+        size += len(chunk.definition)
+        if found and size > CHUNKS_PAGE_MAX_BYTES:
+            break
+        found.append(chunk)
+    return found
+
+
 def count(unit: Unit, workload_id: str) -> int:
     """How many chunks the plan has."""
     wanted = select(func.count()).select_from(chunks).where(chunks.c.workload_id == workload_id)
     return int(unit.execute(wanted).scalar_one())
+
+
+def counts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
+    """How many chunks the plan of each of these workloads has."""
+    wanted = select(chunks.c.workload_id, func.count().label("planned")).where(chunks.c.workload_id.in_(workload_ids))
+    return {row["workload_id"]: int(row["planned"]) for row in unit.rows(wanted.group_by(chunks.c.workload_id))}
 
 
 def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
@@ -105,7 +148,36 @@ def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None =
     return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
 
 
+def published_count(unit: Unit, workload_id: str) -> int:
+    """How many chunks of the plan are published."""
+    wanted = select(func.count()).select_from(published).where(published.c.workload_id == workload_id)
+    return int(unit.execute(wanted).scalar_one())
+
+
+def published_as(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]:
+    """What those of the attempts made visible that were published, by attempt id."""
+    wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
+    return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
+
+
+def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
+    """Which of these snapshots a publication ever made visible."""
+    found: set[str] = set()
+    for start in range(0, len(snapshot_ids), _ASKED_AT_ONCE):
+        asked = snapshot_ids[start : start + _ASKED_AT_ONCE]
+        wanted = select(published.c.snapshot_id).where(published.c.snapshot_id.in_(asked))
+        found |= {row["snapshot_id"] for row in unit.rows(wanted)}
+    return found
+
+
 def _published(row: Row) -> Published:
+    counted = (row["rows_added"], row["files_added"], row["rows_removed"], row["files_removed"])
     return Published(
-        row["workload_id"], row["chunk_id"], row["attempt_id"], row["nonce"], row["snapshot_id"], row["at_micros"]
+        row["workload_id"],
+        row["chunk_id"],
+        row["attempt_id"],
+        row["nonce"],
+        row["snapshot_id"],
+        row["at_micros"],
+        None if None in counted else Extent(*counted),
     )

@@ -26,9 +26,7 @@ def take(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim
         _require_same(workload_id, own, claim)
         return
     lost_claims.require_free(unit, target=target, source=source)
-    other = overlapping(unit, workload_id, target=target, source=source, claim=claim)
-    if other is not None:
-        raise _overlaps(*other, claim)
+    require_free(unit, workload_id, target=target, source=source, claim=claim)
     unit.insert(
         claims,
         workload_id=workload_id,
@@ -40,6 +38,13 @@ def take(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim
         upper_bound=claim.upper,
         extent=claim.text,
     )
+
+
+def require_free(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim) -> None:
+    """Nothing of it is another workload's by now; without the lock that `take` holds this says nothing of later."""
+    other = overlapping(unit, workload_id, target=target, source=source, claim=claim)
+    if other is not None:
+        raise _overlaps(*other, claim)
 
 
 def find(unit: Unit, workload_id: str, *, target: str, source: str) -> Claim | None:
@@ -80,12 +85,14 @@ def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
 
 
 def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
+    whole = asked.column is None or stored.column is None
+    alone = "; a workload of a contract without boundary.claim claims everything, and is the only one" if whole else ""
     return VerificationError(
         "claim_overlaps",
         f"workload {workload_id} has published an overlapping part",
-        expected=f"nothing of {stored.text}",
+        expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
-        hint=f"nothing was published; resume workload {workload_id} instead of starting a new one",
+        hint=f"nothing was published; resume workload {workload_id} instead of starting a new one{alone}",
         workload_id=workload_id,
     )
 

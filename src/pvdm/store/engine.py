@@ -85,6 +85,15 @@ class Ledger:
                 time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - spreads retries, guards nothing
         raise AssertionError("unreachable")
 
+    @contextlib.contextmanager
+    def anew(self) -> Iterator[Ledger]:
+        """The same database by connections of its own, opened now: what anybody else is shown."""
+        other = open_ledger(self._engine.url.render_as_string(hide_password=False))
+        try:
+            yield other
+        finally:
+            other.close()
+
     def close(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose(close=self._process == os.getpid())

@@ -8,6 +8,7 @@ from typing import Final
 from pvdm.errors import InputError
 
 _WORKLOAD: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_WORKLOAD_WORDS: Final = "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
 _HEX: Final = re.compile(r"[0-9a-f]+")
 _SNAPSHOT: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 NAME_MAX_CHARACTERS: Final = 1024
@@ -16,7 +17,7 @@ REASON_MAX_CHARACTERS: Final = 4096
 
 def workload_id(value: str) -> str:
     """1 to 128 letters, digits, dots, underscores and hyphens."""
-    return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", "[A-Za-z0-9._-]{1,128}", value)
+    return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", _WORKLOAD_WORDS, value)
 
 
 def random_id(value: str, what: str) -> str:

@@ -95,6 +95,8 @@ class Link:
         """Roll back what is open and give the connection back; one that cannot even do that is thrown away."""
         try:
             if self._connection is not None:
+                if self._connection.in_transaction():
+                    self._connection.rollback()  # by itself: a `close` that fails half way cannot be thrown away
                 self._connection.close()
             elif self._pooled.is_valid:
                 with self._told():
@@ -124,13 +126,11 @@ class Link:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Errors of the driver as SQLAlchemy tells them; a connection that is lost goes back to no pool."""
+        """Errors of the driver as SQLAlchemy tells them. What is lost cannot roll back: `close` throws it away."""
         try:
             yield
         except self._dialect.loaded_dbapi.Error as error:
             lost = self._dialect.is_disconnect(error, self._pooled.dbapi_connection, None)
-            if lost:
-                self._throw_away()
             raise self._as_told(error, lost=lost) from error
 
     def _as_told(self, error: Exception, *, lost: bool) -> BaseException:

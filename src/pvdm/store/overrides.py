@@ -79,6 +79,16 @@ def of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
     return {row["fail_proof_id"]: row["override_id"] for row in unit.rows(wanted)}
 
 
+def used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Of each workload that published by break-glass, the override of each snapshot that it published so."""
+    mine = workloads.c.workload_id.in_(list(workload_ids))
+    wanted = _joined().where(nonce_table.c.state == NonceState.COMMITTED, mine)
+    found: dict[str, dict[str, str]] = {}
+    for row in unit.rows(wanted.add_columns(nonce_table.c.snapshot_id, workloads.c.workload_id)):
+        found.setdefault(row["workload_id"], {})[row["snapshot_id"]] = row["override_id"]
+    return found
+
+
 def _joined() -> Any:
     return (
         select(overrides, nonce_table.c.state, workloads.c.domain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,6 +67,13 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
     """Every proof of an attempt, oldest first."""
     wanted = select(proofs).where(proofs.c.attempt_id == attempt_id).order_by(proofs.c.at_micros, proofs.c.proof_id)
     return [_proof(row) for row in unit.rows(wanted)]
+
+
+def last_of(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
+    """The newest proof of each of the attempts that has one, by attempt id."""
+    wanted = select(proofs).where(proofs.c.attempt_id.in_(attempt_ids))
+    found = unit.rows(wanted.order_by(proofs.c.at_micros, proofs.c.proof_id))
+    return {row["attempt_id"]: _proof(row) for row in found}
 
 
 def find_word(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -9,7 +10,7 @@ from sqlalchemy import select
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, statements
 from pvdm.store.link import Row
-from pvdm.store.schema import StatementKind, receipts
+from pvdm.store.schema import StatementKind, published, receipts, workloads
 from pvdm.store.unit import Unit
 
 
@@ -65,3 +66,50 @@ def of_workload(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
 
 def _receipt(row: Row) -> ReceiptRecord:
     return ReceiptRecord(row["receipt_id"], row["workload_id"], row["table_uuid"], row["snapshot_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Unwitnessed:
+    """A publication without its receipt, and the nonces that it was paid with."""
+
+    workload_id: str
+    table_uuid: str
+    snapshot_id: str
+    published_micros: int
+    nonces: tuple[str, ...]
+
+
+def missing(unit: Unit) -> list[Unwitnessed]:
+    """Every publication whose receipt a crash prevented, oldest first."""
+    of = published.join(workloads, workloads.c.workload_id == published.c.workload_id).outerjoin(
+        receipts,
+        (receipts.c.table_uuid == workloads.c.table_uuid) & (receipts.c.snapshot_id == published.c.snapshot_id),
+    )
+    wanted = select(published, workloads.c.table_uuid).select_from(of).where(receipts.c.receipt_id.is_(None))
+    return _grouped(unit.rows(wanted.order_by(published.c.at_micros, published.c.snapshot_id, published.c.nonce)))
+
+
+def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Unwitnessed:
+    """The one publication that made these attempts visible, whether or not it has its receipt."""
+    mine = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
+    of = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
+    wanted = select(published, workloads.c.table_uuid).select_from(of).where(published.c.snapshot_id.in_(mine))
+    found = _grouped(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
+    if len(found) != 1:
+        raise InputError(
+            "publication_not_one",
+            "these attempts were not published together",
+            expected="one publication",
+            got=str(len(found)),
+        )
+    return found[0]
+
+
+def _grouped(rows: Sequence[Row]) -> list[Unwitnessed]:
+    found: dict[tuple[str, str], Unwitnessed] = {}
+    for row in rows:
+        key = row["table_uuid"], row["snapshot_id"]
+        before = found.get(key)
+        nonces = () if before is None else before.nonces
+        found[key] = Unwitnessed(row["workload_id"], *key, row["at_micros"], (*nonces, row["nonce"]))
+    return list(found.values())

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
-from pvdm.store import schema_catalog, schema_protection, schema_views  # noqa: F401 - their tables are of one database
+from pvdm.store import schema_catalog, schema_protection, schema_verify, schema_views  # noqa: F401 - one database
 from pvdm.store.columns import big, hex_text, metadata, number, one_of, states, table, time, word
 
 
@@ -181,6 +181,11 @@ published: Final = table(
     word("attempt_id"),
     word("nonce"),
     word("snapshot_id"),
+    # How much it is: all four or none, where a restore knows of the publication by its receipt alone.
+    number("rows_added", nullable=True),
+    number("files_added", nullable=True),
+    number("rows_removed", nullable=True),
+    number("files_removed", nullable=True),
     time(),
     ForeignKeyConstraint(
         ["workload_id", "chunk_id", "attempt_id"],

@@ -234,6 +234,12 @@ def all_live(unit: Unit) -> list[TableRow]:
     return [_table(row) for row in unit.rows(wanted)]
 
 
+def changed_since(unit: Unit, micros: int) -> list[TableRow]:
+    """Every table of the catalog whose row was made or changed at this time or later, by id."""
+    wanted = select(tables).where(tables.c.dropped_micros.is_(None), tables.c.at_micros >= micros)
+    return [_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
+
+
 def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
     """Show another metadata file, if the row is still the one that was judged; else `table_moved`."""
     after = replace(

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pvdm import fault
 from pvdm.errors import PvdmError
@@ -51,7 +51,7 @@ class Unit:
         try:
             return self._link.dressed().execute(statement, dict(values) if values is not None else None)
         except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
+            raise self._failed(error) from None
 
     def rows(self, statement: Executable) -> list[RowMapping]:
         """All rows at once: no cursor stays open while the caller thinks."""
@@ -65,7 +65,7 @@ class Unit:
         try:
             return self._link.one(statement, values)
         except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
+            raise self._failed(error) from None
 
     def change(self, statement: Executable, **values: Any) -> int:
         """Run a statement that was made beforehand, once for all times; how many rows are other now."""
@@ -73,7 +73,7 @@ class Unit:
         try:
             return self._link.count(statement, values)
         except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
+            raise self._failed(error) from None
 
     def has_table(self, name: str) -> bool:
         """Whether the database has such a table."""
@@ -96,7 +96,7 @@ class Unit:
         try:
             self._link.dressed().execute(table.insert(), [self._timed(table, row) for row in rows])
         except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
+            raise self._failed(error) from None
 
     def insert_new(self, table: Table, **values: Any) -> bool:
         """Add one row unless its primary key is taken; says whether it did. One statement, so there is no race."""
@@ -126,6 +126,11 @@ class Unit:
 
     def _timed(self, table: Table, values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "at_micros": self.at_micros} if "at_micros" in table.c else values
+
+    def _failed(self, error: SQLAlchemyError) -> PvdmError:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            self._open = False  # all that was done is undone with the connection: nothing follows as if it were there
+        return translate(error, Phase.WORK)
 
     def _require_open(self) -> None:
         if not self._open:

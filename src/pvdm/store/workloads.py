@@ -13,7 +13,7 @@ from pvdm.model.states import WORKLOAD, WorkloadState
 from pvdm.store import chunks, ids, spent
 from pvdm.store.chunks import Chunk
 from pvdm.store.link import Row
-from pvdm.store.schema import Atomicity, workloads
+from pvdm.store.schema import Atomicity, published, workloads
 from pvdm.store.unit import Unit
 
 PARAMETERS_MAX_BYTES: Final = 65_536
@@ -84,6 +84,15 @@ def still_open(unit: Unit) -> list[Workload]:
     """Every workload that has not ended."""
     wanted = select(workloads).where(workloads.c.state == WorkloadState.OPEN).order_by(workloads.c.workload_id)
     return [_workload(row) for row in unit.rows(wanted)]
+
+
+def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None:
+    """The pinned snapshot of the workload that was last to publish something of this source in this table."""
+    both = published.c.workload_id == workloads.c.workload_id
+    wanted = select(workloads.c.source_snapshot_id).join(published, both)
+    wanted = wanted.where(workloads.c.table_uuid == table_uuid, workloads.c.source == source)
+    row = unit.row(wanted.order_by(published.c.at_micros.desc(), workloads.c.at_micros.desc()).limit(1))
+    return None if row is None else row["source_snapshot_id"]
 
 
 def reopened(unit: Unit, opening: Opening) -> Workload | None:

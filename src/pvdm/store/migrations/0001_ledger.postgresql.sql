@@ -318,6 +318,18 @@ CREATE TABLE staging_makers (
 	FOREIGN KEY(table_id) REFERENCES tables (table_id)
 )
 --;
+CREATE TABLE disposals (
+	attempt_id TEXT NOT NULL,
+	outcome TEXT NOT NULL,
+	removed BIGINT NOT NULL,
+	kept BIGINT NOT NULL,
+	note TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attempt_id),
+	CONSTRAINT outcome_known CHECK (outcome IN ('published', 'quarantined', 'deleted', 'left')),
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+)
+--;
 CREATE TABLE nonces (
 	nonce TEXT NOT NULL,
 	purpose TEXT NOT NULL,
@@ -419,6 +431,10 @@ CREATE TABLE published (
 	attempt_id TEXT NOT NULL,
 	nonce TEXT NOT NULL,
 	snapshot_id TEXT NOT NULL,
+	rows_added BIGINT,
+	files_added BIGINT,
+	rows_removed BIGINT,
+	files_removed BIGINT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (workload_id, chunk_id),
 	FOREIGN KEY(workload_id, chunk_id, attempt_id) REFERENCES attempts (workload_id, chunk_id, attempt_id),
@@ -446,6 +462,26 @@ CREATE TABLE table_migrations (
 CREATE INDEX table_migrations_domain ON table_migrations (domain)
 --;
 CREATE INDEX table_migrations_table_uuid ON table_migrations (table_uuid)
+--;
+CREATE TABLE verified (
+	nonce TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	core_sha256 TEXT NOT NULL,
+	location TEXT,
+	sha256 TEXT,
+	files BIGINT NOT NULL,
+	rows BIGINT,
+	findings TEXT NOT NULL,
+	findings_more BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (nonce),
+	CONSTRAINT core_sha256_hex CHECK (core_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT sha256_hex CHECK (sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT manifest_hashed CHECK ((location IS NULL) = (sha256 IS NULL)),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce)
+)
+--;
+CREATE INDEX verified_attempt_id ON verified (attempt_id)
 --;
 CREATE TABLE attestations (
 	attestation_id TEXT NOT NULL,
@@ -1055,6 +1091,31 @@ CREATE TRIGGER staging_makers_no_truncate BEFORE TRUNCATE ON staging_makers
 FOR EACH STATEMENT
 EXECUTE FUNCTION pvdm_refuse('rows of staging_makers are never deleted')
 --;
+CREATE TRIGGER disposals_no_delete BEFORE DELETE ON disposals
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of disposals are never deleted')
+--;
+CREATE TRIGGER disposals_no_update BEFORE UPDATE ON disposals
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of disposals never change')
+--;
+CREATE TRIGGER disposals_no_truncate BEFORE TRUNCATE ON disposals
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of disposals are never deleted')
+--;
+CREATE FUNCTION pvdm_disposals_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'disposals', CAST(NEW.attempt_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'outcome', OLD.outcome, 'removed', OLD.removed, 'kept', OLD.kept, 'note', OLD.note, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('attempt_id', NEW.attempt_id, 'outcome', NEW.outcome, 'removed', NEW.removed, 'kept', NEW.kept, 'note', NEW.note, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER disposals_event AFTER INSERT ON disposals
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_disposals_event()
+--;
 CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of nonces are never deleted')
@@ -1224,8 +1285,8 @@ CREATE FUNCTION pvdm_published_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'snapshot_id', OLD.snapshot_id, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'snapshot_id', OLD.snapshot_id, 'rows_added', OLD.rows_added, 'files_added', OLD.files_added, 'rows_removed', OLD.rows_removed, 'files_removed', OLD.files_removed, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'rows_added', NEW.rows_added, 'files_added', NEW.files_added, 'rows_removed', NEW.rows_removed, 'files_removed', NEW.files_removed, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -1257,6 +1318,33 @@ END $$
 CREATE TRIGGER table_migrations_event AFTER INSERT ON table_migrations
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_table_migrations_event()
+--;
+CREATE TRIGGER verified_no_delete BEFORE DELETE ON verified
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of verified are never deleted')
+--;
+CREATE TRIGGER verified_fixed BEFORE UPDATE ON verified
+FOR EACH ROW
+WHEN (NEW.nonce IS DISTINCT FROM OLD.nonce
+    OR NEW.attempt_id IS DISTINCT FROM OLD.attempt_id)
+EXECUTE FUNCTION pvdm_refuse('only core_sha256, location, sha256, files, rows, findings, findings_more, at_micros of verified change')
+--;
+CREATE TRIGGER verified_no_truncate BEFORE TRUNCATE ON verified
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of verified are never deleted')
+--;
+CREATE FUNCTION pvdm_verified_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'verified', CAST(NEW.nonce AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('nonce', OLD.nonce, 'attempt_id', OLD.attempt_id, 'core_sha256', OLD.core_sha256, 'location', OLD.location, 'sha256', OLD.sha256, 'files', OLD.files, 'rows', OLD.rows, 'findings_more', OLD.findings_more, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('nonce', NEW.nonce, 'attempt_id', NEW.attempt_id, 'core_sha256', NEW.core_sha256, 'location', NEW.location, 'sha256', NEW.sha256, 'files', NEW.files, 'rows', NEW.rows, 'findings_more', NEW.findings_more, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER verified_event AFTER INSERT OR UPDATE ON verified
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_verified_event()
 --;
 CREATE TRIGGER attestations_no_delete BEFORE DELETE ON attestations
 FOR EACH ROW

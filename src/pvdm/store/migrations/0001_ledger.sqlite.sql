@@ -340,6 +340,19 @@ CREATE TABLE staging_makers (
 )
  STRICT
 --;
+CREATE TABLE disposals (
+	attempt_id TEXT NOT NULL,
+	outcome TEXT NOT NULL,
+	removed INTEGER NOT NULL,
+	kept INTEGER NOT NULL,
+	note TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attempt_id),
+	CONSTRAINT outcome_known CHECK (outcome IN ('published', 'quarantined', 'deleted', 'left')),
+	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id)
+)
+ STRICT
+--;
 CREATE TABLE nonces (
 	nonce TEXT NOT NULL,
 	purpose TEXT NOT NULL,
@@ -446,6 +459,10 @@ CREATE TABLE published (
 	attempt_id TEXT NOT NULL,
 	nonce TEXT NOT NULL,
 	snapshot_id TEXT NOT NULL,
+	rows_added INTEGER,
+	files_added INTEGER,
+	rows_removed INTEGER,
+	files_removed INTEGER,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (workload_id, chunk_id),
 	FOREIGN KEY(workload_id, chunk_id, attempt_id) REFERENCES attempts (workload_id, chunk_id, attempt_id),
@@ -475,6 +492,27 @@ CREATE TABLE table_migrations (
 CREATE INDEX table_migrations_domain ON table_migrations (domain)
 --;
 CREATE INDEX table_migrations_table_uuid ON table_migrations (table_uuid)
+--;
+CREATE TABLE verified (
+	nonce TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	core_sha256 TEXT NOT NULL,
+	location TEXT,
+	sha256 TEXT,
+	files INTEGER NOT NULL,
+	rows INTEGER,
+	findings TEXT NOT NULL,
+	findings_more INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (nonce),
+	CONSTRAINT core_sha256_hex CHECK (length(core_sha256) = 64 AND core_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT sha256_hex CHECK (length(sha256) = 64 AND sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT manifest_hashed CHECK ((location IS NULL) = (sha256 IS NULL)),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce)
+)
+ STRICT
+--;
+CREATE INDEX verified_attempt_id ON verified (attempt_id)
 --;
 CREATE TABLE attestations (
 	attestation_id TEXT NOT NULL,
@@ -1018,6 +1056,24 @@ BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: only maker, at_micros of staging_makers change');
 END
 --;
+CREATE TRIGGER disposals_no_delete BEFORE DELETE ON disposals
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of disposals are never deleted');
+END
+--;
+CREATE TRIGGER disposals_no_update BEFORE UPDATE ON disposals
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of disposals never change');
+END
+--;
+CREATE TRIGGER disposals_event_insert AFTER INSERT ON disposals
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'disposals', CAST(NEW.attempt_id AS TEXT),
+        NULL,
+        json_object('attempt_id', NEW.attempt_id, 'outcome', NEW.outcome, 'removed', NEW.removed, 'kept', NEW.kept, 'note', NEW.note, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER nonces_no_delete BEFORE DELETE ON nonces
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of nonces are never deleted');
@@ -1170,7 +1226,7 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
-        json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'at_micros', NEW.at_micros));
+        json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'rows_added', NEW.rows_added, 'files_added', NEW.files_added, 'rows_removed', NEW.rows_removed, 'files_removed', NEW.files_removed, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER table_migrations_no_delete BEFORE DELETE ON table_migrations
@@ -1189,6 +1245,34 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'table_migrations', CAST(NEW.migration_id AS TEXT),
         NULL,
         json_object('migration_id', NEW.migration_id, 'table_uuid', NEW.table_uuid, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'metadata_sha256', NEW.metadata_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER verified_no_delete BEFORE DELETE ON verified
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of verified are never deleted');
+END
+--;
+CREATE TRIGGER verified_fixed BEFORE UPDATE ON verified
+WHEN NEW.nonce IS NOT OLD.nonce
+    OR NEW.attempt_id IS NOT OLD.attempt_id
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only core_sha256, location, sha256, files, rows, findings, findings_more, at_micros of verified change');
+END
+--;
+CREATE TRIGGER verified_event_insert AFTER INSERT ON verified
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'verified', CAST(NEW.nonce AS TEXT),
+        NULL,
+        json_object('nonce', NEW.nonce, 'attempt_id', NEW.attempt_id, 'core_sha256', NEW.core_sha256, 'location', NEW.location, 'sha256', NEW.sha256, 'files', NEW.files, 'rows', NEW.rows, 'findings_more', NEW.findings_more, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER verified_event_update AFTER UPDATE ON verified
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'verified', CAST(NEW.nonce AS TEXT),
+        json_object('nonce', OLD.nonce, 'attempt_id', OLD.attempt_id, 'core_sha256', OLD.core_sha256, 'location', OLD.location, 'sha256', OLD.sha256, 'files', OLD.files, 'rows', OLD.rows, 'findings_more', OLD.findings_more, 'at_micros', OLD.at_micros),
+        json_object('nonce', NEW.nonce, 'attempt_id', NEW.attempt_id, 'core_sha256', NEW.core_sha256, 'location', NEW.location, 'sha256', NEW.sha256, 'files', NEW.files, 'rows', NEW.rows, 'findings_more', NEW.findings_more, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER attestations_no_delete BEFORE DELETE ON attestations
