@@ -94,11 +94,20 @@ class ServiceConfig:
 
 @dataclass(frozen=True, slots=True)
 class CatalogConfig:
-    """The catalog's name, the place under which tables lie, and the folder that only the Steward writes."""
+    """The catalog's name, the place under which tables lie, and the two folders that only the Steward writes.
+
+    The vault holds the manifests of what is published, copied data files and what failed; unless it is named, it is
+    `vault` beside the metadata.
+    """
 
     warehouse: str
     metadata: Path
     name: str = "lake"
+    vault: Path = Path()
+
+    def __post_init__(self) -> None:
+        if self.vault == Path():
+            object.__setattr__(self, "vault", self.metadata.parent / "vault")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +181,7 @@ class _Catalog(_Strict):
     name: Annotated[str, Field(pattern=f"^{_IDENTITY}$")] = "lake"
     warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] = "warehouse"
     metadata: Annotated[str, Field(min_length=1, max_length=4_096)] = "catalog"
+    vault: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
 
 
 class _File(_Strict):
@@ -274,15 +284,25 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
             expected="a warehouse of local files: a folder, or file:///…",
             got=f"{warehouse.scheme}:",
         )
-    metadata = folder / given.metadata
-    if warehouse.overlaps(parse_location(str(metadata))):
+    vault = Path() if given.vault is None else folder / given.vault
+    made = CatalogConfig(str(warehouse), folder / given.metadata, given.name, vault)
+    own = {"metadata": parse_location(str(made.metadata)), "vault": parse_location(str(made.vault))}
+    for name, place in own.items():
+        if warehouse.overlaps(place):
+            raise InputError(
+                "config_invalid",
+                "producers write in the warehouse, so the catalog's own files cannot lie there",
+                expected=f"{name} outside of warehouse",
+                got="one inside the other",
+            )
+    if own["metadata"].overlaps(own["vault"]):
         raise InputError(
             "config_invalid",
-            "producers write in the warehouse, so the catalog's own files cannot lie there",
-            expected="metadata outside of warehouse",
+            "the catalog's own files lie in two folders",
+            expected="vault outside of metadata",
             got="one inside the other",
         )
-    return CatalogConfig(str(warehouse), metadata, given.name)
+    return made
 
 
 def _ledger(url: str, folder: Path) -> str:

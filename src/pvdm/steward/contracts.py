@@ -1,46 +1,58 @@
-"""A contract's file as it is taken in: one YAML mapping of a modest size; what it must say comes with its language."""
+"""Contracts as the Steward takes them in: judged whole by their language, and made for just this table or namespace."""
 
 from __future__ import annotations
 
-import yaml  # type: ignore[import-untyped]
+from collections.abc import Sequence
 
-from pvdm.errors import InputError
-from pvdm.model.migration import CONTRACT_MAX_BYTES
+from pvdm.catalog.names import full_name
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.contract import DataProductContract, parse_contract
 
 
-def contract_text(data: bytes) -> str:
+def contract_text(data: bytes, name: str = "contract") -> str:
     """The text of a contract's bytes, judged; encoded again it is the same bytes."""
-    if not 0 < len(data) <= CONTRACT_MAX_BYTES:
-        raise _invalid(f"1 to {CONTRACT_MAX_BYTES} bytes", f"{len(data)} bytes")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise _invalid("UTF-8", f"{error.reason} at byte {error.start}") from None
-    judge_contract(text)
-    return text
+    if not data:
+        raise InputError("contract_invalid", f"{name} cannot be accepted", expected="a contract", got="an empty file")
+    parse_contract(data, name)
+    return data.decode()
 
 
-def judge_contract(text: str) -> None:
-    """One YAML mapping with plain values, each written where it stands; no tag of it makes an object."""
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    try:
-        # Before anything is made of it: an alias can make a document endless, or far larger than its text.
-        for event in yaml.parse(text, Loader=loader):
-            if getattr(event, "anchor", None) is not None:
-                raise _invalid("no anchors (&) and no aliases (*)", f"one in line {event.start_mark.line + 1}")
-        found = list(yaml.load_all(text, Loader=loader))
-    except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        where = "" if place is None else f" in line {place.line + 1}"
-        raise _invalid("a YAML document", f"{getattr(error, 'problem', None) or 'another text'}{where}"[:200]) from None
-    except (RecursionError, ValueError, OverflowError) as error:
-        # What a date, a number or a depth may be is not all told as an error of YAML.
-        raise _invalid("a YAML document", str(error)[:200] or type(error).__name__) from None
-    if len(found) != 1 or found[0] is None:
-        raise _invalid("one YAML document", f"{len(found)} documents" if len(found) != 1 else "an empty one")
-    if not isinstance(found[0], dict):
-        raise _invalid("a mapping, such as `product: orders`", f"a {type(found[0]).__name__}")
+def judge_contract(text: str) -> DataProductContract:
+    """A contract that an approval brings; what a later version serves is refused here already, as not yet."""
+    return parse_contract(text.encode())
 
 
-def _invalid(expected: str, got: str) -> InputError:
-    return InputError("contract_invalid", "the contract cannot be accepted", expected=expected, got=got)
+def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:
+    """The contract publishes exactly this table, for the domain that owns it."""
+    if contract.boundary.target != full_name(parts):
+        raise _elsewhere(contract, full_name(parts))
+    _require_domain(contract, domain)
+
+
+def require_for_namespace(contract: DataProductContract, levels: Sequence[str], domain: str) -> None:
+    """The contract publishes a table of this namespace; one that is born there under another name needs its own."""
+    inside, _, _ = contract.boundary.target.rpartition(".")
+    if inside != full_name(levels):
+        raise _elsewhere(contract, f"a table of {full_name(levels)}")
+    _require_domain(contract, domain)
+
+
+def _elsewhere(contract: DataProductContract, expected: str) -> NotAllowedError:
+    return NotAllowedError(
+        "contract_of_other_table",
+        "the contract is for another table",
+        expected=expected,
+        got=contract.boundary.target,
+        hint="nothing was changed; boundary.target of the contract names the table that it publishes",
+    )
+
+
+def _require_domain(contract: DataProductContract, domain: str) -> None:
+    if contract.product.domain != domain:
+        raise NotAllowedError(
+            "contract_of_other_domain",
+            "the contract is another domain's",
+            expected=domain,
+            got=contract.product.domain,
+            hint="nothing was changed; metadata.domain of the contract names the domain that owns the table",
+        )

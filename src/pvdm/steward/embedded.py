@@ -73,12 +73,20 @@ class EmbeddedSteward(StewardClient):
         return self.folder / _CONFIG
 
     @property
+    def notary(self) -> Notary:
+        """The Steward itself: code in its process can reach all of it, and that is what `embedded` in a proof says."""
+        return self._notary
+
+    @property
     def pin(self) -> str:
         """The SHA-256 of the first trust root; whoever checks proofs of this Steward offline needs it."""
         return _require_pin(self._notary.config)
 
     def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
-        """A token for another role, such as a Spark job's; it ends after a day, or when this Steward is closed."""
+        """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
+
+        One that is killed cannot end its tokens: the next start in its folder does.
+        """
         return self._giver(role, domain, name)()
 
     def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
@@ -149,11 +157,20 @@ def start(path: Path | str, *, outside: Path | str | None = None, people: Sequen
         undo.callback(notary.close)
         signer = _root_signer(lock.folder / _ROOT_SIGNER)
         notary = replace(notary, config=_rooted(notary, signer, people, lock.folder))
+        _end_tokens(notary)
         running = server.start(notary)
         undo.callback(running.stop)
         steward = EmbeddedSteward(notary, running, lock, signer, people)
         undo.pop_all()
         return steward
+
+
+def _end_tokens(notary: Notary) -> None:
+    """End what is still good: a process that was killed could not, and its tokens end with it all the same."""
+    now = notary.clock.trusted_micros()
+    for grant in notary.access.listed():
+        if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
+            notary.access.revoke(grant.token_id)
 
 
 class _Lock:

@@ -17,6 +17,7 @@ from pvdm.metadata.permit import Permit
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import Judged, accept_once, find_table, require_good, used_once
+from pvdm.steward.contracts import judge_contract, require_for_table
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, protections, statements, tables
@@ -118,6 +119,8 @@ class Migrations:
         catalog, said = self._catalog(), judged.said
         with self._ledger.read() as unit:
             row, levels = find_table(unit, said.table, grant, catalog.name)
+        if said.contract is not None:
+            require_for_table(judge_contract(said.contract), (*levels, row.name), row.domain)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:

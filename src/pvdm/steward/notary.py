@@ -13,19 +13,27 @@ from pvdm.model.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived, Mended
 from pvdm.steward.attestations import Attestations
+from pvdm.steward.audit_desk import AuditDesk
+from pvdm.steward.changes import Changes
 from pvdm.steward.config import FileKeys, StewardConfig
 from pvdm.steward.epochs import Epochs
+from pvdm.steward.jobs import Jobs
 from pvdm.steward.key_homes import open_keys
 from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
+from pvdm.steward.leftovers import Leftovers
 from pvdm.steward.log_desk import LogDesk
 from pvdm.steward.log_reader import LedgerLogReader
 from pvdm.steward.migrations import Migrations
 from pvdm.steward.overrides import Overrides
+from pvdm.steward.path import Joined, open_path
 from pvdm.steward.proofs import Proofs
 from pvdm.steward.protections import Protections
 from pvdm.steward.recorder import Recorder
 from pvdm.steward.roots import TrustRoots
+from pvdm.steward.vault_sweep import VaultSweep
+from pvdm.steward.waiving import Waiving
 from pvdm.steward.work import Work
+from pvdm.steward.workloads import Workloads
 from pvdm.store import Ledger, open_ledger, restores
 from pvdm.store.clock import LedgerClock, mark, monotonic_micros, wall_micros
 from pvdm.store.migrations import migrate
@@ -55,13 +63,20 @@ class Notary:
     epochs: Epochs
     proofs: Proofs
     overrides: Overrides
+    waiving: Waiving
     attestations: Attestations
     access: Access
     work: Work
+    workloads: Workloads
+    jobs: Jobs
+    changes: Changes
+    leftovers: Leftovers
     handles: Handles
     protections: Protections
     migrations: Migrations
+    audits: AuditDesk
     served: Catalog | None = None
+    swept: VaultSweep | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -100,9 +115,12 @@ class Notary:
         if self.served is not None and self.clock.is_ready():
             self.served.requests.forget_old(self.clock.now_micros())
             self.served.orphans.sweep()
+        if self.swept is not None and self.clock.is_ready():
+            self.swept.sweep()
 
     def close(self) -> None:
-        """Leave a mark of the time, then let go of keys and database."""
+        """Let the work under way end, leave a mark of the time, then let go of keys and database."""
+        self.jobs.stop()
         with contextlib.suppress(PvdmError):
             self.mark_time()
         self.keys.close()
@@ -232,6 +250,12 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         pin=config.trust_root_sha256,
     )
     served = _catalog(config, ledger, clock)
+    proofs = Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation)
+    handles = Handles(keys, LedgerHandles(ledger, clock))
+    path = open_path(
+        Joined(config, ledger, clock, keys, handles, recorder, log, trust, proofs, lambda: _served(served))
+    )
+    vault = None if config.catalog is None else config.catalog.vault
     return Notary(
         config=config,
         ledger=ledger,
@@ -242,15 +266,22 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         log=log,
         trust=trust,
         epochs=Epochs(ledger, clock, keys, recorder, trust, notary=config.notary),
-        proofs=Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation),
+        proofs=proofs,
         overrides=Overrides(ledger, clock, recorder, trust),
+        waiving=path.waiving,
         attestations=Attestations(ledger, clock, keys, recorder, trust),
         access=Access(ledger, clock),
-        work=Work(ledger, clock),
-        handles=Handles(keys, LedgerHandles(ledger, clock)),
+        work=path.work,
+        workloads=path.workloads,
+        jobs=path.jobs,
+        changes=path.changes,
+        leftovers=path.leftovers,
+        handles=handles,
         protections=Protections(ledger, clock, recorder, trust, lambda: _served(served)),
         migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served)),
+        audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault),
         served=served,
+        swept=path.sweep,
     )
 
 
@@ -269,7 +300,9 @@ def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock) -> Catal
     found = config.catalog
     if found is None:
         return None
-    return open_catalog(ledger, clock, name=found.name, warehouse=found.warehouse, metadata=found.metadata)
+    return open_catalog(
+        ledger, clock, name=found.name, warehouse=found.warehouse, metadata=found.metadata, vault=found.vault
+    )
 
 
 def _require_created(book: EpochBook) -> None:

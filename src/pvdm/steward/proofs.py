@@ -124,6 +124,17 @@ class Proofs:
             return self._same(error.said, core)
         return Recorded(record.proof_id, data, places[0])
 
+    def said(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
+        """What this notary has said for the nonce, covered outside: a call that was interrupted goes on from here."""
+        with self._ledger.read() as unit:
+            earlier = proofs.find_word(unit, nonce, self._notary)
+            stored = None if earlier is None else statements.get(unit, earlier.proof_id)
+        if stored is None:
+            return None
+        self._recorder.cover()
+        recorded = Recorded(stored.statement_id, stored.envelope, stored.log_index)
+        return recorded, read_signed(stored.envelope, Proof).core
+
     def get(self, proof_id: str, grant: Grant) -> ProofView:
         """One proof of the bearer's domain."""
         with self._ledger.read() as unit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pvdm.catalog.commit import repeated
 from pvdm.catalog.desks import Catalog
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.metadata.migration import require_state
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.steward.access import require_domain, scope
@@ -19,6 +19,7 @@ from pvdm.steward.approvals import (
     require_good,
     used_once,
 )
+from pvdm.steward.contracts import judge_contract, require_for_namespace, require_for_table
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, namespaces, protected, protections, statements, tables
@@ -45,6 +46,7 @@ class ProtectionView:
     contract_sha256: str
     schema_fingerprint: str | None
     structure_sha256: str | None
+    snapshot_id: int | None
     operator: str
     reason: str
     issued_at: int
@@ -139,14 +141,19 @@ class Protections:
     ) -> Callable[[Unit, Sequence[int]], None]:
         catalog = self._catalog()
         with self._ledger.read() as unit:
-            row, _ = find_table(unit, target.table, grant, catalog.name)
+            row, levels = find_table(unit, target.table, grant, catalog.name)
+        if judged.said.contract is not None:
+            require_for_table(judge_contract(judged.said.contract), (*levels, row.name), row.domain)
         after = require_step(judged.said, row.contract_hash)
-        require_state(target.state, catalog.states.of(row).metadata, row.contract_hash or target.contract_sha256)
+        metadata = catalog.states.of(row).metadata
+        require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
+        require_shown(target.snapshot_id, metadata.current_snapshot_id)
         record = _record(judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             require_good(unit, judged)
             tables.lock(unit, [row.table_uuid])
+            # Compares the row, and with it the document that was judged: what has moved since is judged again.
             tables.protect(unit, row, after)
             _store(unit, judged, record, places[0])
 
@@ -157,6 +164,8 @@ class Protections:
     ) -> Callable[[Unit, Sequence[int]], None]:
         with self._ledger.read() as unit:
             found = find_namespace(unit, target.namespace, grant, self._catalog().name)
+        if judged.said.contract is not None:
+            require_for_namespace(judge_contract(judged.said.contract), found.levels, found.domain)
         after = require_step(judged.said, found.protected_by)
         record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
 
@@ -205,6 +214,22 @@ def require_under(standing: str | None, contract_sha256: str) -> None:
         )
 
 
+def require_shown(approved: int | None, shown: int | None) -> None:
+    """What `main` shows is what the operator saw: audits tell by it what has to be proved."""
+    if approved != shown:
+        raise ConflictError(
+            "approval_main_moved",
+            "main shows another snapshot than the one that was signed",
+            expected=_snapshot(approved),
+            got=_snapshot(shown),
+            hint="nothing was changed; look at what main shows now, and sign again",
+        )
+
+
+def _snapshot(snapshot_id: int | None) -> str:
+    return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
+
+
 def _record(
     judged: Judged[Protection],
     *,
@@ -235,7 +260,7 @@ def _store(unit: Unit, judged: Judged[Protection], record: ProtectionRecord, log
 
 def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
     said = read_signed(statement.envelope, Protection)
-    state = said.target.state if isinstance(said.target, TableTarget) else None
+    target = said.target if isinstance(said.target, TableTarget) else None
     return ProtectionView(
         record.protection_id,
         said.action.value,
@@ -243,8 +268,9 @@ def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
         record.namespace_id,
         record.name,
         record.contract_sha256,
-        None if state is None else state.schema_fingerprint,
-        None if state is None else state.structure_sha256,
+        None if target is None else target.state.schema_fingerprint,
+        None if target is None else target.state.structure_sha256,
+        None if target is None else target.snapshot_id,
         said.operator,
         said.reason,
         said.issued_at,

@@ -86,7 +86,7 @@ def _reconcile(unit: Unit, found: Sequence[Found]) -> dict[str, Any]:
             record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
             receipts.put(unit, record, each.envelope, log_index=each.index)
         source = None if workload is None else workload.opening.source
-        if _is_append(cores.values()) and _block(unit, said, receipt_id, source):
+        if _took_rows(cores.values()) and _block(unit, said, receipt_id, source):
             blocked.add(said.table.uuid)
     return {"settled": settled, "spent": sorted(used_up), "blocked": sorted(blocked)}
 
@@ -107,9 +107,9 @@ def _proved(unit: Unit, proof_id: str) -> ProofCore | None:
     return None if held is None else read_signed(held.envelope, Proof).core
 
 
-def _is_append(cores: Iterable[ProofCore | None]) -> bool:
-    """Whether the publication may have been an append: one whose proof is lost may have been."""
-    return any(core is None or core.target.operation is Operation.APPEND for core in cores)
+def _took_rows(cores: Iterable[ProofCore | None]) -> bool:
+    """Whether the publication may have been an append of rows: one whose proof is lost may have been."""
+    return any(core is None or (core.target.operation is Operation.APPEND and core.rows.staged != 0) for core in cores)
 
 
 def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:

@@ -114,6 +114,7 @@ class _Server(uvicorn.Server):
         super().__init__(_settings(notary))
         self.url = url
         self._catalog = notary.config.catalog
+        self._changes = notary.changes
         self.up = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -129,6 +130,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log_event("stopping")
+        self._changes.close()  # who waits for an attempt is answered now
         await super().shutdown(sockets=sockets)
         log_event("stopped")
 

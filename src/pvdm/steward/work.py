@@ -1,43 +1,79 @@
-"""Workloads and attempts as their domain sees them, and the one thing a producer may do to them here: give up."""
+"""Workloads and attempts as their domain sees them, and what a producer may do to an attempt of its own: give it up."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
-from pvdm.store import Ledger, Unit, attempts, chunks, workloads
+from pvdm.steward.attempt_views import AttemptView, JobOf, attempt_views, table_name
+from pvdm.store import Ledger, Unit, attempts, chunks, overrides, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Published
 from pvdm.store.clock import LedgerClock
 from pvdm.store.tokens import Grant
 from pvdm.store.workloads import Workload
 
+# Where an attempt waits for a job of the Steward.
+_STEWARDS: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSummary:
+    """A workload with its table's name, the size of its plan and how its chunks' last attempts stand.
+
+    `problem` keeps the Steward from going on with one of them; `override_ids` are those that it was published by.
+    """
+
+    workload: Workload
+    table: str | None
+    chunk_count: int
+    states: tuple[tuple[AttemptState, int], ...]
+    problem: PvdmError | None
+    override_ids: tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
     """A workload with a part of its plan, every attempt at that part, and what is published of it."""
 
-    workload: Workload
-    chunk_count: int
+    summary: WorkloadSummary
     chunk_ids: tuple[str, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptView, ...]
     published: tuple[Published, ...]
 
 
 class Work:
     """Reads the ledger's workloads for one caller at a time."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        *,
+        job_of: JobOf = lambda _: None,
+        given_up: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`given_up` is told of every attempt that a producer gave up, so that it is cleaned away."""
         self._ledger = ledger
         self._clock = clock
+        self._job_of = job_of
+        self._given_up = given_up
 
-    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[Workload]:
+    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadSummary]:
         """The bearer's workloads by id; a token for one attempt lists none."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
-            return workloads.page(unit, domain=scope(grant), after=after, count=count)
+            found = workloads.page(unit, domain=scope(grant), after=after, count=count)
+            return self._summaries(unit, found)
+
+    def summary(self, workload: Workload) -> WorkloadSummary:
+        """The same for one that the caller has."""
+        with self._ledger.read() as unit:
+            return self._summaries(unit, [workload])[0]
 
     def workload(
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
@@ -49,20 +85,50 @@ class Work:
             require_domain(grant, found.opening.domain)
             planned = chunks.page(unit, workload_id, after=chunks_after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, planned)
+            each_try = [attempt for of_chunk in tried.values() for attempt in of_chunk]
             return WorkloadView(
-                found,
-                chunks.count(unit, workload_id),
+                self._summaries(unit, [found])[0],
                 tuple(tried),
-                tuple(attempt for of_chunk in tried.values() for attempt in of_chunk),
+                tuple(attempt_views(unit, each_try, self._job_of)),
                 tuple(chunks.publications(unit, workload_id, list(tried))),
             )
 
-    def attempt(self, grant: Grant, attempt_id: str) -> Attempt:
+    def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
         """One attempt of the bearer's domain."""
         with self._ledger.read() as unit:
-            return _allowed(unit, grant, attempt_id)
+            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of)[0]
 
-    def abort(self, grant: Grant, attempt_id: str, reason: str) -> Attempt:
+    def views(self, found: list[Attempt]) -> list[AttemptView]:
+        """Attempts that the caller may see, with all that belongs to them."""
+        with self._ledger.read() as unit:
+            return attempt_views(unit, found, self._job_of)
+
+    def _summaries(self, unit: Unit, found: list[Workload]) -> list[WorkloadSummary]:
+        ids = [each.opening.workload_id for each in found]
+        planned, waived = chunks.counts(unit, ids), overrides.used_by(unit, ids)
+        states = attempts.last_states(unit, ids)
+        names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
+        return [
+            WorkloadSummary(
+                each,
+                names[each.opening.table_uuid],
+                planned.get(workload_id, 0),
+                tuple(sorted(states.get(workload_id, {}).items())),
+                self._problem(unit, workload_id) if _STEWARDS & states.get(workload_id, {}).keys() else None,
+                tuple(sorted(waived.get(workload_id, {}).values())),
+            )
+            for workload_id, each in zip(ids, found, strict=True)
+        ]
+
+    def _problem(self, unit: Unit, workload_id: str) -> PvdmError | None:
+        """The last error of a job that one of the workload's attempts waits for."""
+        for attempt in attempts.live_of(unit, workload_id):
+            job = self._job_of(attempt)
+            if job is not None and job.error is not None:
+                return job.error
+        return None
+
+    def abort(self, grant: Grant, attempt_id: str, reason: str) -> AttemptView:
         """Give an attempt up while it is staging: ROLLED_BACK, its nonce aborted; once more is no change."""
 
         def work(unit: Unit) -> Attempt:
@@ -70,7 +136,9 @@ class Work:
             require_producers_own(attempts.lock(unit, attempt_id))
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
 
-        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+        ended = self._ledger.transact(work, at_micros=self._clock.now_micros())
+        self._given_up(attempt_id)
+        return self.views([ended])[0]
 
 
 def require_producers_own(attempt: Attempt) -> None:

@@ -96,6 +96,14 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.revoke_epoch(1, "r"),
         client.workloads,
         lambda: client.workload("w"),
+        lambda: client.open_workload("w", "sales.orders", {}),
+        lambda: client.chunks("w"),
+        lambda: client.next_attempt("w", "c", "r"),
+        lambda: client.abandon_workload("w", "r"),
+        lambda: client.publish_branch("w", "sales.orders", "b", {}),
+        lambda: client.orphans("sales.orders"),
+        lambda: client.remove_orphans("sales.orders"),
+        lambda: client.staged(HEX16),
         lambda: client.attempt(HEX16),
         lambda: client.abort_attempt(HEX16, "r"),
         lambda: client.attempt_token(HEX16),
@@ -106,6 +114,8 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.open_proof(HEX32, "r"),
         client.overrides,
         lambda: client.submit_override(ENVELOPE),
+        lambda: client.publish_override("09" * 32),
+        client.jobs,
         lambda: client.target("table", "sales.orders"),
         client.protected,
         client.protections,
@@ -114,6 +124,10 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         client.migrations,
         lambda: client.migration("ef" * 32),
         lambda: client.submit_migration(ENVELOPE),
+        lambda: client.audit("sales.orders"),
+        lambda: client.audit_receipts("sales.orders", size=1),
+        lambda: client.audit_statements("sales.orders", [HEX32], size=1),
+        lambda: client.audit_file("sales.orders", 1),
         lambda: client.challenge(
             nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={}
         ),
@@ -143,9 +157,11 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
         HEX32: "{proof_id}",
         EMPTY: "{contract_sha256}",
         "ef" * 32: "{migration_id}",
+        "09" * 32: "{override_id}",
         "/targets/table": "/targets/{kind}",
         "/epochs/1": "/epochs/{number}",
         "/workloads/w": "/workloads/{workload_id}",
+        "/tables/sales.orders": "/tables/{table}",
     }
     values |= {"/tile/0/000": "/tile/{path:path}", "/entries/1": "/entries/{index}"}
     asked = set()

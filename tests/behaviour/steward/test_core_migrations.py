@@ -13,7 +13,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.metadata.migration import state_of
+from pvdm.metadata.state import state_of
 from pvdm.model.migration import Migration, ProtectionAction
 from pvdm.model.role import Role
 from pvdm.trust.keys.epochs import KeyRole
@@ -385,5 +385,18 @@ def test_a_table_is_shown_to_who_is_about_to_sign(scene: Scene) -> None:
 
 def test_a_contract_that_is_no_yaml_comes_by_no_migration(scene: Scene) -> None:
     said = scene.migration([], contract="a: [1")
-    assert code_of(lambda: scene.migrate(said), InputError) == "contract_invalid"
+    assert code_of(lambda: scene.migrate(said), InputError) == "contract_unreadable"
+    assert scene.contract_of() == HASH
+
+
+def test_a_claim_that_the_filter_does_not_bound_comes_by_no_migration(scene: Scene) -> None:
+    bad = OTHER_CONTRACT.replace("operation: append", "operation: append\n  claim: {column: id}")
+    assert bad != OTHER_CONTRACT
+    assert code_of(lambda: scene.migrate(scene.migration([], contract=bad)), InputError) == "contract_invalid"
+    assert scene.contract_of() == HASH
+
+
+def test_a_contract_for_another_table_comes_by_no_migration(scene: Scene) -> None:
+    said = scene.migration([], contract=OTHER_CONTRACT.replace("sales.orders", "sales.invoices"))
+    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "contract_of_other_table"
     assert scene.contract_of() == HASH

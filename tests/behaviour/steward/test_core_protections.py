@@ -30,6 +30,7 @@ from tests.protection_examples import (
     WORD,
     Scene,
     code_of,
+    contract_for,
     scene_at,
     signed,
 )
@@ -245,7 +246,8 @@ def changed(said: Protection, **facts: Any) -> Protection:
     assert isinstance(said.target, TableTarget)
     named = {key: value for key, value in facts.items() if key in ("catalog", "uuid", "name")}
     state = {key: value for key, value in facts.items() if key not in named}
-    target = TableTarget(replace(said.target.table, **named), replace(said.target.state, **state))
+    table = replace(said.target.table, **named)
+    target = replace(said.target, table=table, state=replace(said.target.state, **state))
     return replace(said, target=target)
 
 
@@ -281,13 +283,6 @@ def test_a_table_that_changed_since_it_was_signed_is_not_protected(scene: Scene,
     assert scene.contract_of() is None
 
 
-def test_new_rows_since_it_was_signed_do_not_matter(scene: Scene) -> None:
-    said = scene.protection()
-    scene.stage(branch="main")
-    scene.protect(said)
-    assert scene.contract_of() == HASH
-
-
 def test_a_table_that_was_made_anew_under_the_name_is_another_one(scene: Scene) -> None:
     said = scene.protection()
     scene.notary.catalog.tables.drop(scene.grant(), SALES, "orders")
@@ -301,10 +296,11 @@ def test_a_renamed_table_is_not_protected_under_its_old_name(scene: Scene) -> No
     assert code_of(lambda: scene.protect(said), NotAllowedError) == "approval_wrong_name"
 
 
-@pytest.mark.parametrize("contract", [CONTRACT, OTHER_CONTRACT], ids=["the same", "another"])
-def test_what_is_protected_is_not_protected_again(still: Scene, contract: str) -> None:
-    said = still.protection("held", contract=contract)
+@pytest.mark.parametrize("owner", ["sales", "somebody"], ids=["the same", "another"])
+def test_what_is_protected_is_not_protected_again(still: Scene, owner: str) -> None:
+    said = still.protection("held", contract=contract_for("held", owner=owner))
     assert refused(still, lambda: still.protect(said)) == "protected_already"
+    contract = contract_for(levels=("risk",), domain="risk", owner=owner)
     spaced = still.namespace_protection(levels=("risk",), contract=contract)
     assert refused(still, lambda: still.protect(spaced)) == "protected_already"
 
@@ -395,7 +391,43 @@ def test_a_contract_is_shown_to_the_domains_that_are_under_it(scene: Scene) -> N
 def test_a_contract_that_is_no_yaml_is_refused_by_the_steward_too(still: Scene) -> None:
     for text in ("a: [1", "a: 1\n---\nb: 1\n", "!!python/name:os.system x"):
         said = still.protection(contract=text)
-        assert refused(still, partial(still.protect, said), InputError) == "contract_invalid"
+        assert refused(still, partial(still.protect, said), InputError) == "contract_unreadable"
+
+
+def test_a_contract_that_the_language_refuses_is_refused_by_the_steward_too(still: Scene) -> None:
+    said = still.protection(contract=CONTRACT.replace("append", "merge"))
+    assert refused(still, partial(still.protect, said), InputError) == "contract_invalid"
+
+
+def test_a_claim_that_the_filter_does_not_bound_protects_nothing(still: Scene) -> None:
+    said = still.protection(contract=CONTRACT.replace("operation: append", "operation: append\n  claim: {column: id}"))
+    assert refused(still, partial(still.protect, said), InputError) == "contract_invalid"
+
+
+@pytest.mark.parametrize("asked", ["profile: T\n", "extraction: spark\n", "storage: sealed\n"])
+def test_what_a_later_version_serves_is_refused_when_protecting(still: Scene, asked: str) -> None:
+    said = still.protection(contract=CONTRACT + asked)
+    assert refused(still, partial(still.protect, said), InputError) == "contract_not_yet"
+
+
+def test_a_contract_for_another_table_protects_nothing(still: Scene) -> None:
+    said = still.protection(contract=contract_for("invoices"))
+    assert refused(still, partial(still.protect, said), NotAllowedError) == "contract_of_other_table"
+
+
+def test_a_contract_of_another_domain_protects_nothing(still: Scene) -> None:
+    said = still.protection(contract=contract_for(domain="risk"))
+    assert refused(still, partial(still.protect, said), NotAllowedError) == "contract_of_other_domain"
+
+
+def test_a_contract_for_a_table_elsewhere_protects_no_namespace(still: Scene) -> None:
+    said = still.namespace_protection(contract=contract_for(levels=("risk",)))
+    assert refused(still, partial(still.protect, said), NotAllowedError) == "contract_of_other_table"
+
+
+def test_a_contract_of_another_domain_protects_no_namespace(still: Scene) -> None:
+    said = still.namespace_protection(contract=contract_for(domain="risk"))
+    assert refused(still, partial(still.protect, said), NotAllowedError) == "contract_of_other_domain"
 
 
 def test_a_key_that_is_taken_back_meanwhile_protects_nothing(scene: Scene) -> None:

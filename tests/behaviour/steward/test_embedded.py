@@ -165,6 +165,14 @@ def test_a_process_that_ends_without_closing_is_closed_at_its_end(tmp_path: Path
         assert refusal(client.info) == (NotAllowedError, "token_revoked")
 
 
+def test_tokens_of_a_process_that_was_killed_end_at_the_next_start(tmp_path: Path) -> None:
+    ended = run(tmp_path / "s", "os.kill(os.getpid(), signal.SIGKILL)")
+    assert ended.returncode == -signal.SIGKILL
+    with embedded.start(tmp_path / "s") as steward, StewardClient(steward.url, ended.stdout.strip()) as client:
+        assert refusal(client.info) == (NotAllowedError, "token_revoked")
+        assert steward.identity().role is Role.OPERATOR
+
+
 def test_a_process_that_ends_with_an_error_is_closed_at_its_end(tmp_path: Path) -> None:
     ended = run(tmp_path / "s", "raise SystemExit(7)")
     assert ended.returncode == 7

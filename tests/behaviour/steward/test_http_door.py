@@ -188,6 +188,11 @@ def test_an_id_in_another_form_is_refused(steward: Served, operator: dict[str, s
     assert refusal(steward.http.get(f"/v1/workloads/{workload_id}", headers=operator)) == (400, "request_invalid")
 
 
+def test_a_wrong_id_is_told_in_words_and_not_as_a_pattern(steward: Served, operator: dict[str, str]) -> None:
+    told = steward.http.get("/v1/workloads/a%20b", headers=operator).json()["error"]
+    assert told["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
+
+
 def test_an_unknown_object_is_not_found(steward: Served, operator: dict[str, str]) -> None:
     assert refusal(steward.http.get("/v1/workloads/nobody", headers=operator)) == (404, "workload_unknown")
 

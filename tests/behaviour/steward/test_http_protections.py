@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from pvdm.client import StewardClient
-from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
 from pvdm.store import protections as store
@@ -44,6 +44,7 @@ def test_a_table_is_looked_at_protected_migrated_and_listed(house: House) -> Non
         protection = client.submit_protection(envelope)
         assert client.submit_protection(envelope) == protection
         assert (protection.action, protection.contract_sha256) == (ProtectionAction.PROTECT, HASH)
+        assert protection.snapshot_id == house.scene.found().metadata.current_snapshot_id
         assert client.protections() == (protection,)
         assert client.contract(HASH) == CONTRACT.encode()
         assert client.target("table", "sales.orders").contract_sha256 == HASH
@@ -146,6 +147,13 @@ def test_a_stale_migration_is_to_be_proposed_again(house: House) -> None:
     with house.client() as client, pytest.raises(NotAllowedError) as caught:
         client.submit_migration(stale)
     assert "`pvdm migrate propose`" in str(caught.value.hint)
+
+
+def test_a_main_that_has_moved_is_a_conflict_over_http(house: House) -> None:
+    stale = signed(house.scene.protection())
+    house.scene.stage(branch="main")
+    with house.client() as client:
+        assert code_of(lambda: client.submit_protection(stale), ConflictError) == "approval_main_moved"
 
 
 def test_refusals_keep_their_codes_over_http(house: House) -> None:

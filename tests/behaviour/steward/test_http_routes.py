@@ -225,6 +225,14 @@ def test_a_page_with_many_attempts_has_fewer_chunks_and_nothing_is_left_out(
     assert tried == [f"{number:032x}" for number in range(20)]
 
 
+def test_an_override_that_nobody_signed_is_refused_for_just_that(steward: Served) -> None:
+    core = failed(steward.stand.verifying("a"))
+    said = override_of(steward.stand.record(core), core, steward.stand.time.wall)
+    body = {"envelope": {**json.loads(signed_override(said)), "signatures": []}}
+    response = steward.http.post("/v1/overrides", json=body, headers=steward.headers())
+    assert (response.status_code, response.json()["error"]["code"]) == (403, "override_unsigned")
+
+
 def test_only_the_newest_overrides_are_listed(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for name in ("a", "b"):

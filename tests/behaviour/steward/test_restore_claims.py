@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.model.claim import Claim
-from pvdm.model.core import Operation
+from pvdm.model.core import Operation, RowCounts
 from pvdm.steward.proofs import Recorded
 from pvdm.store import Unit, claims, lost_claims
 from pvdm.store.schema import StatementKind
@@ -23,11 +23,12 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def append(scene: Scene, name: str) -> Recorded:
+def append(scene: Scene, name: str, rows: int | None = 48_210) -> Recorded:
     """The PASS of an append."""
     core = scene.stand.verifying(name)
     target = replace(core.target, operation=Operation.APPEND)
-    return scene.stand.record(replace(core, target=target, files=replace(core.files, removed=())))
+    files = replace(core.files, removed=())
+    return scene.stand.record(replace(core, target=target, files=files, rows=RowCounts(rows, rows)))
 
 
 def take(scene: Scene, name: str, source: str = "raw.payments") -> None:
@@ -99,6 +100,13 @@ def test_a_claim_that_no_restore_lost_is_not_released(scene: Scene) -> None:
 def test_what_is_no_append_had_no_claim_to_lose(scene: Scene) -> None:
     scene.back_up()
     scene.publish("replaced", scene.stand.proved("replaced"))
+    scene.lose_the_database()
+    assert scene.restore().blocked == ()
+
+
+def test_an_append_without_a_row_had_no_claim_to_lose(scene: Scene) -> None:
+    scene.back_up()
+    scene.publish("empty", append(scene, "empty", rows=0))
     scene.lose_the_database()
     assert scene.restore().blocked == ()
 

@@ -65,9 +65,18 @@ ALLOWED = {
     "POST /v1/epochs/{number}/revoke": "operator",
     "POST /v1/clock/confirm": "operator",
     "GET /v1/events": "auditor operator",
+    "GET /v1/jobs": "auditor operator",
     "GET /v1/workloads": WORKERS,
+    "POST /v1/workloads": "producer",
     "GET /v1/workloads/{workload_id}": WORKERS,
+    "GET /v1/workloads/{workload_id}/chunks": WORKERS,
+    "POST /v1/workloads/{workload_id}/attempts": "producer",
+    "POST /v1/workloads/{workload_id}/abandon": "operator",
+    "POST /v1/publications": "producer",
+    "GET /v1/orphans": "auditor operator producer",
+    "POST /v1/orphans/remove": "operator producer",
     "GET /v1/attempts/{attempt_id}": WORKERS,
+    "POST /v1/attempts/{attempt_id}/staged": "producer",
     "POST /v1/attempts/{attempt_id}/abort": "producer",
     "POST /v1/attempts/{attempt_id}/tokens": "producer",
     "GET /v1/proofs": "auditor consumer operator producer publisher",
@@ -77,6 +86,7 @@ ALLOWED = {
     "POST /v1/proofs/{proof_id}/open": "auditor",
     "GET /v1/overrides": READERS,
     "POST /v1/overrides": "operator",
+    "POST /v1/overrides/{override_id}/publish": "operator",
     "GET /v1/targets/{kind}": "auditor operator",
     "GET /v1/protected": SEEING,
     "GET /v1/protections": READERS,
@@ -85,6 +95,10 @@ ALLOWED = {
     "GET /v1/migrations": "auditor operator",
     "GET /v1/migrations/{migration_id}": "auditor operator",
     "POST /v1/migrations": "operator",
+    "GET /v1/tables/{table}/audit": "auditor operator",
+    "GET /v1/tables/{table}/audit/receipts": "auditor operator",
+    "GET /v1/tables/{table}/audit/statements": "auditor operator",
+    "GET /v1/tables/{table}/audit/files": "auditor operator",
     "POST /v1/attestations/challenges": "attestor",
     "POST /v1/attestations": "attestor",
     "GET /v1/attestations": "attestor auditor operator",
@@ -133,6 +147,7 @@ class Walk:
     core: ProofCore
     failed: Recorded
     failed_core: ProofCore
+    override_id: str
     tokens: dict[tuple[Role, str], str] = field(default_factory=dict)
     bad: dict[str, str] = field(default_factory=dict)
     other_attempt: str = ""
@@ -147,6 +162,7 @@ class Walk:
             "workload_id": self.core.attempt.workload_id,
             "attempt_id": self.core.attempt.attempt_id,
             "proof_id": self.failed.statement_id,
+            "override_id": self.override_id,
             "path": "0/000",
             "index": "0",
             "namespace": "ns",
@@ -184,8 +200,8 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         failed_core = failed(stand.verifying("failed"))
         recorded = stand.record(failed_core)
         said = override_of(recorded, failed_core, stand.time.wall)
-        stand.notary.overrides.submit(signed_override(said), stand.grant())
-        made = Walk(steward, core, recorded, failed_core)
+        override = stand.notary.overrides.submit(signed_override(said), stand.grant())
+        made = Walk(steward, core, recorded, failed_core, override.override_id)
         for role in Role:
             for domain in ("*", "sales", "risk"):
                 name = "source-payments" if role is Role.ATTESTOR else "somebody"
@@ -226,6 +242,8 @@ def counts(walk: Walk) -> dict[str, int]:
 
 def good(method: str, template: str) -> dict[str, Any]:
     """A body of the right type, as far as the door looks at it."""
+    if template == "/v1/workloads/{workload_id}/attempts":
+        return {"json": {**REASON, "chunk_id": "all"}}
     match RULES[method, template].body:
         case Body.JSON | Body.ENVELOPE | Body.COMMIT:
             return {"json": REASON}
@@ -279,7 +297,7 @@ def test_what_is_about_the_whole_steward_is_not_for_one_domain(walk: Walk, metho
         assert refusal(response) == (403, "domain_wrong"), role
 
 
-OBJECTS = ("{workload_id}", "{attempt_id}", "{proof_id}")
+OBJECTS = ("{workload_id}", "{attempt_id}", "{proof_id}", "{override_id}")
 
 
 @pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if any(name in line[1] for name in OBJECTS)])

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import pvdm
 from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward.config import FileKeys
-from pvdm.steward.http import door
+from pvdm.steward.http import door, openapi, routes_service
 from pvdm.steward.http.asked import Asked
 from pvdm.steward.http.logs import log_exception
 from pvdm.steward.http.metrics import Metrics
@@ -93,7 +92,8 @@ def in_this_process(
     stand: Stand, tokens: dict[Role, Path], things: Things, found: Search, patch: pytest.MonkeyPatch
 ) -> None:
     reopened(stand)
-    patch.setattr(pvdm, "__version__", " ".join(FORMS))
+    for module in (openapi, routes_service):
+        patch.setattr(module, "__version__", " ".join(FORMS))
     exposed = Metrics.exposed
     patch.setattr(Metrics, "exposed", lambda self: exposed(self) + f"# {' '.join(FORMS)}\n".encode())
 

@@ -121,6 +121,29 @@ def test_a_catalog_is_read_and_its_folders_lie_beside_the_file(tmp_path: Path) -
     assert loaded(tmp_path, text).catalog == CatalogConfig(f"file://{tmp_path}/w", Path("/srv/pvdm/catalog"), "shop")
 
 
+def test_the_vault_lies_beside_the_metadata_unless_it_is_named(tmp_path: Path) -> None:
+    catalog = loaded(tmp_path, SMALL + '[catalog]\nmetadata = "/srv/pvdm/catalog"\n').catalog
+    assert catalog is not None
+    assert catalog.vault == Path("/srv/pvdm/vault")
+    named = loaded(tmp_path, SMALL + '[catalog]\nvault = "kept"\n').catalog
+    assert named is not None
+    assert named.vault == tmp_path / "kept"
+
+
+@pytest.mark.parametrize(
+    ("vault", "expected"),
+    [
+        ("warehouse/vault", "vault outside of warehouse"),
+        (".", "vault outside of warehouse"),
+        ("catalog/vault", "vault outside of metadata"),
+        ("catalog", "vault outside of metadata"),
+    ],
+)
+def test_a_vault_in_the_others_way_is_refused(tmp_path: Path, vault: str, expected: str) -> None:
+    error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nvault = "{vault}"\n'))
+    assert (error.code, error.expected) == ("config_invalid", expected)
+
+
 @pytest.mark.parametrize("warehouse", ["s3://lake/tables", "s3a://lake", "gs://lake/x", "abfss://c.example/x"])
 def test_a_warehouse_that_is_no_folder_of_this_machine_is_refused(tmp_path: Path, warehouse: str) -> None:
     error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nwarehouse = "{warehouse}"\n'))

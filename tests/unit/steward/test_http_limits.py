@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -197,6 +198,34 @@ def test_whoever_waits_too_long_in_a_line_for_one_thing_is_refused() -> None:
     with pytest.raises(UnavailableError) as raised:
         asyncio.run(second(limiter(wait_seconds=0)))
     assert code_of(raised) == "too_many_requests_at_once"
+
+
+def test_a_turn_that_comes_in_the_moment_in_which_the_wait_ends_is_not_lost() -> None:
+    async def scene() -> bool:
+        found = Limiter(Limits(wait_seconds=0.1))  # type: ignore[arg-type]  # a shorter wait than people set
+        release = asyncio.Event()
+
+        async def hold() -> None:
+            async with found.line("table", most=1):
+                await release.wait()
+
+        async def wait() -> None:
+            with contextlib.suppress(UnavailableError):
+                async with found.line("table", most=1):
+                    pass
+
+        def late() -> None:
+            # When the loop looks next the wait is over, and the turn is handed on just before it says so.
+            time.sleep(0.2)
+            release.set()
+
+        tasks = [asyncio.create_task(hold()), asyncio.create_task(wait())]
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.05, late)
+        await asyncio.gather(*tasks)
+        return bool(found._lines)
+
+    assert not asyncio.run(scene())
 
 
 def test_never_more_than_its_share_runs_at_a_time() -> None:

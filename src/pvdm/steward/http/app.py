@@ -22,7 +22,9 @@ from pvdm.steward.http import (
     oauth,
     openapi,
     routes_attestations,
+    routes_audit,
     routes_log,
+    routes_orphans,
     routes_proofs,
     routes_protection,
     routes_service,
@@ -37,6 +39,7 @@ from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.table import RouteTable
+from pvdm.steward.http.waiting import Waiting
 from pvdm.steward.notary import Notary
 
 # With those that look tokens up as many threads as the ledger's pool has connections: more would only wait for one,
@@ -50,8 +53,10 @@ _ROUTERS: Final = (
     oauth.router,
     routes_trust.router,
     routes_work.router,
+    routes_orphans.router,
     routes_proofs.router,
     routes_protection.router,
+    routes_audit.router,
     routes_attestations.router,
     routes_log.router,
     catalog_namespaces.router,
@@ -85,6 +90,7 @@ def serve(app: FastAPI, notary: Notary) -> None:
     app.state.metrics = metrics
     app.state.lookup = lookup
     app.state.readiness = Readiness(notary)
+    app.state.waiting = Waiting(notary)
     app.openapi = cache(lambda: openapi.document(routes))  # type: ignore[method-assign] # made when first asked for
     app.add_middleware(Door, notary=notary, table=table, lookup=lookup, metrics=metrics)
 
@@ -92,12 +98,15 @@ def serve(app: FastAPI, notary: Notary) -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = THREADS_MAX
-    tasks = [asyncio.create_task(work(app.state.notary)) for work in (_mark_the_time, _tidy_up)]
+    notary: Notary = app.state.notary
+    notary.jobs.start()
+    tasks = [asyncio.create_task(work(notary)) for work in (_mark_the_time, _tidy_up)]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
+        await run_sync(notary.jobs.stop)
 
 
 async def _mark_the_time(notary: Notary) -> None:

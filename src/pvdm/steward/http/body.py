@@ -16,6 +16,7 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.steward.config import Limits
 from pvdm.steward.http.asked import asked_in, header
 from pvdm.steward.http.inlet import Inlet
+from pvdm.steward.http.models import PATTERN_WORDS
 from pvdm.steward.http.roles import Body, Rule
 
 FIELD_NAME_MAX_CHARACTERS: Final = 64
@@ -24,6 +25,7 @@ FIELD_NAME_MAX_CHARACTERS: Final = 64
 BODY_MARKS_MAX: Final = 1_024
 STRANGER_BODY_MAX_SECONDS: Final = 5
 MODEL_ATTRIBUTE: Final = "pvdm_body_model"
+_PATTERN: Final = re.compile(r"should match pattern '(.*)'\Z", re.DOTALL)
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _TYPES: Final[Mapping[Body, str]] = {
     Body.JSON: "application/json",
@@ -195,6 +197,10 @@ def invalid_request(errors: Any) -> InputError:
     """What is wrong with a field of the request, without its value: that may be a secret."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
     place = ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in first["loc"]) or "the request"
-    text = str(first["msg"]).partition(",")[0]
-    expected = text[:1].lower() + text[1:]
+    pattern = _PATTERN.search(str(first["msg"]))
+    if pattern is not None:
+        expected = PATTERN_WORDS.get(pattern[1], f"text of the form {pattern[1]}")
+    else:
+        text = str(first["msg"]).partition(",")[0]
+        expected = text[:1].lower() + text[1:]
     return InputError("request_invalid", f"{place} cannot be accepted", expected=expected, got="another value")

@@ -38,6 +38,7 @@ _ALWAYS: Final = (
 _BEARER: Final = "bearer "
 CHANGES_AT_ONCE_MAX: Final = 4
 CHANGES_OF_ONE_MAX: Final = 1
+_NAMED_THINGS: Final = frozenset({"table", "view"})
 
 
 @dataclass(slots=True)
@@ -140,13 +141,21 @@ class Door:
         if found.rule.body is not Body.COMMIT:
             yield
             return
-        # Changes of one table are made one after the other anyway: whoever waits for it here keeps no thread.
-        place = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
         async with (
-            self._limiter.line(place, most=CHANGES_OF_ONE_MAX),
+            self._alone(found, identity, scope),
             self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX),
         ):
             yield
+
+    def _alone(self, found: Found, identity: str, scope: Scope) -> contextlib.AbstractAsyncContextManager[None]:
+        """Changes of one table are made one after the other anyway: whoever waits for it here keeps no thread.
+
+        A path that names no table or view is about many: there one change makes no other stale, and holds none up.
+        """
+        if not _NAMED_THINGS & found.path_params.keys():
+            return contextlib.nullcontext()
+        place = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
+        return self._limiter.line(place, most=CHANGES_OF_ONE_MAX)
 
     async def _identified(self, scope: Scope, found: Found, asked: Asked) -> str:
         """Who is charged for the request: the token once it was checked, else the address it came from."""

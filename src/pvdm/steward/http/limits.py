@@ -180,9 +180,11 @@ class Limiter:
         found.waiting.append(place)
         self._waiting += 1
         try:
-            await asyncio.wait_for(place.turn, self._limits.wait_seconds)
+            async with asyncio.timeout(self._limits.wait_seconds):
+                await place.turn
         except TimeoutError:
-            raise self._too_many() from None
+            if place.turn.cancelled():  # else the turn came in the same moment: it is taken
+                raise self._too_many() from None
         except asyncio.CancelledError:
             if place.turn.done() and not place.turn.cancelled():
                 self._leave(found)  # the turn came in the same moment: pass it on

@@ -41,6 +41,11 @@ def log_exception(asked: Asked, error: BaseException) -> None:
     _say(logging.ERROR, {"event": "exception", "request_id": asked.request_id, "route": asked.route, **_told(error)})
 
 
+def log_failure(event: str, error: BaseException, **facts: str | int | None) -> None:
+    """What the Steward's own work met, and where; its message and its locals stay away here too."""
+    _say(logging.ERROR, {"event": event, **facts, **_told(error)})
+
+
 def log_event(event: str, **facts: str | int | None) -> None:
     """Something of the service itself: started, stopping, stopped."""
     _say(logging.INFO, {"event": event, **facts})

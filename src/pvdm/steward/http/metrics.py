@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter as Counted
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +16,7 @@ from sqlalchemy import func, select
 from pvdm.errors import PvdmError
 from pvdm.steward.http.answers import status_of
 from pvdm.steward.http.asked import Asked
+from pvdm.steward.jobs import JobState
 from pvdm.steward.notary import Notary
 from pvdm.store.schema import overrides, proofs
 
@@ -82,6 +84,7 @@ class _LedgerFacts(Collector):
                 yield from list(read())
             except PvdmError:
                 readable = 0
+        yield from self._of_jobs()
         yield _gauge("facts_readable", "Whether ledger, log and epoch book could all be read", readable)
 
     def _counted(self) -> Iterator[Metric]:
@@ -103,6 +106,14 @@ class _LedgerFacts(Collector):
         if outside is not None:
             size = outside.checkpoint.size
             yield _gauge("outside_checkpoint_size", "Entries that the outside checkpoint covers", size)
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        """This Steward's own: a failed job is one that somebody must look after."""
+        counted = Counted(job.state for job in self._notary.jobs.listed())
+        found = GaugeMetricFamily("pvdm_steward_jobs", "Jobs of this Steward that are not done", labels=["state"])
+        for state in JobState:
+            found.add_metric([state.value], counted[state])
+        yield found
 
     def _of_epochs(self) -> Iterator[Metric]:
         active = self._notary.epochs.book().active

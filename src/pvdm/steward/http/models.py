@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,12 +17,23 @@ DECIMAL: Final = "^(0|[1-9][0-9]{0,18})$"
 WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # Some text with at least one sign that is not a space, and nothing that steers a terminal or a database.
-_PLAIN: Final = r"^[^\u0000-\u001f\u007f-\u009f]*[!-~\u00a1-\u00ac\u00ae-\u167f][^\u0000-\u001f\u007f-\u009f]*$"
+PLAIN: Final = r"^[^\u0000-\u001f\u007f-\u009f]*[!-~\u00a1-\u00ac\u00ae-\u167f][^\u0000-\u001f\u007f-\u009f]*$"
+# What a caller is told whose text does not match: a pattern is not for people.
+PATTERN_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        HEX16: "32 lower-case hexadecimal digits",
+        HEX32: "64 lower-case hexadecimal digits",
+        DECIMAL: "a decimal number without leading zeros",
+        WORKLOAD_ID: "1 to 128 letters (a to z), digits, dots, underscores and hyphens",
+        UUID: "a UUID in lower case",
+        PLAIN: "some plain text on one line",
+    }
+)
 
 Random: TypeAlias = Annotated[str, Field(pattern=HEX16)]
 Sha256: TypeAlias = Annotated[str, Field(pattern=HEX32)]
 Decimal: TypeAlias = Annotated[str, Field(pattern=DECIMAL)]
-Reason: TypeAlias = Annotated[str, Field(min_length=1, max_length=REASON_MAX_CHARACTERS, pattern=_PLAIN)]
+Reason: TypeAlias = Annotated[str, Field(min_length=1, max_length=REASON_MAX_CHARACTERS, pattern=PLAIN)]
 Micros: TypeAlias = Annotated[int, Field(ge=0)]
 ProjectionWord: TypeAlias = Literal["identity", "content"]
 
@@ -55,7 +68,8 @@ class Envelope(Asked):
 
     payload: Annotated[str, Field(max_length=67_108_864, pattern="^[A-Za-z0-9+/]*={0,2}$")]
     payloadType: Annotated[str, Field(min_length=1, max_length=128)]  # noqa: N815 - DSSE's own spelling
-    signatures: Annotated[list[Signature], Field(min_length=1, max_length=16)]
+    # None is the desks' to refuse: they say whose signature is missing.
+    signatures: Annotated[list[Signature], Field(max_length=16)]
 
 
 class EnvelopeBody(Asked):
@@ -84,7 +98,7 @@ class ChallengeBody(Asked):
     """Which snapshot a source wants to attest; it draws the nonce, so asking twice is safe."""
 
     nonce: Random
-    catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=_PLAIN)]
+    catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]
     table_uuid: Annotated[str, Field(pattern=UUID)]
     snapshot_id: Decimal
     mode: Literal["stored", "portable"]
@@ -253,65 +267,6 @@ class EventsAnswer(Told):
     """Steps in order; `after` the last one's id gives the next."""
 
     events: list[EventPart]
-
-
-class WorkloadPart(Told):
-    """One workload as the ledger has it."""
-
-    workload_id: str
-    domain: str
-    state: Literal["OPEN", "COMPLETE", "ABANDONED"]
-    contract_hash: Sha256
-    table_uuid: str
-    source: str
-    source_snapshot_id: Decimal | None
-    plan_hash: Sha256
-    atomicity: str
-    epoch: Decimal
-    reason: str
-    changed_at: Micros
-
-
-class WorkloadsAnswer(Told):
-    """Workloads in order of their ids; `after` the last one gives the next."""
-
-    workloads: list[WorkloadPart]
-
-
-class AttemptAnswer(Told):
-    """One attempt as the ledger has it."""
-
-    attempt_id: Random
-    workload_id: str
-    chunk_id: str
-    number: int
-    state: Literal["STAGING", "VERIFYING", "COMMITTING", "COMMITTED", "VERIFICATION_FAILED", "ROLLED_BACK"]
-    branch: str
-    prefix: str
-    staged_snapshot_id: Decimal | None
-    reason: str
-    changed_at: Micros
-
-
-class PublishedPart(Told):
-    """What made a chunk visible."""
-
-    chunk_id: str
-    attempt_id: Random
-    snapshot_id: Decimal
-
-
-class WorkloadAnswer(WorkloadPart):
-    """A workload with a page of its plan, in its order, every attempt at those chunks, and what is published of them.
-
-    A page may be shorter than asked for, where many attempts were made; `chunks_after` the chunks seen so far gives the
-    next one, until `chunk_count` of them were seen.
-    """
-
-    chunk_count: int
-    chunk_ids: list[str]
-    attempts: list[AttemptAnswer]
-    published: list[PublishedPart]
 
 
 class ProofAnswer(Told):

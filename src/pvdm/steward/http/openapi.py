@@ -10,11 +10,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-import pvdm
 from pvdm.steward.http.body import MODEL_ATTRIBUTE
 from pvdm.steward.http.models import ErrorAnswer, OAuthError, ReadyAnswer
 from pvdm.steward.http.roles import RULES, Body, Rule
 from pvdm.steward.http.table import methods_of
+from pvdm.version import __version__
 
 _WORDS: Final = {
     400: "The request cannot be accepted as it is",
@@ -44,7 +44,7 @@ def document(routes: Sequence[APIRoute]) -> dict[str, Any]:
     routes = [route for route in routes if route.include_in_schema]
     made = get_openapi(
         title="pvdm Steward",
-        version=pvdm.__version__,
+        version=__version__,
         description="Keys, signed proofs, nonce ledger and transparency log of one notary.",
         routes=routes,
     )
@@ -65,7 +65,7 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
         found |= {429}
     if not rule.public:
         found |= {401, 403, 409, 422}
-    if "{" in path:
+    if "{" in path or rule.named:
         found |= {404}
     if rule.body is not Body.NONE:
         found |= {408, 413}

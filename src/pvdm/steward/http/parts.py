@@ -15,6 +15,7 @@ from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.models import Envelope, KeyPair, ProjectionWord
 from pvdm.steward.http.readiness import Readiness
+from pvdm.steward.http.waiting import Waiting
 from pvdm.steward.notary import Notary
 from pvdm.store.tokens import Grant
 
@@ -48,10 +49,17 @@ async def _readiness(request: Request) -> Readiness:
     return found
 
 
+async def _waiting(request: Request) -> Waiting:
+    found = request.app.state.waiting
+    assert isinstance(found, Waiting)  # noqa: S101 - only `create_app` sets it
+    return found
+
+
 NotaryPart: TypeAlias = Annotated[Notary, Depends(_notary)]
 MetricsPart: TypeAlias = Annotated[Metrics, Depends(_metrics)]
 LookupPart: TypeAlias = Annotated[Lookup, Depends(_lookup)]
 ReadinessPart: TypeAlias = Annotated[Readiness, Depends(_readiness)]
+WaitingPart: TypeAlias = Annotated[Waiting, Depends(_waiting)]
 Caller: TypeAlias = Annotated[Grant, Depends(caller)]
 
 

@@ -8,7 +8,10 @@ from pvdm.steward.http.models import Decimal, Micros, Random, Sha256, Told
 
 
 class ProtectionAnswer(Told):
-    """One approval that put a table or a namespace under a contract, or took it out."""
+    """One approval that put a table or a namespace under a contract, or took it out.
+
+    `snapshot_id` is what a table's `main` showed then; null is nothing yet.
+    """
 
     protection_id: Sha256
     action: Literal["protect", "unprotect"]
@@ -18,6 +21,7 @@ class ProtectionAnswer(Told):
     contract_sha256: Sha256
     schema_fingerprint: Sha256 | None
     structure_sha256: Sha256 | None
+    snapshot_id: Decimal | None
     operator: str
     reason: str
     issued_at: Micros

@@ -43,6 +43,7 @@ class Rule:
     everywhere_for: frozenset[Role] = frozenset()  # the same, for these of its roles only
     limited: bool = True
     charged: bool = True  # without a token: whether the address pays for it
+    named: bool = False  # query or body name a thing, which may not be there
 
     @property
     def public(self) -> bool:
@@ -89,11 +90,20 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/epochs/{number}/revoke"): _EPOCH,
         ("POST", "/v1/clock/confirm"): Rule(_OPERATOR, body=Body.JSON, everywhere=True),
         ("GET", "/v1/events"): Rule(_WATCHING, everywhere=True),
+        ("GET", "/v1/jobs"): Rule(_WATCHING, everywhere=True),
         ("GET", "/v1/workloads"): Rule(_WORKING),
+        ("POST", "/v1/workloads"): Rule(_PRODUCER, body=Body.JSON, named=True),
         ("GET", "/v1/workloads/{workload_id}"): Rule(_WORKING),
+        ("GET", "/v1/workloads/{workload_id}/chunks"): Rule(_WORKING),
+        ("POST", "/v1/workloads/{workload_id}/attempts"): Rule(_PRODUCER, body=Body.JSON),
+        ("POST", "/v1/workloads/{workload_id}/abandon"): Rule(_OPERATOR, body=Body.JSON),
         ("GET", "/v1/attempts/{attempt_id}"): Rule(_WORKING, AttemptToken.OWN),
+        ("POST", "/v1/attempts/{attempt_id}/staged"): Rule(_PRODUCER, AttemptToken.OWN, Body.EMPTY),
         ("POST", "/v1/attempts/{attempt_id}/abort"): Rule(_PRODUCER, AttemptToken.OWN, Body.JSON),
         ("POST", "/v1/attempts/{attempt_id}/tokens"): Rule(_PRODUCER, body=Body.EMPTY),
+        ("POST", "/v1/publications"): Rule(_PRODUCER, body=Body.JSON, named=True),
+        ("GET", "/v1/orphans"): Rule(_PRODUCER | _WATCHING, named=True),
+        ("POST", "/v1/orphans/remove"): Rule(_PRODUCER | _OPERATOR, body=Body.JSON, named=True),
         ("GET", "/v1/proofs"): Rule(_READING | _PRODUCER),
         ("GET", "/v1/proofs/{proof_id}"): Rule(_READING | _PRODUCER),
         ("GET", "/v1/proofs/{proof_id}/envelope"): Rule(_READING),
@@ -101,6 +111,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/proofs/{proof_id}/open"): Rule(_AUDITOR, body=Body.JSON),
         ("GET", "/v1/overrides"): Rule(_READING),
         ("POST", "/v1/overrides"): _ENVELOPE,
+        ("POST", "/v1/overrides/{override_id}/publish"): Rule(_OPERATOR, body=Body.EMPTY),
         ("GET", "/v1/targets/{kind}"): Rule(_WATCHING),
         ("GET", "/v1/protected"): Rule(_SEEING),
         ("GET", "/v1/protections"): Rule(_READING),
@@ -109,6 +120,10 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/migrations"): Rule(_WATCHING),
         ("GET", "/v1/migrations/{migration_id}"): Rule(_WATCHING),
         ("POST", "/v1/migrations"): _ENVELOPE,
+        ("GET", "/v1/tables/{table}/audit"): Rule(_WATCHING),
+        ("GET", "/v1/tables/{table}/audit/receipts"): Rule(_WATCHING),
+        ("GET", "/v1/tables/{table}/audit/statements"): Rule(_WATCHING),
+        ("GET", "/v1/tables/{table}/audit/files"): Rule(_WATCHING),
         ("POST", "/v1/attestations/challenges"): Rule(_ATTESTOR, body=Body.JSON),
         ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
         ("GET", "/v1/attestations"): Rule(_ATTESTOR | _WATCHING, everywhere_for=_WATCHING),

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from pvdm.model.fields import LONG_MAX
-from pvdm.steward.http.body import body_of
+from pvdm.steward.http.body import body_of, require_empty
 from pvdm.steward.http.models import (
     HEX16,
     HEX32,
@@ -25,6 +25,8 @@ from pvdm.steward.http.models import (
 )
 from pvdm.steward.http.openapi import raw
 from pvdm.steward.http.parts import Caller, NotaryPart, envelope_bytes, key_pairs
+from pvdm.steward.http.routes_work import attempt_answer
+from pvdm.steward.http.work_models import AttemptAnswer
 from pvdm.steward.overrides import OverrideView
 from pvdm.steward.proofs import ProofView
 
@@ -35,6 +37,7 @@ router = APIRouter()
 Reasoned = Annotated[ReasonBody, Depends(body_of(ReasonBody))]
 Enveloped = Annotated[EnvelopeBody, Depends(body_of(EnvelopeBody))]
 ProofId = Annotated[str, Path(pattern=HEX32)]
+OverrideId = Annotated[str, Path(pattern=HEX32)]
 
 
 @router.get("/v1/proofs", tags=["proofs"])
@@ -87,6 +90,15 @@ def overrides(notary: NotaryPart, grant: Caller) -> OverridesAnswer:
 def submit_override(notary: NotaryPart, grant: Caller, body: Enveloped) -> OverrideAnswer:
     """Hand in a signed override of one FAIL proof; it waives the verdict at the gate, once, and nothing else."""
     return _override(notary.overrides.submit(envelope_bytes(body.envelope), grant))
+
+
+@router.post("/v1/overrides/{override_id}/publish", tags=["break-glass"], dependencies=[Depends(require_empty)])
+def publish_override(notary: NotaryPart, grant: Caller, override_id: OverrideId) -> AttemptAnswer:
+    """Bring back exactly the bytes that the override names, as a new attempt, which is verified and put to the gate.
+
+    Once more answers the attempt as it is; nothing is published twice.
+    """
+    return attempt_answer(notary.work.views([notary.waiving.bring_back(grant, override_id)])[0])
 
 
 def _proof(view: ProofView) -> ProofAnswer:

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from pvdm.catalog.names import full_name, parse_full_name
+from pvdm.model.fields import decimal
 from pvdm.steward.http.body import body_of
 from pvdm.steward.http.models import HEX32, PAGE_ROWS_MAX, EnvelopeBody
 from pvdm.steward.http.openapi import raw
@@ -141,7 +142,8 @@ def _standing(kind: Literal["table", "namespace"], found: Standing) -> Protected
 
 
 def _protection(view: ProtectionView) -> ProtectionAnswer:
-    return ProtectionAnswer(**{**asdict(view), "log_index": str(view.log_index)})
+    numbers = {"snapshot_id": decimal(view.snapshot_id), "log_index": str(view.log_index)}
+    return ProtectionAnswer(**{**asdict(view), **numbers})
 
 
 def _migration(view: MigrationView) -> MigrationAnswer:

@@ -8,7 +8,6 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-import pvdm
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.steward.http.answers import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.asked import asked_in
@@ -20,6 +19,7 @@ from pvdm.steward.http.parts import Caller, LookupPart, MetricsPart, NotaryPart,
 from pvdm.steward.http.roles import RULES, require_allowed
 from pvdm.steward.notary import Notary
 from pvdm.store.tokens import Grant
+from pvdm.version import __version__
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -73,7 +73,7 @@ def steward(notary: NotaryPart) -> StewardAnswer:
         notary=notary.config.notary,
         origin=notary.config.origin,
         isolation=notary.config.isolation.value,
-        version=pvdm.__version__,
+        version=__version__,
         active_epoch=None if active is None else str(active.number),
         log_size=str(notary.log.size()),
         trust_root_version=_root_version(notary),

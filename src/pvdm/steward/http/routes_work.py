@@ -1,34 +1,52 @@
-"""Workloads and attempts as their domain sees them, and what a producer may do: give up, and ask for a token."""
+"""Workloads and attempts: opened, staged, waited for, given up and looked at by those of their domain."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query
 
+from pvdm.errors import PvdmError
+from pvdm.lake.format.snapshots import MAIN
+from pvdm.steward.attempt_views import AttemptView
+from pvdm.steward.http.answers import shown
 from pvdm.steward.http.body import body_of, require_empty
-from pvdm.steward.http.models import (
-    HEX16,
-    PAGE_ROWS_MAX,
-    WORKLOAD_ID,
+from pvdm.steward.http.models import HEX16, PAGE_ROWS_MAX, WORKLOAD_ID, ReasonBody, TokenAnswer
+from pvdm.steward.http.parts import Caller, NotaryPart, WaitingPart
+from pvdm.steward.http.routes_service import identity_of
+from pvdm.steward.http.work_models import (
     AttemptAnswer,
+    AttemptBody,
+    ChunkPart,
+    ChunksAnswer,
+    JobPart,
+    JobsAnswer,
+    ListedJob,
+    OpeningBody,
+    PublicationBody,
     PublishedPart,
-    ReasonBody,
-    TokenAnswer,
+    RefusalPart,
     WorkloadAnswer,
     WorkloadPart,
     WorkloadsAnswer,
 )
-from pvdm.steward.http.parts import Caller, NotaryPart
-from pvdm.steward.http.routes_service import identity_of
-from pvdm.store.attempts import Attempt
+from pvdm.steward.jobs import JobState, JobView
+from pvdm.steward.reasons import sentence_of
+from pvdm.steward.work import WorkloadSummary
+from pvdm.steward.workloads import PlannedChunk, parameters_of
 from pvdm.store.chunks import CHUNKS_MAX
 from pvdm.store.workloads import Workload
+
+WAIT_MAX_SECONDS: Final = 300
 
 router = APIRouter(tags=["work"])
 
 Reasoned = Annotated[ReasonBody, Depends(body_of(ReasonBody))]
 AttemptId = Annotated[str, Path(pattern=HEX16)]
+WorkloadId = Annotated[str, Path(pattern=WORKLOAD_ID)]
+Place = Annotated[int, Query(ge=0, le=CHUNKS_MAX)]
+Page = Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)]
 
 
 @router.get("/v1/workloads")
@@ -36,20 +54,37 @@ def workloads(
     notary: NotaryPart,
     grant: Caller,
     after: Annotated[str | None, Query(pattern=WORKLOAD_ID)] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
+    limit: Page = 100,
 ) -> WorkloadsAnswer:
     """The next workloads of the token's domain after an id."""
     found = notary.work.workloads(grant, after=after, count=limit)
     return WorkloadsAnswer(workloads=[WorkloadPart.model_validate(_workload(each)) for each in found])
 
 
+@router.post("/v1/workloads")
+def open_workload(
+    notary: NotaryPart, grant: Caller, body: Annotated[OpeningBody, Depends(body_of(OpeningBody))]
+) -> WorkloadPart:
+    """Open a workload under the table's contract: source pinned, plan fixed. The same words again change nothing."""
+    found = notary.workloads.open(grant, body.workload_id, body.table, body.parameters)
+    return _part(notary, found)
+
+
+@router.get("/v1/jobs")
+def jobs(notary: NotaryPart, limit: Page = 100) -> JobsAnswer:
+    """What this Steward still has to do for attempts; a failed job is due again at the next start."""
+    order = (JobState.FAILED, JobState.WAITING, JobState.RUNNING, JobState.QUEUED)
+    found = sorted(notary.jobs.listed(), key=lambda job: order.index(job.state))[:limit]
+    return JobsAnswer(jobs=[ListedJob(kind=job.kind.value, subject=job.subject, **_told(job)) for job in found])
+
+
 @router.get("/v1/workloads/{workload_id}")
 def workload(
     notary: NotaryPart,
     grant: Caller,
-    workload_id: Annotated[str, Path(pattern=WORKLOAD_ID)],
-    chunks_after: Annotated[int, Query(ge=0, le=CHUNKS_MAX)] = 0,
-    limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
+    workload_id: WorkloadId,
+    chunks_after: Place = 0,
+    limit: Page = PAGE_ROWS_MAX,
 ) -> WorkloadAnswer:
     """One workload with a page of its plan, the attempts at those chunks and what is published of them."""
     found = notary.work.workload(grant, workload_id, chunks_after=chunks_after, count=limit)
@@ -58,24 +93,65 @@ def workload(
         for each in found.published
     ]
     more = {
-        "chunk_count": found.chunk_count,
         "chunk_ids": list(found.chunk_ids),
-        "attempts": [_attempt(attempt) for attempt in found.attempts],
+        "attempts": [attempt_answer(attempt) for attempt in found.attempts],
         "published": published,
     }
-    return WorkloadAnswer.model_validate({**_workload(found.workload), **more})
+    return WorkloadAnswer.model_validate({**_workload(found.summary), **more})
+
+
+@router.get("/v1/workloads/{workload_id}/chunks")
+def chunks(
+    notary: NotaryPart, grant: Caller, workload_id: WorkloadId, after: Place = 0, limit: Page = PAGE_ROWS_MAX
+) -> ChunksAnswer:
+    """The plan's next chunks after so many, each with the last attempt at it."""
+    found = notary.workloads.chunks(grant, workload_id, after=after, count=limit)
+    tried = [each.attempt for each in found if each.attempt is not None]
+    views = {view.attempt.attempt_id: view for view in notary.work.views(tried)}
+    return ChunksAnswer(chunks=[_chunk(each, views) for each in found])
+
+
+@router.post("/v1/workloads/{workload_id}/attempts")
+def next_attempt(
+    notary: NotaryPart,
+    grant: Caller,
+    workload_id: WorkloadId,
+    body: Annotated[AttemptBody, Depends(body_of(AttemptBody))],
+) -> AttemptAnswer:
+    """Open the next attempt at a chunk, with a branch and a place of its own; a live one is a conflict, and named."""
+    made = notary.workloads.next_attempt(grant, workload_id, body.chunk_id, body.reason)
+    return attempt_answer(notary.work.views([made])[0])
+
+
+@router.post("/v1/workloads/{workload_id}/abandon")
+def abandon(notary: NotaryPart, grant: Caller, workload_id: WorkloadId, body: Reasoned) -> WorkloadPart:
+    """Give the workload up: live attempts are rolled back; what is published stays."""
+    return _part(notary, notary.workloads.abandon(grant, workload_id, body.reason))
 
 
 @router.get("/v1/attempts/{attempt_id}")
-def attempt(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> AttemptAnswer:
-    """One attempt."""
-    return _attempt(notary.work.attempt(grant, attempt_id))
+async def attempt(
+    notary: NotaryPart,
+    waiting: WaitingPart,
+    grant: Caller,
+    attempt_id: AttemptId,
+    wait: Annotated[int, Query(ge=0, le=WAIT_MAX_SECONDS)] = 0,
+) -> AttemptAnswer:
+    """One attempt; with `wait`, as soon as it is settled, or as it is after so many seconds (fewer, if limits say)."""
+    seconds = min(wait, notary.config.service.limits.request_seconds)
+    return attempt_answer(await waiting.attempt(grant, attempt_id, seconds))
+
+
+@router.post("/v1/attempts/{attempt_id}/staged", dependencies=[Depends(require_empty)])
+def staged(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> AttemptAnswer:
+    """The write is complete: from now on the Steward verifies what is on the branch. Once more changes nothing."""
+    return attempt_answer(notary.work.views([notary.workloads.staged(grant, attempt_id)])[0])
 
 
 @router.post("/v1/attempts/{attempt_id}/abort")
 def abort(notary: NotaryPart, grant: Caller, attempt_id: AttemptId, body: Reasoned) -> AttemptAnswer:
-    """Give the attempt up; one that was given up stays so."""
-    return _attempt(notary.work.abort(grant, attempt_id, body.reason))
+    """Give the attempt up; one that was given up stays so. Its branch and its files are removed."""
+    return attempt_answer(notary.work.abort(grant, attempt_id, body.reason))
 
 
 @router.post("/v1/attempts/{attempt_id}/tokens", dependencies=[Depends(require_empty)])
@@ -85,7 +161,83 @@ def attempt_token(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> T
     return TokenAnswer(token=token.reveal(), identity=identity_of(made))
 
 
-def _workload(found: Workload) -> dict[str, object]:
+@router.post("/v1/publications")
+def publish(
+    notary: NotaryPart, grant: Caller, body: Annotated[PublicationBody, Depends(body_of(PublicationBody))]
+) -> AttemptAnswer:
+    """Verify and publish a branch that was staged without an attempt: one chunk, and always the Steward's copies."""
+    found = notary.workloads.adopt(grant, body.workload_id, body.table, body.branch, body.parameters, body.reason)
+    return attempt_answer(notary.work.views([found])[0])
+
+
+def attempt_answer(view: AttemptView) -> AttemptAnswer:
+    """An attempt as it is told."""
+    found, refusal = view.attempt, view.refusal
+    return AttemptAnswer.model_validate(
+        {
+            "attempt_id": found.attempt_id,
+            "workload_id": found.workload_id,
+            "chunk_id": found.chunk_id,
+            "number": found.number,
+            "state": found.state.value,
+            "table": view.table,
+            "target_branch": MAIN,
+            "branch": found.branch,
+            "prefix": found.prefix,
+            "staged_snapshot_id": found.staged_snapshot_id,
+            "reason": sentence_of(found.reason),
+            "changed_at": found.at_micros,
+            "waiting": view.waiting,
+            "verdict": view.verdict,
+            "classes": list(view.classes),
+            "findings": [asdict(each) for each in view.findings],
+            "findings_more": view.findings_more,
+            "proof_id": view.proof_id,
+            "override_id": view.override_id,
+            "snapshot_id": view.snapshot_id,
+            "extent": None if view.extent is None else {k: str(v) for k, v in asdict(view.extent).items()},
+            "refusal": None if refusal is None else _refusal(refusal),
+            "job": None if view.job is None else _job(view.job),
+        }
+    )
+
+
+def _refusal(error: object) -> RefusalPart:
+    keys = ("code", "message", "expected", "got", "hint")
+    return RefusalPart(**{key: getattr(error, key) for key in keys})
+
+
+def _job(job: JobView) -> JobPart:
+    return JobPart(**_told(job))
+
+
+def _told(job: JobView) -> dict[str, Any]:
+    """A bug's own words stay in the Steward's log."""
+    problem: PvdmError | None = None if job.error is None else shown(job.error)
+    return {
+        "state": job.state.value,
+        "tries": job.tries,
+        "problem": None if problem is None else _refusal(problem),
+        "again_seconds": job.again_seconds,
+    }
+
+
+def _chunk(found: PlannedChunk, views: dict[str, AttemptView]) -> ChunkPart:
+    definition, tried = found.definition, found.attempt
+    return ChunkPart(
+        chunk_id=definition.chunk_id,
+        where=definition.where,
+        files=None if definition.files is None else list(definition.files),
+        attempt=None if tried is None else attempt_answer(views[tried.attempt_id]),
+    )
+
+
+def _part(notary: NotaryPart, found: Workload) -> WorkloadPart:
+    return WorkloadPart.model_validate(_workload(notary.work.summary(found)))
+
+
+def _workload(summary: WorkloadSummary) -> dict[str, object]:
+    found = summary.workload
     opening = found.opening
     return {
         "workload_id": opening.workload_id,
@@ -93,26 +245,17 @@ def _workload(found: Workload) -> dict[str, object]:
         "state": found.state.value,
         "contract_hash": opening.contract_hash,
         "table_uuid": opening.table_uuid,
+        "table": summary.table,
         "source": opening.source,
         "source_snapshot_id": found.source_snapshot_id,
         "plan_hash": found.plan_hash,
+        "chunk_count": summary.chunk_count,
+        "chunk_states": [{"state": state.value, "chunks": count} for state, count in summary.states],
+        "problem": None if summary.problem is None else _refusal(shown(summary.problem)),
+        "override_ids": list(summary.override_ids),
+        "parameters": parameters_of(found),
         "atomicity": opening.atomicity.value,
         "epoch": str(found.epoch),
         "reason": found.reason,
         "changed_at": found.at_micros,
     }
-
-
-def _attempt(found: Attempt) -> AttemptAnswer:
-    return AttemptAnswer(
-        attempt_id=found.attempt_id,
-        workload_id=found.workload_id,
-        chunk_id=found.chunk_id,
-        number=found.number,
-        state=found.state.value,
-        branch=found.branch,
-        prefix=found.prefix,
-        staged_snapshot_id=found.staged_snapshot_id,
-        reason=found.reason,
-        changed_at=found.at_micros,
-    )

@@ -1,0 +1,130 @@
+"""Attempts as their domain sees them: the ledger's row, the verdict, what was published, and what is under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvdm.catalog.names import full_name
+from pvdm.model.states import ATTEMPT, AttemptState
+from pvdm.steward.jobs import JobState, JobView
+from pvdm.steward.reasons import Refusal, refusal_in
+from pvdm.steward.sources import levels_of
+from pvdm.store import Unit, attempts, chunks, overrides, proofs, tables, verified, workloads
+from pvdm.store.attempts import Attempt
+from pvdm.store.chunks import Extent
+from pvdm.store.proofs import ProofRecord
+from pvdm.store.schema import Atomicity, VerdictWord
+from pvdm.store.verified import StoredFinding
+from pvdm.verify.finding import SHOWN_WHOLE
+
+FINDINGS_SHOWN_MAX: Final = 10
+
+JobOf = Callable[[Attempt], JobView | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
+
+    `findings` are the first things that the newest proof found wrong, `findings_more` says how many there are besides;
+    `override_id` is what it was published by, where that was no proof.
+    """
+
+    attempt: Attempt
+    table: str | None
+    waiting: bool
+    verdict: str | None
+    classes: tuple[str, ...]
+    findings: tuple[StoredFinding, ...]
+    findings_more: int
+    proof_id: str | None
+    override_id: str | None
+    snapshot_id: str | None
+    extent: Extent | None
+    refusal: Refusal | None
+    job: JobView | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to wait for: it has ended, or waits for others, or somebody must look after it."""
+        stuck = self.job is not None and self.job.state is JobState.FAILED
+        return self.attempt.state not in ATTEMPT.live() or self.waiting or stuck
+
+
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """What all attempts of one workload share; `overrides` by the snapshots that they published."""
+
+    table: str | None
+    incomplete: bool
+    overrides: Mapping[str, str]
+
+
+def table_name(unit: Unit, table_uuid: str) -> str | None:
+    """The full name of a table; None where it is gone."""
+    row = tables.find_uuid(unit, table_uuid)
+    return None if row is None else full_name((*levels_of(unit, row), row.name))
+
+
+def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf) -> list[AttemptView]:
+    """The attempts with all that belongs to them, in a few questions however many they are."""
+    ids = [each.attempt_id for each in found]
+    said = proofs.last_of(unit, ids)
+    shown = chunks.published_as(unit, ids)
+    of_workloads = {each.workload_id for each in found}
+    waived = overrides.used_by(unit, sorted(of_workloads))
+    shared = {workload_id: _of(unit, workload_id, waived.get(workload_id, {})) for workload_id in of_workloads}
+    wrong = _findings(unit, said.values())
+    views = []
+    for each in found:
+        # While an attempt is verified again its old proof says nothing, and a new one is not covered by the log yet.
+        proof = said.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
+        of, public = shared[each.workload_id], shown.get(each.attempt_id)
+        failed = proof is not None and proof.verdict is VerdictWord.FAIL
+        findings, more = wrong.get(proof.nonce, ((), 0)) if proof is not None else ((), 0)
+        views.append(
+            AttemptView(
+                each,
+                of.table,
+                each.state is AttemptState.COMMITTING and of.incomplete,
+                None if proof is None else proof.verdict.value,
+                () if proof is None else tuple(json.loads(proof.summary).get("classes", ())),
+                findings,
+                more,
+                None if proof is None else proof.proof_id,
+                # Of chunks that were published together only those that failed needed the override.
+                of.overrides.get(public.snapshot_id) if public is not None and failed else None,
+                None if public is None else public.snapshot_id,
+                None if public is None else public.extent,
+                refusal_in(each.reason),
+                job_of(each),
+            )
+        )
+    return views
+
+
+def _findings(unit: Unit, said: Iterable[ProofRecord]) -> dict[str, tuple[tuple[StoredFinding, ...], int]]:
+    """What is shown of the findings behind each FAIL, by its nonce, and how many there are besides."""
+    failed = [each.nonce for each in said if each.verdict is VerdictWord.FAIL]
+    found = {}
+    for nonce, record in verified.of_nonces(unit, failed).items():
+        first = tuple(_shown(each) for each in record.findings[:FINDINGS_SHOWN_MAX])
+        found[nonce] = first, len(record.findings) - len(first) + record.findings_more
+    return found
+
+
+def _shown(found: StoredFinding) -> StoredFinding:
+    return found if found.code in SHOWN_WHOLE else replace(found, expected=None, got=None)
+
+
+def _of(unit: Unit, workload_id: str, waived: Mapping[str, str]) -> _Of:
+    opening = workloads.get(unit, workload_id).opening
+    incomplete = False
+    if opening.atomicity is Atomicity.WORKLOAD:
+        live = attempts.live_of(unit, workload_id)
+        proved = sum(each.state is AttemptState.COMMITTING for each in live)
+        incomplete = proved < chunks.count(unit, workload_id)
+    return _Of(table_name(unit, opening.table_uuid), incomplete, waived)

@@ -1,0 +1,357 @@
+"""What an ended attempt leaves: kept in quarantine or removed, its branch and snapshots gone; never a live file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.references import References, UndecidedError
+from pvdm.catalog.rule import reached
+from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.snapshots import MAIN
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.prefix import Left, Prefix
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.model.contract import OnFail
+from pvdm.model.core import ProofCore
+from pvdm.model.proof import Proof
+from pvdm.model.states import ATTEMPT, AttemptState
+from pvdm.steward.access import OWN
+from pvdm.steward.sources import levels_of
+from pvdm.steward.workloads import contract_of, is_adopted, staged_head
+from pvdm.store import Ledger, attempts, events, proofs, tables, verified, workloads
+from pvdm.store.attempts import Attempt
+from pvdm.store.clock import LedgerClock
+from pvdm.store.schema_verify import DisposalWord
+from pvdm.store.tables import TableRow
+from pvdm.store.verified import DisposalRecord
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files, Seen
+
+BRANCH_TRIES_MAX: Final = 8
+NOTED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A file that an ended attempt left behind and that nothing names."""
+
+    attempt_id: str
+    location: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """An attempt that has ended, with what decides over its files; `opened_micros` is when it could begin to write."""
+
+    attempt: Attempt
+    table_uuid: str
+    row: TableRow | None
+    core: ProofCore | None
+    on_fail: OnFail
+    bytes_max: int
+    opened_micros: int
+
+    @property
+    def published(self) -> bool:
+        """Whether its files are what `main` shows."""
+        return self.attempt.state is AttemptState.COMMITTED
+
+
+class Disposal:
+    """Cleans up after attempts; each step may be done again, and what a crash left is taken up at the start."""
+
+    def __init__(
+        self, ledger: Ledger, clock: LedgerClock, catalog: Callable[[], Catalog], vault: Vault, files: Files
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._vault = vault
+        self._files = files
+
+    def dispose(self, attempt_id: str) -> DisposalRecord:
+        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it."""
+        with self._ledger.read() as unit:
+            done = verified.find_disposal(unit, attempt_id)
+        if done is not None:
+            return done
+        ended = self._load(attempt_id)
+        if ended.row is None:
+            return self._done(ended, DisposalWord.LEFT, 0, 0, "the table is gone; who dropped it has its files")
+        note = self._quarantine(ended)
+        fault.point("disposal.after_quarantine")
+        if _branch_goes(ended):
+            self._remove_branch(ended.attempt, ended.row)
+        fault.point("disposal.after_branch")
+        with _decided():
+            removed, kept = self._remove_files(ended)
+        fault.point("disposal.after_files")
+        return self._done(ended, _word(ended), removed, kept, note)
+
+    def settle(self) -> list[DisposalRecord]:
+        """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now."""
+        with self._ledger.read() as unit:
+            waiting = verified.undisposed(unit)
+        found = []
+        for attempt in waiting:
+            try:
+                found.append(self.dispose(attempt.attempt_id))
+            except PvdmError:
+                continue  # tried again at the next start, and by whoever looks for orphans
+        return found
+
+    def orphans(self, row: TableRow) -> list[Orphan]:
+        """What ended attempts at the table left in their own folders, and nothing names; of live ones nothing."""
+        found = []
+        for ended in self._ended(row):
+            with _decided():
+                found += [Orphan(ended.attempt.attempt_id, str(left.location), left.size) for left in self._free(ended)]
+        return found
+
+    def remove_orphans(self, row: TableRow) -> list[Orphan]:
+        """Remove them, and the branches that go with them; gives what is gone."""
+        gone = []
+        for ended in self._ended(row):
+            with _decided():
+                before = self._left(ended)
+            self.dispose(ended.attempt.attempt_id)
+            # Once more for what was put there after it was cleaned up; a branch of somebody's own is theirs again.
+            if not is_adopted(ended.attempt):
+                self._remove_branch(ended.attempt, row)
+            with _decided():
+                self._remove_files(ended)
+                after = {left.location for left in self._left(ended)}
+            gone += [
+                Orphan(ended.attempt.attempt_id, str(left.location), left.size)
+                for left in before
+                if left.location not in after
+            ]
+        return gone
+
+    def _ended(self, row: TableRow) -> list[_Ended]:
+        with self._ledger.read() as unit:
+            listed = attempts.ended_at(unit, row.table_uuid)
+        return [self._load(each.attempt_id) for each in listed]
+
+    def _load(self, attempt_id: str) -> _Ended:
+        with self._ledger.read() as unit:
+            attempt = attempts.get(unit, attempt_id)
+            workload = workloads.get(unit, attempt.workload_id)
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            said = proofs.of_attempt(unit, attempt_id)
+            envelope = proofs.envelope(unit, said[-1].proof_id) if said else None
+            opened = events.history(unit, "attempts", attempt_id, count=1)
+            contract = contract_of(unit, workload.opening.contract_hash)
+        if attempt.state in ATTEMPT.live():
+            raise ConflictError(
+                "attempt_live",
+                "the attempt has not ended",
+                expected="an ended attempt",
+                got=attempt.state,
+                attempt_id=attempt_id,
+            )
+        core = None if envelope is None else read_signed(envelope, Proof).core
+        return _Ended(
+            attempt,
+            workload.opening.table_uuid,
+            row,
+            core,
+            contract.governance.on_fail,
+            contract.limits.bytes,
+            opened[0].at_micros,
+        )
+
+    def _quarantine(self, ended: _Ended) -> str:
+        """The bytes that a proof refuted, or the gate refused, kept outside the table; which could not be is noted."""
+        if not _is_quarantined(ended) or ended.core is None:
+            return "nothing was proved of it" if ended.core is None else ""
+        lost = []
+        for file in ended.core.files.added:
+            try:
+                fetched = self._files.fetch_frozen(Seen(file.published_path, file.size_bytes, file.sha256))
+                self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+            except VerificationError as error:
+                if file.sha256 not in self._in_quarantine(ended):
+                    lost.append(f"{file.sha256}: {error.code}")
+        lost += self._quarantine_unbound(ended, ended.core)
+        return "" if not lost else f"not kept: {', '.join(lost)}"
+
+    def _quarantine_unbound(self, ended: _Ended, core: ProofCore) -> list[str]:
+        """Data that the proof does not bind, since it could not be listed or frozen, up to the contract's limit."""
+        bound = {parse_location(file.staged_path) for file in core.files.added}
+        folder = parse_location(ended.attempt.prefix).child("data")
+        lost, room = [], ended.bytes_max
+        for left in self._left(ended):
+            if left.location in bound or not left.location.is_under(folder):
+                continue
+            if left.size > room or left.location.link_below(folder) is not None:
+                lost.append(f"{left.location.parts[-1]}: {'limit' if left.size > room else 'link'}")
+                continue
+            try:
+                fetched = self._files.fetch(str(left.location))
+            except VerificationError as error:
+                lost.append(f"{left.location.parts[-1]}: {error.code}")
+                continue
+            self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+            room -= len(fetched.data)
+        return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
+
+    def _in_quarantine(self, ended: _Ended) -> set[str]:
+        """An earlier try may have kept a file and gone on to remove it."""
+        listed = self._vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
+        return {location.rpartition("/")[2] for location in listed}
+
+    def _remove_branch(self, attempt: Attempt, row: TableRow) -> None:
+        """The branch and the snapshots that are its own, in one commit; what another ref holds stays."""
+        with self._ledger.read() as unit:
+            levels = levels_of(unit, row)
+        for _ in range(BRANCH_TRIES_MAX):
+            metadata = self._catalog().states.of(self._fresh(row)).metadata
+            if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
+                return
+            updates, requirements = branch_removal(metadata, attempt)
+            if not updates:
+                return
+            try:
+                self._catalog().commits.commit(OWN, [Change(levels, row.name, requirements, updates)])
+                return
+            except ConflictError as error:
+                if not error.code.startswith("requirement_ref"):
+                    raise
+        raise ConflictError("branch_moving", "the branch is moved all the time", got=attempt.branch)
+
+    def _fresh(self, row: TableRow) -> TableRow:
+        with self._ledger.read() as unit:
+            return tables.get_id(unit, row.table_id)
+
+    def _remove_files(self, ended: _Ended) -> tuple[int, int]:
+        """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it."""
+        copies = self._copies(ended)
+        prefix = self._prefix(ended)
+        left = [] if prefix is None else prefix.files()
+        if not left and not copies:
+            return 0, 0
+        named = self._named(ended)
+        removed = 0
+        if prefix is not None:
+            removed = sum(prefix.remove(each.location) for each in left if each.location not in named)
+            prefix.remove_empty()
+        unnamed = [each for each in copies if parse_location(each) not in named]
+        for each in unnamed:
+            self._vault.remove(each)
+        return removed + len(unnamed), len(left) + len(copies) - removed - len(unnamed)
+
+    def _left(self, ended: _Ended) -> list[Left]:
+        prefix = self._prefix(ended)
+        return [] if prefix is None else prefix.files()
+
+    def _free(self, ended: _Ended) -> list[Left]:
+        left = self._left(ended)
+        if not left:
+            return []
+        named = self._named(ended)
+        return [each for each in left if each.location not in named]
+
+    def _named(self, ended: _Ended) -> set[Location]:
+        """Everything of the attempt that must stay: what it published, and what any snapshot of any table names."""
+        folders = [parse_location(ended.attempt.prefix)]
+        folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
+        references = References(self._ledger, self._catalog().states, self._files)
+        known = {ended.table_uuid: self._before(ended)}
+        named = references.under(folders, since_micros=ended.opened_micros, known=known)
+        if ended.published and ended.core is not None:
+            named |= {parse_location(each.published_path) for each in ended.core.files.added}
+        return named
+
+    def _before(self, ended: _Ended) -> int | None:
+        """A snapshot of `main` that was there before the attempt: its base, or one too old to be younger than it."""
+        if ended.core is not None:
+            return ended.core.target.base_snapshot_id
+        if ended.row is None:
+            return None
+        metadata = self._catalog().states.of(ended.row).metadata
+        opened = ended.opened_micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
+        shown = metadata.ancestry(metadata.current_snapshot_id or 0)
+        return next((each.snapshot_id for each in shown if each.timestamp_ms < opened), None)
+
+    def _copies(self, ended: _Ended) -> list[str]:
+        return self._vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
+
+    def _prefix(self, ended: _Ended) -> Prefix | None:
+        """The attempt's own folder; what was staged elsewhere, on a branch that was taken over, is its owner's."""
+        if ended.row is None:
+            return None
+        table, folder = parse_location(ended.row.location), parse_location(ended.attempt.prefix)
+        if not folder.is_under(table):
+            raise UndecidedError("the table has moved away from the attempt's folder")
+        warehouse = parse_location(self._catalog().warehouse)
+        root = warehouse if table.is_under(warehouse) and table != warehouse else table
+        return Prefix(root, folder)
+
+    def _done(self, ended: _Ended, outcome: DisposalWord, removed: int, kept: int, note: str) -> DisposalRecord:
+        record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
+        at = self._clock.now_micros()
+        return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+
+
+def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
+    """Whether the branch shows what was published of it, and nothing that its owner has put there since."""
+    head = staged_head(metadata, attempt.branch)
+    return attempt.branch in metadata.refs and (None if head is None else str(head)) == attempt.staged_snapshot_id
+
+
+def branch_removal(metadata: TableMetadata, attempt: Attempt) -> tuple[list[Json], list[Json]]:
+    """The updates that take the attempt's branch and its own snapshots away, and what must still be so for them."""
+    if attempt.branch == MAIN:
+        raise NotAllowedError("branch_reserved", "main is nobody's staging branch", got=attempt.attempt_id)
+    ref = metadata.refs.get(attempt.branch)
+    heads = [] if ref is None else [ref.snapshot_id]
+    if attempt.staged_snapshot_id is not None:
+        heads.append(int(attempt.staged_snapshot_id))
+    others = [each.snapshot_id for name, each in metadata.refs.items() if name != attempt.branch]
+    own = sorted(reached(metadata, heads) - reached(metadata, others))
+    updates: list[Json] = []
+    if ref is not None:
+        updates.append({"action": "remove-snapshot-ref", "ref-name": attempt.branch})
+    if own:
+        updates.append({"action": "remove-snapshots", "snapshot-ids": list(own)})
+    held: Json = None if ref is None else ref.snapshot_id
+    return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
+
+
+def _branch_goes(ended: _Ended) -> bool:
+    """A branch that was taken over is its owner's: it goes when it is published, and else stays as it was."""
+    return not is_adopted(ended.attempt) or ended.published
+
+
+def _is_quarantined(ended: _Ended) -> bool:
+    return ended.attempt.state is AttemptState.VERIFICATION_FAILED and ended.on_fail is OnFail.QUARANTINE
+
+
+def _word(ended: _Ended) -> DisposalWord:
+    if ended.published:
+        return DisposalWord.PUBLISHED
+    return DisposalWord.QUARANTINED if _is_quarantined(ended) else DisposalWord.DELETED
+
+
+@contextlib.contextmanager
+def _decided() -> Iterator[None]:
+    """What cannot be decided now is asked again later; nothing goes before."""
+    try:
+        yield
+    except UndecidedError as why:
+        raise UnavailableError(
+            "references_undecided",
+            f"whether anything still names the attempt's files cannot be told: {why}",
+            hint="none of them was removed; this is tried again when every table can be read",
+        ) from None

@@ -1,0 +1,180 @@
+"""Publishing at the Steward's side: proved attempts are put before the gate, and moved by what comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.target import CatalogTarget
+from pvdm.errors import NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.vault import Vault
+from pvdm.metadata.gate import PUBLISHED, committed, validate_then_commit, witnessed
+from pvdm.metadata.ground import Gate
+from pvdm.metadata.proposal import MOVED, Published, Shown
+from pvdm.model.states import AttemptState
+from pvdm.steward.access import OWN
+from pvdm.steward.http.logs import log_failure
+from pvdm.steward.log_desk import LogDesk
+from pvdm.steward.proposals import Proposals
+from pvdm.steward.reasons import reason_of
+from pvdm.steward.roots import TrustRoots
+from pvdm.steward.witness import Witness
+from pvdm.store import Ledger, Unit, attempts, events, nonces, proofs, receipts
+from pvdm.store.clock import LedgerClock
+from pvdm.store.receipts import Unwitnessed
+from pvdm.verify.fetch import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What publishing stands on; `dispose` cleans up after an attempt that has ended, now or soon."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    catalog: Callable[[], Catalog]
+    trust: TrustRoots
+    log: LogDesk
+    vault: Vault
+    files: Files
+    origin: str
+    dispose: Callable[[str], object]
+
+
+class Publishing:
+    """Puts proved attempts before the gate; each call is idempotent, and what a crash left is settled at the start."""
+
+    def __init__(self, ground: Ground, proposals: Proposals, witness: Witness) -> None:
+        self._ground = ground
+        self._ledger = ground.ledger
+        self._clock = ground.clock
+        self._proposals = proposals
+        self._witness = witness
+
+    def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> Published:
+        """Publish these proved attempts at once: one of a chunk, or one of every chunk under atomicity `workload`.
+
+        An attempt that the gate refuses is VERIFICATION_FAILED, one whose proof ran out or whose table moved goes back
+        to VERIFYING, and the refusal is raised; whatever is nobody's verdict leaves it COMMITTING.
+        """
+        earlier = self._earlier(attempt_ids)
+        if earlier is not None:
+            return earlier
+        judged = self._nonces(attempt_ids)
+        try:
+            proposal = self._proposals.collect(workload_id, attempt_ids)
+            done = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
+        except PvdmError as error:
+            # Somebody else may have published the very same meanwhile; then that is what came of it.
+            earlier = self._earlier(attempt_ids)
+            if earlier is not None:
+                return earlier
+            self._move(error, judged)
+            raise
+        self._clean_up(attempt_ids)
+        return done
+
+    def settle(self) -> list[Published]:
+        """At start-up: publications whose receipt a crash prevented get it, once `main` is seen to show them.
+
+        Pointer, nonces and states change in one transaction: an attempt that is COMMITTING was not published.
+        """
+        with self._ledger.read() as unit:
+            waiting = receipts.missing(unit)
+        found = []
+        for each in waiting:
+            try:
+                found.append(self._receipted(each))
+            except PvdmError as error:
+                # One that cannot be settled keeps no other from it; it is tried again, and an audit names it.
+                log_failure("receipt_not_made", error, table=each.table_uuid, snapshot=each.snapshot_id)
+        return found
+
+    def _gate(self, table_uuid: str) -> Gate:
+        ground = self._ground
+        return Gate(
+            ground.ledger,
+            ground.clock,
+            CatalogTarget(ground.ledger, ground.catalog(), table_uuid, OWN),
+            ground.trust,
+            ground.vault,
+            ground.files,
+            ground.origin,
+            ground.log.proof,
+            self._witness.sign,
+        )
+
+    def _earlier(self, attempt_ids: Sequence[str]) -> Published | None:
+        """What came of an earlier call, if that published exactly these."""
+        with self._ledger.read() as unit:
+            found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
+            if not found or any(each.state is not AttemptState.COMMITTED for each in found):
+                return None
+            said = receipts.publication_of(unit, [each.attempt_id for each in found])
+        done = self._receipted(said)
+        self._clean_up(attempt_ids)
+        return done
+
+    def _receipted(self, each: Unwitnessed) -> Published:
+        """Checks 14 and 15 for what is committed; a receipt that is there is the one that counts."""
+        with self._ledger.read() as unit:
+            (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)
+            of = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
+            receipt = receipts.of_snapshot(unit, each.table_uuid, each.snapshot_id)
+        facts = dict(noted.new or {})
+        shown = Shown.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
+        if receipt is not None:
+            self._witness.cover()
+            return Published(shown, receipt.receipt_id)
+        with committed():
+            return witnessed(shown, self._gate(each.table_uuid))
+
+    def _nonces(self, attempt_ids: Sequence[str]) -> dict[str, str]:
+        """The nonces that the attempts hold, before any of it is judged."""
+        with self._ledger.read() as unit:
+            held = [nonces.held_by(unit, attempt_id) for attempt_id in attempt_ids]
+        return {str(each.attempt_id): each.nonce for each in held if each is not None}
+
+    def _move(self, error: PvdmError, judged: Mapping[str, str]) -> None:
+        """What the gate's refusal makes of the attempts it is about: of one of a workload's chunks, that one."""
+        again = error.code == "proof_expired" or error.code in MOVED
+        if not again and not isinstance(error, VerificationError | NotAllowedError):
+            return
+        about = error.details.get("attempt_id")
+        hit = {attempt_id: nonce for attempt_id, nonce in judged.items() if about in (None, attempt_id)}
+        reason = reason_of(error)
+
+        def work(unit: Unit) -> list[str]:
+            ended = []
+            for attempt_id, nonce in hit.items():
+                attempt = attempts.lock(unit, attempt_id)
+                held = nonces.held_by(unit, attempt_id)
+                # Whoever moved it meanwhile has judged it anew; this refusal is about what it was before.
+                if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != nonce:
+                    continue
+                if again:
+                    _verify_again(unit, attempt, reason)
+                else:
+                    attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=reason)
+                    ended.append(attempt.attempt_id)
+            return ended
+
+        self._clean_up(self._ledger.transact(work, at_micros=self._clock.now_micros()))
+
+    def _clean_up(self, attempt_ids: Sequence[str]) -> None:
+        """Branch and leftovers; what cannot be done now is taken up at the next start."""
+        for attempt_id in attempt_ids:
+            with contextlib.suppress(PvdmError):
+                self._ground.dispose(attempt_id)
+
+
+def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
+    attempts.begin_verifying(
+        unit,
+        attempt.attempt_id,
+        nonce=secrets.token_hex(16),
+        staged_snapshot_id=attempt.staged_snapshot_id,
+        reason=reason,
+    )

@@ -1,0 +1,108 @@
+"""The source of a workload: pinned when it is opened, and found again, exactly as pinned, when it is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.names import full_name, parse_full_name
+from pvdm.catalog.state import TableState
+from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.lake.entries import FileReader
+from pvdm.model.contract import BoundContract
+from pvdm.model.table import TableRef
+from pvdm.store import Ledger, Unit, namespaces, tables, workloads
+from pvdm.store.namespaces import Levels
+from pvdm.store.tables import TableRow
+from pvdm.store.workloads import Workload
+from pvdm.verify.source import SOURCE_MANIFEST_MAX_BYTES, PinnedSource, pin_files, pin_table, require_descends, state_of
+
+_GONE: Final = "the workload cannot be verified any more; an operator may abandon it, and another one be opened"
+_MOVED: Final = "put the manifest back that was there; or an operator abandons the workload, and another one is opened"
+
+
+class Sources:
+    """Pins sources; in the ledger a source is named by its UUID alone, since its name may change."""
+
+    def __init__(self, ledger: Ledger, catalog: Callable[[], Catalog], reader: FileReader) -> None:
+        self._ledger = ledger
+        self._catalog = catalog
+        self._reader = reader
+
+    def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
+        """The source as it is now; a table's snapshot must descend from what was last published of it in the target."""
+        asked = bound.contract.boundary.source
+        if asked.manifest is not None:
+            return pin_files(asked.manifest, self._manifest(asked.manifest))
+        *levels, name = parse_full_name(str(asked.table))
+        catalog = self._catalog()
+        state = catalog.states.get(tuple(levels), name)
+        current = state.metadata.current_snapshot_id
+        if current is None:
+            raise InputError(
+                "source_empty", f"{asked.table} has no snapshot to pin", expected="a table with rows", got="none yet"
+            )
+        uuid = state.row.table_uuid
+        with self._ledger.read() as unit:
+            last = workloads.last_source_snapshot(unit, table_uuid, uuid)
+        require_descends(state.metadata, current, None if last is None else int(last))
+        ref = TableRef(catalog.name, uuid, full_name((*levels, name)))
+        return pin_table(ref, state.metadata, current, self._reader)
+
+    def again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
+        """The source as the workload has pinned it; what is gone or changed since is an error, not a verdict."""
+        manifest = bound.contract.boundary.source.manifest
+        if manifest is not None:
+            data = self._manifest(manifest)
+            # Before it is read: another one may be wrong in any way, and still be put right again.
+            _require_same(workload, state_of(data))
+            return pin_files(manifest, data)
+        catalog = self._catalog()
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, workload.opening.source)
+            if row is None:
+                raise InputError("source_gone", "the workload's source is gone", got="no such table", hint=_GONE)
+            ref = named(unit, catalog.name, row)
+        state: TableState = catalog.states.of(row)
+        return pin_table(ref, state.metadata, int(str(workload.source_snapshot_id)), self._reader)
+
+    def _manifest(self, manifest: str) -> bytes:
+        try:
+            return self._reader.read(manifest, most=SOURCE_MANIFEST_MAX_BYTES)
+        except VerificationError as error:
+            # What is wrong with the manifest says nothing about any rows: it may be written, or put back.
+            raise UnavailableError(
+                "source_manifest_unreadable",
+                f"{manifest}: the manifest of source files cannot be read: {error.message}",
+                expected=error.expected,
+                got=error.got,
+                hint="`pvdm source-files` writes one, where the contract's boundary.source.files.manifest says",
+                manifest=manifest,
+                cause=error.code,
+            ) from None
+
+
+def named(unit: Unit, catalog: str, row: TableRow) -> TableRef:
+    """A table of the catalog as signed documents name it."""
+    return TableRef(catalog, row.table_uuid, full_name((*levels_of(unit, row), row.name)))
+
+
+def levels_of(unit: Unit, row: TableRow) -> Levels:
+    """The namespace that a table is in."""
+    found = namespaces.find_id(unit, row.namespace_id)
+    if found is None:
+        raise AssertionError("a table that is there is in a namespace that is there")
+    return found.levels
+
+
+def _require_same(workload: Workload, snapshot_id: int) -> None:
+    if workload.source_snapshot_id != str(snapshot_id):
+        # The old manifest may be put back, so that this is no end.
+        raise UnavailableError(
+            "source_changed",
+            "the manifest of the source is not the one that the workload has pinned",
+            expected=str(workload.source_snapshot_id),
+            got=str(snapshot_id),
+            hint=_MOVED,
+        )

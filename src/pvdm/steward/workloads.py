@@ -1,0 +1,481 @@
+"""Workloads at the Steward's side: opened under the table's own contract, planned once, attempted chunk by chunk."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.names import parse_full_name
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.snapshots import MAIN, RefType
+from pvdm.model import document
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract, parse_contract
+from pvdm.model.core import Operation
+from pvdm.model.states import AttemptState, WorkloadState, needs_reason
+from pvdm.steward.access import OWN, require_attempt, require_domain
+from pvdm.steward.contracts import require_for_table
+from pvdm.steward.reasons import refusal_in
+from pvdm.steward.sources import Sources, levels_of
+from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, protections, tables, workloads
+from pvdm.store.attempts import Attempt, AttemptOpening
+from pvdm.store.chunks import Chunk
+from pvdm.store.clock import LedgerClock
+from pvdm.store.schema import Atomicity
+from pvdm.store.tables import TableRow
+from pvdm.store.tokens import Grant
+from pvdm.store.workloads import PARAMETERS_MAX_BYTES, Opening, Pinned, Workload
+from pvdm.verify.fetch import Files
+from pvdm.verify.opening import require_usable
+from pvdm.verify.planning import claim_of, plan_workload
+from pvdm.verify.source import PinnedSource
+
+BRANCH_PREFIX: Final = "pvdm_"
+PREFIX_FOLDER: Final = "pvdm"
+_WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
+_GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
+_GONE: Final = "nothing was changed; open another workload under the contract that the table has now"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChunk:
+    """A chunk of the plan, and the last attempt at it."""
+
+    definition: ChunkDefinition
+    attempt: Attempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where work for the Steward's own threads is put; each returns at once.
+
+    `hurry` is for an attempt that stands before a verdict or its publication: whatever is due for it is done now.
+    """
+
+    hurry: Callable[[Attempt], None]
+    dispose: Callable[[str], None]
+    changed: Callable[[str], None]
+
+    def given_up(self, attempt_id: str) -> None:
+        """The attempt has ended and left a branch, and perhaps files."""
+        self.dispose(attempt_id)
+        self.changed(attempt_id)
+
+
+def branch_of(attempt_id: str) -> str:
+    """The branch that the Steward makes for an attempt."""
+    return f"{BRANCH_PREFIX}{attempt_id}"
+
+
+def is_adopted(attempt: Attempt) -> bool:
+    """Whether the attempt took over a branch that somebody staged before (`pvdm publish`): always storage `copied`.
+
+    Its files lie anywhere below the table's location, not in the attempt's own prefix.
+    """
+    return attempt.branch != branch_of(attempt.attempt_id)
+
+
+def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
+    """The contract that a workload was opened under, with the workload's parameters."""
+    return contract_of(unit, workload.opening.contract_hash).bind(parameters_of(workload))
+
+
+def contract_of(unit: Unit, sha256: str) -> DataProductContract:
+    """A contract of the ledger, read as it was judged when it was taken in."""
+    return parse_contract(protections.contract(unit, sha256))
+
+
+def parameters_of(workload: Workload) -> dict[str, str]:
+    """The workload's parameters by name."""
+    found = document.parse(workload.opening.parameters, size_max_bytes=PARAMETERS_MAX_BYTES)
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def staged_head(metadata: TableMetadata, branch: str) -> int | None:
+    """The snapshot that the branch shows; None where it shows nothing that main does not show as well."""
+    ref = metadata.refs.get(branch)
+    current = metadata.current_snapshot_id
+    if ref is None:
+        return None
+    shown = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
+    return None if shown else ref.snapshot_id
+
+
+class Workloads:
+    """Opens workloads and attempts for producers of the table's domain, and hands what they staged to the jobs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        catalog: Callable[[], Catalog],
+        sources: Sources,
+        queue: Queue,
+        *,
+        epoch: Callable[[], int],
+        files: Files,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._sources = sources
+        self._queue = queue
+        self._epoch = epoch
+        self._files = files
+        self._opening = _Turns()
+
+    def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
+        """The workload of this id: the source pinned, the plan fixed; once more with the same words is no change."""
+        require_attempt(grant, None)
+        ids.workload_id(workload_id)
+        # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
+        with self._opening.turn(workload_id):
+            row, bound = self._standing(grant, table, parameters)
+            return self._opened(workload_id, row, bound)
+
+    def next_attempt(self, grant: Grant, workload_id: str, chunk_id: str, reason: str) -> Attempt:
+        """A new attempt at the chunk, STAGING, with its branch made from main's head, in one transaction."""
+        require_attempt(grant, None)
+        workload, contract = self._workload(grant, workload_id)
+        row = self._row_of(workload)
+        attempt_id = secrets.token_hex(16)
+        opening = self._drawn(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
+        head = self._catalog().states.of(row).metadata.current_snapshot_id
+        made: list[Attempt] = []
+
+        def open_it(unit: Unit, rows: Sequence[TableRow]) -> None:
+            _require_contract(rows[0], workload)
+            made[:] = [attempts.open_next(unit, opening, most=contract.governance.attempts_max)]
+
+        self._catalog().commits.commit(OWN, [self._branching(row, opening.branch, head)], extra=open_it)
+        self._queue.changed(attempt_id)
+        return made[0]
+
+    def staged(self, grant: Grant, attempt_id: str) -> Attempt:
+        """The producer is done: VERIFYING, with the branch's head as the catalog has it, and queued."""
+        require_attempt(grant, attempt_id)
+        with self._ledger.read() as unit:
+            found = attempts.get(unit, attempt_id)
+            workload = workloads.get(unit, found.workload_id)
+        require_domain(grant, workload.opening.domain)
+        if found.state in _GIVEN_UP:
+            found = self._begin_verifying(found, self._row_of(workload))
+        self._queue.hurry(found)
+        return found
+
+    def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
+        """Give a workload up: its live attempts are ROLLED_BACK and cleaned away; what is published stays."""
+        require_attempt(grant, None)
+        ended: list[Attempt] = []
+
+        def work(unit: Unit) -> Workload:
+            require_domain(grant, workloads.get(unit, workload_id).opening.domain)
+            moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
+            ended[:] = [
+                attempts.end(unit, each.attempt_id, AttemptState.ROLLED_BACK, reason=f"workload abandoned: {reason}")
+                for each in attempts.live_of(unit, workload_id)
+            ]
+            return moved
+
+        moved = self._ledger.transact(work, at_micros=self._clock.now_micros())
+        for each in ended:
+            self._queue.given_up(each.attempt_id)
+        return moved
+
+    def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
+        """The plan's next chunks after so many, each with its last attempt; a page may be shorter than asked for."""
+        require_attempt(grant, None)
+        with self._ledger.read() as unit:
+            require_domain(grant, workloads.get(unit, workload_id).opening.domain)
+            planned = chunks.defined(unit, workload_id, after=after, rows=count)
+            tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
+        return [
+            PlannedChunk(
+                ChunkDefinition.from_bytes(each.definition),
+                tried[each.chunk_id][-1] if tried[each.chunk_id] else None,
+            )
+            for each in planned
+            if each.chunk_id in tried
+        ]
+
+    def adopt(
+        self,
+        grant: Grant,
+        workload_id: str,
+        table: str,
+        branch: str,
+        parameters: Mapping[str, str],
+        reason: str | None = None,
+    ) -> Attempt:
+        """A workload of one chunk whose attempt is a branch that was staged before; VERIFYING, and queued.
+
+        After one that failed another is made only with a reason: what was mended.
+        """
+        require_attempt(grant, None)
+        ids.workload_id(workload_id)
+        with self._opening.turn(workload_id):
+            row, bound = self._standing(grant, table, parameters)
+            whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
+            workload = self._opened(workload_id, row, whole)
+            found = self._adopted(workload, bound.contract, branch, reason)
+        self._queue.hurry(found)
+        return found
+
+    def _standing(self, grant: Grant, table: str, parameters: Mapping[str, str]) -> tuple[TableRow, BoundContract]:
+        """The table, and the contract that it is protected under, bound; a producer brings none along."""
+        *levels, name = parts = parse_full_name(table)
+        row = self._catalog().tables.load(grant, tuple(levels), name).row
+        if row.contract_hash is None:
+            raise NotAllowedError(
+                "not_protected",
+                f"{table} is not protected: there is no contract to publish under",
+                expected="a protected table",
+                got="one that anyone may write to",
+                hint="an operator protects it with `pvdm protect`",
+            )
+        with self._ledger.read() as unit:
+            contract = contract_of(unit, row.contract_hash)
+        require_for_table(contract, parts, row.domain)
+        return row, contract.bind(parameters)
+
+    def _opened(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
+        contract = bound.contract
+        opening = Opening(
+            workload_id,
+            contract.sha256,
+            row.table_uuid,
+            "",
+            document.dump(dict(bound.parameters)),
+            Atomicity(contract.atomicity.value),
+            row.domain,
+        )
+        with self._ledger.read() as unit:
+            earlier = workloads.find(unit, workload_id)
+            if earlier is not None:
+                # The source follows from the contract, and is pinned; where it is by now is no matter.
+                workloads.reopened(unit, replace(opening, source=earlier.opening.source))
+                return earlier
+        source = self._sources.pin(bound, row.table_uuid)
+        if contract.boundary.operation is Operation.APPEND:
+            self._require_free(workload_id, row, bound, source)
+        require_usable(bound, source, to_model(self._catalog().states.of(row).metadata.current_schema), self._files)
+        plan = plan_workload(bound, source, lambda location: self._files.fetch(location).data)
+        planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
+        pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned)
+        whole = replace(opening, source=source.ref.uuid)
+
+        def work(unit: Unit) -> Workload:
+            now = tables.find_uuid(unit, row.table_uuid)
+            if now is None or now.contract_hash != contract.sha256:
+                raise _contract_moved(contract.sha256, None if now is None else now.contract_hash)
+            return workloads.open_once(unit, whole, pinned)
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _require_free(self, workload_id: str, row: TableRow, bound: BoundContract, source: PinnedSource) -> None:
+        """Nobody has published what the workload would: told before anything is staged; the gate asks once more."""
+        claim = claim_of(bound, source.scan.schema)
+        with self._ledger.read() as unit:
+            claims.require_free(unit, workload_id, target=row.table_uuid, source=source.ref.uuid, claim=claim)
+
+    def _workload(self, grant: Grant, workload_id: str) -> tuple[Workload, DataProductContract]:
+        with self._ledger.read() as unit:
+            found = workloads.get(unit, workload_id)
+            require_domain(grant, found.opening.domain)
+            return found, contract_of(unit, found.opening.contract_hash)
+
+    def _row_of(self, workload: Workload) -> TableRow:
+        """The table that the workload is for, still under the contract that it was opened under."""
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+        if row is None:
+            raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
+        _require_contract(row, workload)
+        return row
+
+    def _drawn(
+        self, workload: Workload, row: TableRow, chunk_id: str, attempt_id: str, branch: str, reason: str
+    ) -> AttemptOpening:
+        with self._ledger.read() as unit:
+            if chunks.find(unit, workload.opening.workload_id, chunk_id) is None:
+                raise InputError("chunk_unknown", "the plan has no such chunk", got=ascii(chunk_id[:80]))
+        prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
+        nonce = secrets.token_hex(16)
+        return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
+
+    def _branching(self, row: TableRow, branch: str, head: int | None) -> Change:
+        """The branch, made from main's head; a table that shows nothing has none before its first write."""
+        with self._ledger.read() as unit:
+            levels = levels_of(unit, row)
+        made: list[Json] = []
+        if head is not None:
+            made.append({"action": "set-snapshot-ref", "ref-name": branch, "type": "branch", "snapshot-id": head})
+        return Change(levels, row.name, [{"type": "assert-table-uuid", "uuid": row.table_uuid}], made)
+
+    def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
+        metadata = self._catalog().states.of(row).metadata
+        head = staged_head(metadata, found.branch)
+
+        def work(unit: Unit) -> Attempt:
+            now = attempts.lock(unit, found.attempt_id)
+            if now.state not in _GIVEN_UP:
+                return now  # the same call at the same time was first
+            return attempts.begin_verifying(
+                unit,
+                found.attempt_id,
+                nonce=secrets.token_hex(16),
+                staged_snapshot_id=None if head is None else str(head),
+                reason="staged",
+            )
+
+        begun = self._ledger.transact(work, at_micros=self._clock.now_micros())
+        self._queue.changed(found.attempt_id)
+        return begun
+
+    def _adopted(self, workload: Workload, contract: DataProductContract, branch: str, reason: str | None) -> Attempt:
+        """The attempt that took the branch over; one that failed is followed by another if somebody says why."""
+        workload_id = workload.opening.workload_id
+        with self._ledger.read() as unit:
+            (chunk,) = _one(chunks.of_workload(unit, workload_id))
+            tried = attempts.of_chunk(unit, workload_id, chunk.chunk_id)
+        if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
+            return _same_branch(tried[-1], branch)
+        if tried and reason is None and _needs_reason(tried[-1]):
+            return _same_failed(tried[-1], branch)
+        row = self._row_of(workload)
+        metadata = self._catalog().states.of(row).metadata
+        require_adoptable(metadata, branch)
+        attempt_id = secrets.token_hex(16)
+        why = reason or f"branch {branch} taken over"
+        opening = self._drawn(workload, row, chunk.chunk_id, attempt_id, branch, why)
+        head = staged_head(metadata, branch)
+
+        def work(unit: Unit) -> Attempt:
+            unit.lock_name(f"branches {row.table_uuid}")
+            other = attempts.live_on(unit, row.table_uuid, branch)
+            if other is not None:
+                raise ConflictError(
+                    "branch_taken",
+                    "the branch is another workload's",
+                    expected="a branch that nobody publishes",
+                    got=other.workload_id,
+                    attempt_id=other.attempt_id,
+                )
+            attempts.open_next(unit, opening, most=contract.governance.attempts_max)
+            return attempts.begin_verifying(
+                unit,
+                attempt_id,
+                nonce=secrets.token_hex(16),
+                staged_snapshot_id=None if head is None else str(head),
+                reason=opening.reason,
+            )
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+
+class _Turns:
+    """One opening of an id at a time, in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        with self._lock:
+            lock, users = self._held.get(name, (threading.Lock(), 0))
+            self._held[name] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                users = self._held[name][1] - 1
+                if users:
+                    self._held[name] = (lock, users)
+                else:
+                    del self._held[name]
+
+
+def require_adoptable(metadata: TableMetadata, branch: str) -> None:
+    """A branch that somebody staged by themselves: not main, no tag, and not one that the Steward made."""
+    ref = metadata.refs.get(branch)
+    if ref is None or ref.type is not RefType.BRANCH:
+        raise InputError(
+            "branch_unknown",
+            "the table has no such branch",
+            expected="a branch with staged data (`spark.wap.branch`)",
+            got=ascii(branch[:80]),
+        )
+    if branch == MAIN or branch.startswith(BRANCH_PREFIX):
+        raise NotAllowedError(
+            "branch_reserved",
+            "this branch is not published so",
+            expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
+            got=ascii(branch[:80]),
+        )
+
+
+def _one(planned: list[Chunk]) -> list[Chunk]:
+    if len(planned) != 1:
+        raise InputError(
+            "workload_parameters_differ",
+            "the workload was opened to be staged chunk by chunk",
+            expected="another workload id",
+            got=f"a plan of {len(planned)} chunks",
+        )
+    return planned
+
+
+def _same_branch(found: Attempt, branch: str) -> Attempt:
+    if found.branch != branch:
+        raise InputError(
+            "workload_parameters_differ",
+            f"workload {found.workload_id} publishes another branch",
+            expected=found.branch,
+            got=ascii(branch[:80]),
+            hint="use another workload id",
+            workload_id=found.workload_id,
+        )
+    return found
+
+
+def _needs_reason(ended: Attempt) -> bool:
+    return needs_reason(ended.state, refused=refusal_in(ended.reason) is not None)
+
+
+def _same_failed(found: Attempt, branch: str) -> Attempt:
+    """The same branch again without a reason is answered by how it ended; another one is not taken unsaid."""
+    if found.branch != branch:
+        raise InputError(
+            "reason_missing",
+            f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
+            expected="the reason: what was mended (--reason)",
+            got="none",
+            workload_id=found.workload_id,
+        )
+    return found
+
+
+def _require_contract(row: TableRow, workload: Workload) -> None:
+    if row.contract_hash != workload.opening.contract_hash:
+        raise _contract_moved(workload.opening.contract_hash, row.contract_hash)
+
+
+def _contract_moved(expected: str, got: str | None) -> NotAllowedError:
+    return NotAllowedError(
+        "contract_moved",
+        "the table is under another contract than the workload by now",
+        expected=expected,
+        got=got or "none",
+        hint=_GONE,
+    )

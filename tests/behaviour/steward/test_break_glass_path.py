@@ -1,0 +1,226 @@
+"""Break-glass end to end without a JVM: a FAIL is waived, exactly its bytes are published, and audits flag it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pvdm.client import AttemptView, StewardClient
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.entries import live_entries
+from pvdm.lake.paths import parse_location
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit_report import AuditReport, Standing
+from pvdm.model.proof import Proof
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState, NonceState
+from pvdm.model.verdict import Outcome
+from pvdm.steward.proofs import Recorded
+from pvdm.store import proofs, receipts, statements
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
+from tests.audit_examples import Local, codes
+from tests.audit_scene import gathered
+from tests.databases import memory_folder
+from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
+from tests.protection_examples import code_of
+from tests.steward_examples import LOG_ORIGIN, override_of, signed_override
+from tests.steward_http import bearer, refusal
+from tools.proof_kit import SECOND
+
+TARGET = "sales.orders"
+SECONDS = 60.0
+OLD: tuple[Row, ...] = ((9, "2026-11-12", "Jena"),)
+WRONG: tuple[Row, ...] = (*ROWS[:3], (4, "2026-11-14", "Neu-Ulm"))
+DELETING = "governance:\n  on-fail: delete"
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    with memory_folder() as folder, line_at(folder) as made:
+        made.write(OLD, TARGET)
+        made.served.stand.time.pass_by(SECOND)
+        yield made
+
+
+@pytest.fixture
+def producer(line: Line) -> Iterator[StewardClient]:
+    with line.client() as client:
+        yield client
+
+
+@pytest.fixture
+def operator(line: Line) -> Iterator[StewardClient]:
+    with line.client(Role.OPERATOR) as client:
+        yield client
+
+
+def run(line: Line, client: StewardClient, rows: Sequence[Row], chunk_id: str = "all") -> AttemptView:
+    client.open_workload("run-1", TARGET, {})
+    tried = client.next_attempt("run-1", chunk_id, REASON)
+    line.stage(client, tried, rows)
+    client.staged(tried.attempt_id)
+    found = client.await_attempt(tried.attempt_id, seconds=SECONDS)
+    assert line.notary.jobs.wait(SECONDS)
+    line.served.stand.time.pass_by(SECOND)
+    return found
+
+
+def waived(line: Line, operator: StewardClient, failed: AttemptView) -> str:
+    """Ruth's signed word on this FAIL, handed in; its id."""
+    assert (failed.verdict, failed.proof_id) == (Outcome.FAIL, failed.proof_id)
+    with line.notary.ledger.read() as unit:
+        stored = statements.get(unit, str(failed.proof_id))
+    core = read_signed(stored.envelope, Proof).core
+    recorded = Recorded(str(failed.proof_id), stored.envelope, stored.log_index)
+    said = override_of(recorded, core, line.served.stand.time.wall, nonce=failed.attempt_id)
+    return operator.submit_override(signed_override(said)).override_id
+
+
+def settled(line: Line, operator: StewardClient, override_id: str) -> AttemptView:
+    line.served.stand.time.pass_by(SECOND)
+    found = operator.await_attempt(operator.publish_override(override_id).attempt_id, seconds=SECONDS)
+    assert line.notary.jobs.wait(SECONDS)
+    line.served.stand.time.pass_by(SECOND)
+    return found
+
+
+def shown(line: Line) -> list[str]:
+    """The SHA-256 of every data file that `main` shows."""
+    metadata = line.scene.found().metadata
+    assert metadata.current_snapshot is not None
+    paths = [each.data_file.file_path for each in live_entries(metadata, metadata.current_snapshot, Files())]
+    return sorted(hashlib.sha256(parse_location(path).local.read_bytes()).hexdigest() for path in paths)
+
+
+def hashes_of(line: Line, proof_id: str | None) -> set[str]:
+    with line.notary.ledger.read() as unit:
+        return set(read_signed(proofs.envelope(unit, str(proof_id)), Proof).core.files.hashes)
+
+
+def audited(line: Line) -> AuditReport:
+    evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
+    judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.served.stand.time.wall)
+    return audit(evidence, Local(), judge, again=Files())
+
+
+def test_a_waived_fail_is_published_byte_for_byte_and_audits_flag_it(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect()
+    before = shown(line)
+    failed = run(line, producer, WRONG)
+    assert (failed.state, shown(line)) == (AttemptState.VERIFICATION_FAILED, before)
+    override_id = waived(line, operator, failed)
+    assert shown(line) == before
+    done = settled(line, operator, override_id)
+    assert (done.state, done.verdict, done.number) == (AttemptState.COMMITTED, Outcome.FAIL, 2)
+    assert set(shown(line)) == set(before) | hashes_of(line, failed.proof_id)
+    assert line.scene.found().metadata.current_snapshot_id == done.snapshot_id
+    assert [each.state for each in operator.overrides()] == [NonceState.COMMITTED]
+    with line.notary.ledger.read() as unit:
+        assert len(receipts.of_workload(unit, "run-1")) == 1
+    report = audited(line)
+    assert (report.holds, codes(report)) == (True, set())
+    assert [each.standing for each in report.snapshots] == [Standing.BEFORE, Standing.BREAK_GLASS]
+    assert done.branch not in line.scene.found().metadata.refs
+
+
+def test_once_more_answers_what_was_published(line: Line, producer: StewardClient, operator: StewardClient) -> None:
+    line.protect()
+    override_id = waived(line, operator, run(line, producer, WRONG))
+    done = settled(line, operator, override_id)
+    files = shown(line)
+    assert operator.publish_override(override_id).attempt_id == done.attempt_id
+    assert line.notary.jobs.wait(SECONDS)
+    assert shown(line) == files
+
+
+def test_other_bytes_under_the_same_chunk_are_not_published_by_it(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect()
+    before = shown(line)
+    waived(line, operator, run(line, producer, WRONG))
+    other = run(line, producer, (*ROWS[:3], (4, "2026-11-14", "Alt-Ulm")))
+    assert (other.state, shown(line)) == (AttemptState.VERIFICATION_FAILED, before)
+    assert [each.state for each in operator.overrides()] == [NonceState.RESERVED]
+
+
+def test_bytes_that_are_swapped_on_their_way_are_not_published(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect()
+    before = shown(line)
+    override_id = waived(line, operator, run(line, producer, WRONG))
+    line.notary.jobs.stop()
+    brought = operator.publish_override(override_id)
+    path = min(Path(brought.prefix.removeprefix("file://"), "data").iterdir())
+    path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+    line.notary.jobs.start()
+    found = operator.await_attempt(brought.attempt_id, seconds=SECONDS)
+    assert (found.state, shown(line)) == (AttemptState.VERIFICATION_FAILED, before)
+
+
+def test_where_failed_files_are_deleted_there_is_nothing_to_publish(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract(DELETING))
+    before = shown(line)
+    override_id = waived(line, operator, run(line, producer, WRONG))
+    assert code_of(lambda: operator.publish_override(override_id), VerificationError) == "override_files_gone"
+    assert shown(line) == before
+    assert run(line, producer, ROWS).state is AttemptState.COMMITTED
+
+
+def test_an_attempt_under_way_comes_first(line: Line, producer: StewardClient, operator: StewardClient) -> None:
+    line.protect()
+    override_id = waived(line, operator, run(line, producer, WRONG))
+    tried = producer.next_attempt("run-1", "all", REASON)
+    with pytest.raises(ConflictError) as caught:
+        operator.publish_override(override_id)
+    assert (caught.value.code, caught.value.details["attempt_id"]) == ("attempt_live", tried.attempt_id)
+
+
+def test_after_a_repair_there_is_nothing_left_to_waive(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect()
+    override_id = waived(line, operator, run(line, producer, WRONG))
+    assert run(line, producer, ROWS).state is AttemptState.COMMITTED
+    files = shown(line)
+    with pytest.raises(PvdmError):
+        operator.publish_override(override_id)
+    assert shown(line) == files
+
+
+def test_a_chunk_that_was_waived_waits_for_the_others_of_its_workload(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract(BY_DAY, "atomicity: workload"))
+    before = shown(line)
+    override_id = waived(line, operator, run(line, producer, ROWS[:1], "day=2026-11-13"))
+    found = settled(line, operator, override_id)
+    assert (found.state, found.waiting, shown(line)) == (AttemptState.COMMITTING, True, before)
+
+
+def test_only_an_operator_of_the_domain_publishes_it(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect()
+    override_id = waived(line, operator, run(line, producer, WRONG))
+    http = line.served.http
+    for role in sorted(set(Role) - {Role.OPERATOR}):
+        answer = http.post(f"/v1/overrides/{override_id}/publish", headers=bearer(line.token(role).text))
+        assert refusal(answer) == (403, "role_wrong"), role
+    with line.client(Role.OPERATOR, "risk") as other:
+        assert code_of(lambda: other.publish_override(override_id), NotAllowedError) == "domain_wrong"
+    assert code_of(lambda: operator.publish_override("ab" * 32), PvdmError) == "override_unknown"
+    with_body = http.post(
+        f"/v1/overrides/{override_id}/publish", headers=bearer(line.token(Role.OPERATOR).text), json={"force": True}
+    )
+    assert with_body.status_code == 400
+    assert [each.number for each in producer.workload("run-1").attempts] == [1]

@@ -1,0 +1,382 @@
+"""What ended attempts leave: quarantined or deleted, branches gone in one commit, and never a file that is live."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
+from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
+from pvdm.lake.entries import live_entries
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward.disposal import branch_removal
+from pvdm.store import Unit, attempts
+from pvdm.store.attempts import Attempt
+from pvdm.store.schema_verify import DisposalWord
+from pvdm.verify.fetch import Files
+from tests.verify_examples import RAW, ROWS, SALES, Bench, Row, bench_at, write
+
+pytest.importorskip("pvdm_kernel")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, shown=ROWS[:3]) as made:
+        yield made
+
+
+def live_files(bench: Bench) -> list[Path]:
+    """The data files that main shows."""
+    metadata = bench.state().metadata
+    assert metadata.current_snapshot is not None
+    found = live_entries(metadata, metadata.current_snapshot, Files())
+    return [parse_location(each.data_file.file_path).local for each in found]
+
+
+def give_up(bench: Bench, attempt: Attempt) -> None:
+    notary = bench.scene.notary
+
+    def work(unit: Unit) -> None:
+        attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="interrupted")
+
+    notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+
+
+def own_snapshots(bench: Bench, attempt: Attempt) -> list[int]:
+    shown = {
+        each.snapshot_id for each in bench.state().metadata.ancestry(bench.state().metadata.current_snapshot_id or 0)
+    }
+    return [each.snapshot_id for each in bench.state().metadata.snapshots if each.snapshot_id not in shown]
+
+
+def test_what_failed_is_quarantined_outside_the_table_under_its_hash(bench: Bench) -> None:
+    attempt, paths = bench.staged(ROWS[:50], ROWS[60:])
+    hashes = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
+    core = bench.verify(attempt)
+    assert not core.verdict.passed
+    assert [path.name for path in bench.quarantined(attempt)] == hashes == sorted(core.files.hashes)
+    assert [hashlib.sha256(path.read_bytes()).hexdigest() for path in bench.quarantined(attempt)] == hashes
+    assert bench.left(attempt) == []
+    assert not parse_location(attempt.prefix).local.exists()
+
+
+def test_data_that_could_not_be_listed_is_quarantined_all_the_same(bench: Bench) -> None:
+    attempt = bench.attempt()
+    (data,) = bench.stage(attempt, ROWS)
+    sha256 = hashlib.sha256(data.read_bytes()).hexdigest()
+    (manifest,) = (parse_location(attempt.prefix).local / "metadata").glob("*-m0.avro")
+    manifest.write_bytes(b"no manifest")
+    core = bench.verify(bench.hand_in(attempt))
+    assert not core.verdict.passed
+    assert core.files.hashes == ()
+    assert [path.name for path in bench.quarantined(attempt)] == [sha256]
+    assert bench.left(attempt) == []
+
+
+def test_what_is_too_large_for_the_quarantine_is_named(bench: Bench) -> None:
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    with (parse_location(attempt.prefix).local / "data" / "huge.parquet").open("wb") as sparse:
+        sparse.truncate(2**42)
+    assert bench.classes(bench.hand_in(attempt)) == ("missing",)
+    found = bench.disposed(attempt)
+    assert found is not None
+    assert "huge.parquet" in found.note
+    assert len(bench.quarantined(attempt)) == 1
+
+
+def test_branch_and_own_snapshots_of_what_failed_are_gone_in_one_commit(bench: Bench) -> None:
+    attempt, _ = bench.staged(ROWS[:50])
+    before = bench.state().row.revision
+    bench.verify(attempt)
+    assert attempt.branch not in bench.state().metadata.refs
+    assert own_snapshots(bench, attempt) == []
+    assert bench.state().row.revision == before + 1
+
+
+def test_main_and_what_it_shows_are_as_they_were(bench: Bench) -> None:
+    before = bench.state().metadata.current_snapshot
+    attempt, _ = bench.staged(ROWS[:50])
+    bench.verify(attempt)
+    assert bench.state().metadata.current_snapshot == before
+    assert all(path.is_file() for path in live_files(bench))
+
+
+def test_where_governance_says_delete_nothing_is_kept(tmp_path: Path) -> None:
+    with bench_at(tmp_path, on_fail="delete") as bench:
+        attempt, _ = bench.staged(ROWS[:50])
+        bench.verify(attempt)
+        assert bench.quarantined(attempt) == []
+        assert bench.left(attempt) == []
+        disposed = bench.disposed(attempt)
+        assert disposed is not None
+        assert disposed.outcome is DisposalWord.DELETED
+
+
+def test_copies_of_what_failed_go_into_quarantine_too(tmp_path: Path) -> None:
+    with bench_at(tmp_path, storage="copied") as bench:
+        attempt, paths = bench.staged(ROWS[:50])
+        write(paths[0], ROWS[:49])  # what is kept is what was verified, wherever it lies
+        bench.verify(attempt)
+        assert bench.copies(attempt) == []
+        assert len(bench.quarantined(attempt)) == 1
+
+
+def test_what_was_rolled_back_is_deleted(bench: Bench) -> None:
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    give_up(bench, attempt)
+    done = bench.disposal.dispose(attempt.attempt_id)
+    assert done.outcome is DisposalWord.DELETED
+    assert bench.left(attempt) == []
+    assert attempt.branch not in bench.state().metadata.refs
+
+
+def test_of_what_is_published_only_leftovers_go(bench: Bench) -> None:
+    attempt, paths = bench.staged(ROWS[:50], ROWS[50:])
+    leftover = paths[0].with_name("leftover.parquet")
+    write(leftover, ROWS)
+    bench.verify(attempt)
+    bench.publish(attempt)
+    done = bench.disposal.dispose(attempt.attempt_id)
+    assert done.outcome is DisposalWord.PUBLISHED
+    assert bench.left(attempt) == paths
+    assert set(paths) <= set(live_files(bench))
+    assert attempt.branch not in bench.state().metadata.refs
+
+
+def test_of_what_is_published_as_a_copy_every_staged_file_goes(tmp_path: Path) -> None:
+    with bench_at(tmp_path, storage="copied") as bench:
+        attempt, _ = bench.staged(ROWS)
+        bench.verify(attempt)
+        bench.publish(attempt)
+        bench.disposal.dispose(attempt.attempt_id)
+        assert bench.left(attempt) == []
+        assert live_files(bench) == bench.copies(attempt)
+        assert all(path.is_file() for path in live_files(bench))
+
+
+def test_copies_of_a_verification_that_was_repeated_with_other_bytes_go(tmp_path: Path) -> None:
+    with bench_at(tmp_path, storage="copied") as bench:
+        attempt, _ = bench.staged(ROWS)
+        core = bench.verify(attempt)
+        stale = bench.vault.copy_in(bench.state().row.table_uuid, attempt.attempt_id, 9, b"other", "ab" * 32)
+        bench.publish(attempt)
+        bench.disposal.dispose(attempt.attempt_id)
+        assert not parse_location(stale).local.exists()
+        assert [f"file://{path}" for path in bench.copies(attempt)] == [
+            each.published_path for each in core.files.added
+        ]
+
+
+def test_a_file_that_another_table_names_stays(bench: Bench) -> None:
+    """Another table has taken a staged file as its own; to take it away would break that table."""
+    attempt, paths = bench.staged(ROWS[:50], ROWS[60:])
+    bench.write_snapshot("orders", RAW, "main", [write(paths[0], ROWS[:50])])
+    bench.verify(attempt)
+    assert bench.left(attempt) == [paths[0]]
+    disposed = bench.disposed(attempt)
+    assert disposed is not None
+    assert disposed.kept == 1
+
+
+def test_a_file_that_another_branch_names_stays(bench: Bench) -> None:
+    attempt, paths = bench.staged(ROWS[:50])
+    bench.write_snapshot("sums", SALES, "other", [write(paths[0], ROWS[:50])], role=Role.PRODUCER)
+    bench.verify(attempt)
+    assert bench.left(attempt) == [paths[0]]
+
+
+def test_while_a_table_cannot_be_read_nothing_is_removed(bench: Bench) -> None:
+    attempt = bench.attempt()
+    paths = bench.stage(attempt, ROWS[:50])
+    bench.write_snapshot("orders", RAW, "main", [write(bench.folder / "warehouse" / "raw" / "x.parquet", ROWS[:1])])
+    source = bench.state("orders", RAW).metadata.current_snapshot
+    assert source is not None
+    hidden = parse_location(str(source.manifest_list)).local
+    hidden.rename(hidden.with_suffix(".away"))
+    give_up(bench, attempt)
+    with pytest.raises(UnavailableError) as caught:
+        bench.disposal.dispose(attempt.attempt_id)
+    assert caught.value.code == "references_undecided"
+    assert set(paths) <= set(bench.left(attempt))
+    hidden.with_suffix(".away").rename(hidden)
+    assert [each.attempt_id for each in bench.disposal.settle()] == [attempt.attempt_id]
+    assert bench.left(attempt) == []
+
+
+def test_a_long_history_before_the_attempt_is_not_read_to_clean_up_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvdm.catalog.references.REFERENCES_READ_MAX", 5)
+    with bench_at(tmp_path, shown=ROWS[:3], commits=6) as bench:
+        failed, _ = bench.staged(ROWS[:50])
+        bench.verify(failed)
+        assert bench.left(failed) == []
+        bench.scene.stand.time.pass_by(2 * CLOCK_DIFFERENCE_MAX_MS * 1_000)
+        given_up = bench.attempt(reason="again")
+        bench.stage(given_up, ROWS[:50])
+        give_up(bench, given_up)
+        assert bench.disposal.dispose(given_up.attempt_id).outcome is DisposalWord.DELETED
+        assert bench.left(given_up) == []
+
+
+def test_a_link_in_the_attempts_folder_is_removed_and_not_followed(bench: Bench) -> None:
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    outside = bench.folder / "precious"
+    outside.mkdir()
+    (outside / "file").write_text("kept")
+    data = parse_location(attempt.prefix).local / "data"
+    (data / "folder").symlink_to(outside)
+    (data / "file").symlink_to(outside / "file")
+    give_up(bench, attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    assert (outside / "file").read_text() == "kept"
+    assert not data.exists()
+
+
+def test_a_link_in_the_place_of_the_attempts_folder_is_not_gone_through(bench: Bench) -> None:
+    """The way to the folder leads to another table's files by now."""
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    folder = parse_location(attempt.prefix).local
+    other = parse_location(bench.state("orders", RAW).metadata.location).local
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(other)
+    before = sorted(other.rglob("*"))
+    give_up(bench, attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    assert sorted(other.rglob("*")) == before
+
+
+def test_a_live_attempt_is_not_disposed_of(bench: Bench) -> None:
+    attempt, _ = bench.staged(ROWS)
+    with pytest.raises(ConflictError) as caught:
+        bench.disposal.dispose(attempt.attempt_id)
+    assert caught.value.code == "attempt_live"
+    assert bench.left(attempt)
+
+
+def test_main_is_never_taken_for_a_staging_branch(bench: Bench) -> None:
+    attempt = bench.attempt()
+    with pytest.raises(NotAllowedError):
+        branch_removal(bench.state().metadata, replace(attempt, branch="main"))
+
+
+def test_a_snapshot_that_another_branch_holds_too_stays(bench: Bench) -> None:
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    head = bench.state().metadata.refs[attempt.branch].snapshot_id
+    update = {"action": "set-snapshot-ref", "ref-name": "other", "type": "branch", "snapshot-id": head}
+    bench.commit("sums", SALES, [update], Role.PRODUCER)
+    give_up(bench, attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    metadata = bench.state().metadata
+    assert attempt.branch not in metadata.refs
+    assert metadata.snapshot(head) is not None
+
+
+def test_what_a_killed_job_left_is_found_and_removed(bench: Bench) -> None:
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    data = parse_location(attempt.prefix).local / "data"
+    (data / "half-written").write_bytes(b"PAR1")
+    give_up(bench, attempt)
+    row = bench.state().row
+    found = bench.disposal.orphans(row)
+    assert f"file://{data}/half-written" in [each.location for each in found]
+    gone = bench.disposal.remove_orphans(row)
+    assert len(gone) == 4
+    assert bench.left(attempt) == []
+    assert bench.disposal.orphans(bench.state().row) == []
+
+
+def test_what_is_written_after_the_cleaning_is_an_orphan_too(bench: Bench) -> None:
+    """A job that does not know that it was given up goes on writing."""
+    attempt = bench.attempt()
+    bench.stage(attempt, ROWS[:50])
+    give_up(bench, attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    late = parse_location(attempt.prefix).local / "data" / "late.parquet"
+    write(late, ROWS)
+    row = bench.state().row
+    assert [each.location for each in bench.disposal.orphans(row)] == [f"file://{late}"]
+    assert [each.location for each in bench.disposal.remove_orphans(row)] == [f"file://{late}"]
+    assert not late.exists()
+
+
+def test_files_of_live_and_published_attempts_are_no_orphans(bench: Bench) -> None:
+    published, paths = bench.staged(ROWS, workload_id="published")
+    bench.verify(published)
+    bench.publish(published)
+    live, others = bench.staged(ROWS, workload_id="live")
+    row = bench.state().row
+    bench.disposal.remove_orphans(row)
+    assert bench.left(published) == paths
+    assert set(others) <= set(bench.left(live))
+    assert bench.disposal.orphans(row) == []
+
+
+def test_a_folder_that_is_no_attempts_is_not_touched(bench: Bench) -> None:
+    attempt = bench.attempt()
+    give_up(bench, attempt)
+    stranger = parse_location(attempt.prefix).local.with_name("cd" * 16) / "data" / "file.parquet"
+    write(stranger, ROWS)
+    bench.disposal.remove_orphans(bench.state().row)
+    assert stranger.is_file()
+
+
+def test_a_branch_that_was_taken_over_leaves_its_files_to_their_owner(bench: Bench) -> None:
+    place = parse_location(bench.state().metadata.location).local
+    file = write(place / "data" / "own.parquet", ROWS[:50])
+    bench.write_snapshot("sums", SALES, "mine", [file], role=Role.PRODUCER)
+    shown = bench.state().metadata.current_snapshot_id
+    producer = bench.scene.grant(Role.PRODUCER, "sales")
+    attempt = bench.workloads.adopt(producer, "adopted", "sales.sums", "mine", {})
+    core = bench.verify(attempt)
+    assert [each.value for each in core.verdict.classes] == ["missing"]
+    assert core.files.added[0].published_path != core.files.added[0].staged_path
+    assert (place / "data" / "own.parquet").is_file()
+    assert str(bench.state().metadata.refs["mine"].snapshot_id) == attempt.staged_snapshot_id
+    assert bench.state().metadata.current_snapshot_id == shown
+    assert len(bench.quarantined(attempt)) == 1
+    bench.disposal.remove_orphans(bench.state().row)
+    assert "mine" in bench.state().metadata.refs
+
+
+def adopted(bench: Bench, rows: Sequence[Row] = ROWS) -> Attempt:
+    """A branch of somebody's own, taken over."""
+    place = parse_location(bench.state().metadata.location).local
+    file = write(place / "data" / "own.parquet", rows)
+    bench.write_snapshot("sums", SALES, "mine", [file], role=Role.PRODUCER)
+    return bench.workloads.adopt(bench.scene.grant(Role.PRODUCER, "sales"), "adopted", "sales.sums", "mine", {})
+
+
+def test_a_branch_that_was_taken_over_and_published_goes_and_its_files_stay(bench: Bench) -> None:
+    attempt = adopted(bench)
+    bench.verify(attempt)
+    bench.publish(attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    assert "mine" not in bench.state().metadata.refs
+    assert (parse_location(bench.state().metadata.location).local / "data" / "own.parquet").is_file()
+
+
+def test_a_branch_that_its_owner_wrote_to_since_stays_when_it_was_published(bench: Bench) -> None:
+    attempt = adopted(bench)
+    bench.verify(attempt)
+    place = parse_location(bench.state().metadata.location).local
+    more = bench.write_snapshot(
+        "sums", SALES, "mine", [write(place / "data" / "more.parquet", ROWS[:1])], role=Role.PRODUCER
+    )
+    bench.publish(attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    assert bench.state().metadata.refs["mine"].snapshot_id == more
+    bench.disposal.remove_orphans(bench.state().row)
+    assert "mine" in bench.state().metadata.refs

@@ -1,0 +1,196 @@
+"""Sources that can never be read as the contract means it: refused at opening, or the end of the attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.steward.reasons import refusal_in
+from pvdm.store import nonces, workloads
+from tests.protection_examples import scene_at
+from tests.verify_examples import RAW, ROWS, SALES, SCHEMA, Bench, arrow, bench_at, contract, write
+
+pytest.importorskip("pvdm_kernel")
+
+FIELDS = [
+    {"id": 1, "name": "id", "required": False, "type": "long"},
+    {"id": 2, "name": "at", "required": False, "type": "timestamptz"},
+    {"id": 3, "name": "more", "required": False, "type": "timestamptz"},
+]
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+class FileSet:
+    """A Steward whose target is filled from a set of Parquet files."""
+
+    def __init__(self, bench: Bench, folder: Path) -> None:
+        self.bench = bench
+        self.folder = folder
+        self.manifest = folder / "manifest.json"
+        self.paths: list[Path] = []
+
+    def write(self, name: str, columns: dict[str, Any], **options: Any) -> Path:
+        path = self.folder / name
+        pq.write_table(pa.table(columns), path, **options)
+        self.paths.append(path)
+        return path
+
+    def list(self) -> None:
+        files = [
+            {
+                "path": str(path),
+                "size": path.stat().st_size,
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            }
+            for path in self.paths
+        ]
+        schema = {"type": "struct", "schema-id": 0, "fields": FIELDS}
+        self.manifest.write_text(json.dumps({"kind": "pvdm/source-files/v1", "schema": schema, "files": files}))
+
+    def open(self, workload_id: str = "work") -> Any:
+        grant = self.bench.scene.grant(Role.PRODUCER, "sales")
+        return self.bench.workloads.open(grant, workload_id, "sales.times", {})
+
+    def refused(self) -> PvdmError:
+        self.list()
+        with pytest.raises(PvdmError) as caught:
+            self.open()
+        with self.bench.scene.notary.ledger.read() as unit:
+            assert workloads.find(unit, "work") is None
+        return caught.value
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[FileSet]:
+    with scene_at(tmp_path) as scene:
+        found = FileSet(Bench(scene, tmp_path), tmp_path)
+        made: Any = {"name": "times", "schema": {**SCHEMA, "fields": FIELDS[:2]}}
+        scene.notary.catalog.tables.create(scene.grant(), SALES, made)
+        text = contract().replace("table: raw.orders", f"files: {{manifest: {found.manifest}}}")
+        text = text.replace("target: sales.sums", "columns: [id, at]\n  target: sales.times")
+        scene.protect(scene.protection("times", contract=text))
+        yield found
+
+
+def stamps() -> Any:
+    return pa.array([NOON], pa.timestamp("us", "UTC"))
+
+
+def test_files_that_can_be_read_are_taken_by_their_footers_alone(files: FileSet) -> None:
+    files.write("a.parquet", {"id": [1], "at": stamps()})
+    path = files.write("b.parquet", {"id": [2], "at": stamps()})
+    data = bytearray(path.read_bytes())
+    data[4:40] = bytes(36)  # the pages are nobody's matter yet
+    path.write_bytes(data)
+    files.list()
+    assert files.open().state is WorkloadState.OPEN
+
+
+def test_int96_is_refused_at_opening_with_the_setting_that_ends_it(files: FileSet) -> None:
+    files.write("a.parquet", {"id": [1], "at": stamps()})
+    path = files.write("b.parquet", {"id": [2], "at": stamps()}, use_deprecated_int96_timestamps=True)
+    error = files.refused()
+    assert (error.code, error.exit_code, error.details["column"]) == ("source_int96", 2, "at")
+    assert str(path) in error.message
+    assert "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS" in str(error.hint)
+
+
+def test_a_column_that_nobody_reads_may_be_of_any_type(files: FileSet) -> None:
+    files.write("a.parquet", {"id": [1], "at": stamps(), "more": ["x"]})
+    files.list()
+    assert files.open().state is WorkloadState.OPEN
+
+
+@pytest.mark.parametrize(
+    ("columns", "cause"),
+    [
+        ({"id": ["one"], "at": stamps()}, "cast_refused"),
+        ({"id": [1], "at": pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us"))}, "cast_refused"),
+        ({"id": [1], "when": stamps()}, "field_name_unknown"),
+    ],
+)
+def test_columns_that_can_never_become_the_schemas_are_refused_at_opening(
+    files: FileSet, columns: dict[str, Any], cause: str
+) -> None:
+    path = files.write("a.parquet", columns)
+    error = files.refused()
+    assert (error.code, error.exit_code, error.details["cause"]) == ("source_unusable", 2, cause)
+    assert str(path) in error.message
+
+
+def test_a_file_that_is_not_there_at_opening_is_unavailable(files: FileSet) -> None:
+    path = files.write("a.parquet", {"id": [1], "at": stamps()})
+    files.list()
+    path.unlink()
+    with pytest.raises(UnavailableError) as caught:
+        files.open()
+    assert (caught.value.code, caught.value.details["cause"]) == ("source_unreadable", "file_missing")
+
+
+def test_what_is_no_parquet_file_is_unavailable_at_opening(files: FileSet) -> None:
+    files.write("a.parquet", {"id": [1], "at": stamps()}).write_bytes(b"PAR1 and more")
+    error = files.refused()
+    assert (error.code, error.details["cause"]) == ("source_unreadable", "parquet_unreadable")
+
+
+def test_a_manifest_that_is_missing_or_wrong_is_named(files: FileSet) -> None:
+    with pytest.raises(UnavailableError) as missing:
+        files.open()
+    assert missing.value.code == "source_manifest_unreadable"
+    assert str(files.manifest) in missing.value.message
+    files.manifest.write_text("{}")
+    with pytest.raises(InputError) as wrong:
+        files.open()
+    assert str(files.manifest) in wrong.value.message
+    assert "pvdm source-files" in str(wrong.value.hint)
+
+
+def test_a_changed_manifest_is_waited_for_whatever_is_in_it(files: FileSet) -> None:
+    files.write("a.parquet", {"id": [1], "at": stamps()})
+    files.list()
+    files.open()
+    bench = files.bench
+    producer = bench.scene.grant(Role.PRODUCER, "sales")
+    attempt = bench.workloads.next_attempt(producer, "work", "all", "first")
+    bench.workloads.staged(producer, attempt.attempt_id)
+    files.manifest.write_text("{}")
+    with pytest.raises(UnavailableError) as caught:
+        bench.verification.verify(attempt.attempt_id)
+    assert caught.value.code == "source_changed"
+    assert bench.now(attempt).state is AttemptState.VERIFYING
+
+
+def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_workload(tmp_path: Path) -> None:
+    with bench_at(tmp_path) as bench:
+        path = parse_location(bench.state("orders", RAW).metadata.location).local / "data" / "odd.parquet"
+        file = write(path, ROWS[:1])
+        odd = arrow(ROWS[:1])
+        field = odd.schema.field("amount").with_type(pa.string())
+        pq.write_table(odd.set_column(2, field, pa.array(["x"])), path)
+        bench.write_snapshot("orders", RAW, "main", [replace(file, file_size_in_bytes=path.stat().st_size)])
+        attempt, _ = bench.staged(ROWS)
+        bench.verification.verify(attempt.attempt_id)
+        ended = bench.now(attempt)
+        refusal = refusal_in(ended.reason)
+        assert ended.state is AttemptState.ROLLED_BACK
+        assert refusal is not None
+        assert refusal.code == "source_unusable"
+        assert bench.cores(attempt) == []
+        with bench.scene.notary.ledger.read() as unit:
+            assert nonces.held_by(unit, attempt.attempt_id) is None
+            assert workloads.get(unit, "work").state is WorkloadState.OPEN
+        assert bench.state().metadata.current_snapshot_id is None
+        assert attempt.branch not in bench.state().metadata.refs

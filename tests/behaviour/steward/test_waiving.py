@@ -1,0 +1,316 @@
+"""Break-glass after a FAIL: exactly the bytes that an override names come back, and nothing else is waived."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
+from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.next_snapshot import next_snapshot
+from pvdm.lake.paths import parse_location
+from pvdm.model.core import ProofCore
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward.proofs import Recorded
+from pvdm.steward.vault_sweep import VaultSweep
+from pvdm.steward.waiving import Waiving
+from pvdm.store import Unit, nonces, overrides, proofs, statements
+from pvdm.store.attempts import Attempt
+from tests.steward_examples import override_of, signed_override
+from tests.verify_examples import ROWS, Bench, Row, altered, bench_at, write
+from tools.proof_kit import SECOND
+
+pytest.importorskip("pvdm_kernel")
+
+WRONG = altered(ROWS, 5, amount=17.0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, shown=ROWS[:3]) as made:
+        yield made
+
+
+def failed(bench: Bench, rows: Sequence[Row] = WRONG, **more: object) -> tuple[Attempt, ProofCore]:
+    attempt, _ = bench.staged(rows, **more)  # type: ignore[arg-type]
+    return attempt, bench.verify(attempt)
+
+
+def waived(bench: Bench, attempt: Attempt, core: ProofCore) -> str:
+    """Ruth's word on the FAIL of this attempt, handed in; gives its id."""
+    with bench.scene.notary.ledger.read() as unit:
+        (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
+        stored = statements.get(unit, proof.proof_id)
+    said = override_of(Recorded(proof.proof_id, stored.envelope, stored.log_index), core, bench.scene.now)
+    return bench.scene.notary.overrides.submit(signed_override(said), bench.scene.grant()).override_id
+
+
+def test_the_bytes_of_a_waived_fail_come_back_and_wait_for_the_gate(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    brought = bench.bring_back(override_id)
+    assert brought.attempt_id != attempt.attempt_id
+    again = bench.verify(brought)
+    assert not again.verdict.passed
+    assert again.files.hashes == core.files.hashes
+    assert bench.now(brought).state is AttemptState.COMMITTING
+    assert override_id in bench.now(brought).reason
+
+
+def test_without_an_override_the_same_bytes_fail_again(bench: Bench) -> None:
+    failed(bench)
+    second = bench.attempt(reason="once more")
+    bench.stage(second, WRONG)
+    bench.verify(bench.hand_in(second))
+    assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_an_override_waives_no_other_bytes(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    waived(bench, attempt, core)
+    second = bench.attempt(reason="other bytes")
+    bench.stage(second, altered(ROWS, 6, amount=17.0))
+    bench.verify(bench.hand_in(second))
+    assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_bytes_that_are_swapped_after_they_came_back_are_not_waived(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    brought = bench.bring_back(waived(bench, attempt, core))
+    (path,) = (parse_location(brought.prefix).local / "data").iterdir()
+    write(path, altered(ROWS, 6, amount=17.0))
+    bench.verify(brought)
+    assert bench.now(brought).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_bringing_back_twice_is_one_attempt(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    first, second = bench.bring_back(override_id), bench.bring_back(override_id)
+    assert first.attempt_id == second.attempt_id
+    assert second.state is AttemptState.VERIFYING
+
+
+def test_an_attempt_under_way_is_not_pushed_aside(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    bench.attempt(reason="repair")
+    with pytest.raises(ConflictError) as caught:
+        bench.bring_back(override_id)
+    assert caught.value.code == "attempt_live"
+
+
+def unreadable(file: DataFile) -> DataFile:
+    return replace(file, file_format="ORC")
+
+
+def test_what_could_not_be_read_never_comes_back(bench: Bench) -> None:
+    attempt, core = failed(bench, change=unreadable)
+    override_id = waived(bench, attempt, core)
+    with pytest.raises(VerificationError) as caught:
+        bench.bring_back(override_id)
+    assert caught.value.code == "override_without_files"
+
+
+def test_what_could_not_be_read_is_not_waived_when_it_is_staged_again(bench: Bench) -> None:
+    attempt, core = failed(bench, change=unreadable)
+    waived(bench, attempt, core)
+    second = bench.attempt(reason="once more")
+    bench.stage(second, WRONG, change=unreadable)
+    again = bench.verify(bench.hand_in(second))
+    assert again.files.hashes == core.files.hashes
+    assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_an_override_that_was_used_waives_nothing_any_more(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    notary = bench.scene.notary
+
+    def use(unit: Unit) -> None:
+        found = overrides.find(unit, override_id)
+        assert found is not None
+        nonces.commit(unit, found.record.nonce, snapshot_id=None)
+
+    notary.ledger.transact(use, at_micros=notary.clock.now_micros())
+    second = bench.attempt(reason="once more")
+    bench.stage(second, WRONG)
+    bench.verify(bench.hand_in(second))
+    assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
+    with pytest.raises(NotAllowedError) as caught:
+        bench.bring_back(override_id)
+    assert caught.value.code == "override_replayed"
+
+
+def test_where_governance_deletes_there_is_nothing_to_bring_back(tmp_path: Path) -> None:
+    with bench_at(tmp_path, on_fail="delete") as bench:
+        attempt, core = failed(bench)
+        override_id = waived(bench, attempt, core)
+        with pytest.raises(VerificationError) as caught:
+            bench.bring_back(override_id)
+        assert caught.value.code == "override_files_gone"
+        assert bench.attempt(reason="the chunk is not blocked").number == 2
+
+
+def test_an_unknown_override_brings_nothing_back(bench: Bench) -> None:
+    with pytest.raises(InputError) as caught:
+        bench.bring_back("ab" * 32)
+    assert caught.value.code == "override_unknown"
+
+
+def test_bytes_that_were_changed_in_quarantine_do_not_come_back_and_block_nothing(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    (kept,) = bench.quarantined(attempt)
+    kept.write_bytes(kept.read_bytes()[::-1])
+    with pytest.raises(VerificationError) as caught:
+        bench.bring_back(override_id)
+    assert caught.value.code == "vault_file_changed"
+    assert bench.attempt(reason="the chunk is not blocked").number == 3
+
+
+def test_an_override_that_has_expired_opens_no_attempt(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    bench.scene.stand.time.pass_by(3_601 * SECOND)
+    with pytest.raises(NotAllowedError) as caught:
+        bench.bring_back(override_id)
+    assert caught.value.code == "override_expired"
+    assert bench.attempt(reason="none was opened").number == 2
+
+
+def test_an_operator_of_another_domain_brings_nothing_back(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    with pytest.raises(NotAllowedError) as caught:
+        bench.waiving.bring_back(bench.scene.grant(Role.OPERATOR, "risk"), override_id)
+    assert caught.value.code == "domain_wrong"
+
+
+def test_what_comes_back_stands_on_what_main_shows(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    brought = bench.bring_back(waived(bench, attempt, core))
+    again = bench.verify(brought)
+    assert again.target.base_snapshot_id == bench.state().metadata.current_snapshot_id is not None
+
+
+def test_a_call_that_was_stopped_before_its_commit_is_taken_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+
+    def away(*_: object, **__: object) -> None:
+        raise UnavailableError("ledger_unavailable", "just now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pvdm.steward.waiving.next_snapshot", away)
+        with pytest.raises(UnavailableError):
+            bench.bring_back(override_id)
+    brought = bench.bring_back(override_id)
+    assert (brought.number, brought.state) == (2, AttemptState.VERIFYING)
+    assert bench.verify(brought).files.hashes == core.files.hashes
+
+
+def test_the_same_call_at_the_same_time_is_one_attempt(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: bench.bring_back(override_id).attempt_id, range(4)))
+    assert len(set(found)) == 1
+
+
+def other_steward(bench: Bench) -> Waiving:
+    """A desk of another process, which waits for nobody in this one."""
+    notary = bench.scene.notary
+    return Waiving(
+        notary.ledger,
+        notary.clock,
+        lambda: notary.catalog,
+        bench.workloads,
+        bench.vault,
+        bench.files,
+        bench.given_up,
+    )
+
+
+@pytest.mark.parametrize("at", ["next_snapshot", "Waiving._verified"], ids=["while it stages", "before it opens"])
+def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_attempt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    place = f"pvdm.steward.waiving.{at}"
+    real = next_snapshot if at == "next_snapshot" else Waiving._verified
+    other: list[Attempt] = []
+
+    def meanwhile(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(place, real)
+        other.append(other_steward(bench).bring_back(bench.scene.grant(), override_id))
+        return real(*given, **more)
+
+    monkeypatch.setattr(place, meanwhile)
+    found = bench.bring_back(override_id)
+    assert [found.attempt_id] == [each.attempt_id for each in other]
+    metadata = bench.state().metadata
+    head = metadata.snapshot(metadata.refs[found.branch].snapshot_id)
+    assert head is not None
+    assert head.parent_id == metadata.current_snapshot_id
+    assert bench.verify(found).files.hashes == core.files.hashes
+
+
+def test_the_same_call_waits_for_one_that_is_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    found: list[Attempt] = []
+    second = threading.Thread(target=lambda: found.append(bench.bring_back(override_id)))
+
+    def meanwhile(*given: Any, **more: Any) -> Any:
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
+        return next_snapshot(*given, **more)
+
+    monkeypatch.setattr("pvdm.steward.waiving.next_snapshot", meanwhile)
+    first = bench.bring_back(override_id)
+    second.join(30)
+    assert [each.attempt_id for each in found] == [first.attempt_id]
+
+
+def test_what_is_on_the_branch_after_a_call_was_stopped_is_not_staged_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+
+    def away(*_: object) -> None:
+        raise UnavailableError("ledger_unavailable", "just now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.workloads, "staged", away)
+        with pytest.raises(UnavailableError):
+            bench.bring_back(override_id)
+    brought = bench.bring_back(override_id)
+    metadata = bench.state().metadata
+    head = metadata.snapshot(metadata.refs[brought.branch].snapshot_id)
+    assert head is not None
+    assert head.parent_id == metadata.current_snapshot_id
+
+
+def test_what_failed_is_there_to_come_back_after_a_sweep_of_the_vault(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    notary = bench.scene.notary
+    for path in parse_location(str(bench.vault.root)).local.rglob("*"):
+        os.utime(path, (time.time() - ORPHAN_AGE_MAX_SECONDS - 60,) * 2)
+    sweep = VaultSweep(notary.ledger, notary.clock, lambda: notary.catalog, bench.vault, bench.files)
+    assert sweep.sweep() == 0
+    assert bench.bring_back(override_id).state is AttemptState.VERIFYING

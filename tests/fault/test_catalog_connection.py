@@ -1,0 +1,139 @@
+"""PostgreSQL ends the Steward's connections in the middle of a commit: the answer is true, and the next one works."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pvdm import fault
+from pvdm.store import Unit, doomed, tables
+from tests.catalog_rest import Lake, lake_at, told
+from tests.databases import Postgresql, memory_folder
+
+T = "/namespaces/sales/tables/t"
+UNAVAILABLE = (503, "ServiceUnavailableException")
+UNKNOWN = (500, "CommitStateUnknownException")
+
+
+@pytest.fixture
+def database(postgresql: Postgresql) -> str:
+    return postgresql.fresh()
+
+
+@pytest.fixture
+def lake(database: str) -> Iterator[Lake]:
+    with memory_folder() as folder, lake_at(folder, ledger_url=database) as made:
+        made.caller().make("t")
+        yield made
+
+
+@pytest.fixture
+def end_all(database: str, postgresql: Postgresql) -> Callable[[], None]:
+    """Ends every connection of the Steward, as a failover does; for the first call only."""
+    name = database.partition("?")[0].rpartition("/")[2]
+    left = [True]
+
+    def ended() -> None:
+        if left.pop() if left else False:
+            with psycopg.connect(postgresql.url()) as other:
+                other.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+
+    return ended
+
+
+def setting(name: str) -> list[Any]:
+    return [{"action": "set-properties", "updates": {name: "x"}}]
+
+
+def made(lake: Lake) -> tuple[set[str], int]:
+    """Which of the changes are there, and how many there were."""
+    document = lake.caller().done("GET", T)["metadata"]
+    return set(document.get("properties", {})) & {"one", "two"}, len(document.get("metadata-log", []))
+
+
+def files(lake: Lake) -> set[Path]:
+    return {path for path in (lake.folder / "catalog").rglob("*.metadata.json") if path.is_file()}
+
+
+def ending(monkeypatch: pytest.MonkeyPatch, room: Any, name: str, end_all: Callable[[], None], *, after: bool) -> None:
+    """Let the connections end before or after this step, inside its transaction."""
+    step = getattr(room, name)
+
+    def ended(unit: Unit, *given: Any, **more: Any) -> Any:
+        if not after:
+            end_all()
+        found = step(unit, *given, **more)
+        if after:
+            end_all()
+        return found
+
+    monkeypatch.setattr(room, name, ended)
+
+
+@pytest.mark.parametrize(("room", "step"), [(tables, "lock"), (doomed, "require_none"), (tables, "swap")])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_connection_lost_inside_the_swap_is_told_as_unavailable_or_unknown_and_nothing_is_made(
+    lake: Lake, end_all: Callable[[], None], monkeypatch: pytest.MonkeyPatch, room: Any, step: str, after: bool
+) -> None:
+    caller, before = lake.caller(), files(lake)
+    assert before
+    ending(monkeypatch, room, step, end_all, after=after)
+    answer = caller.commit("t", setting("one"))
+    # After the last statement only the commit itself is left to notice it.
+    assert told(answer) == (UNKNOWN if (step, after) == ("swap", True) else UNAVAILABLE)
+    assert made(lake) == (set(), 0)
+    assert answer.status_code == 500 or files(lake) == before
+    assert caller.commit("t", setting("two")).status_code == 200
+    assert made(lake) == ({"two"}, 1)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+def test_a_connection_lost_before_the_look_up_is_told_as_unavailable_and_the_next_request_works(
+    lake: Lake, end_all: Callable[[], None], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    caller = lake.caller()
+    caller.done("GET", T)
+    ending(monkeypatch, tables, "find_with_home", end_all, after=False)
+    body = {"json": {"requirements": [], "updates": setting("one")}} if method == "POST" else {}
+    assert caller.ask(method, T, **body).status_code == 503
+    assert caller.ask(method, T, **body).status_code in (200, 204)
+    assert made(lake) == (({"one"}, 1) if method == "POST" else (set(), 0))
+
+
+def test_a_commit_that_was_not_answered_is_unknown_and_a_reload_settles_it(
+    lake: Lake, end_all: Callable[[], None]
+) -> None:
+    caller = lake.caller()
+    with fault.armed("store.before_commit", fault.Call(end_all)):
+        assert told(caller.commit("t", setting("one"))) == UNKNOWN
+    assert made(lake) == (set(), 0)
+    assert caller.commit("t", setting("one")).status_code == 200
+    assert made(lake) == ({"one"}, 1)
+
+
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.after_commit", "catalog.before_answer"])
+def test_a_connection_lost_between_transactions_is_nobodys_error_and_the_change_is_made_once(
+    lake: Lake, end_all: Callable[[], None], point: str
+) -> None:
+    with fault.armed(point, fault.Call(end_all)):
+        assert lake.caller().commit("t", setting("one")).status_code == 200
+    assert made(lake) == ({"one"}, 1)
+
+
+@pytest.mark.parametrize("point", ["store.before_commit", "store.after_commit"])
+def test_a_change_sent_again_under_its_key_after_a_lost_connection_is_made_once(
+    lake: Lake, end_all: Callable[[], None], point: str
+) -> None:
+    caller, key = lake.caller(), {"idempotency-key": str(uuid.uuid4())}
+    with fault.armed(point, fault.Call(end_all)):
+        first = caller.commit("t", setting("one"), headers=key)
+    assert first.status_code in (200, 500)
+    again = [caller.commit("t", setting("one"), headers=key) for _ in range(2)]
+    assert [answer.status_code for answer in again] == [200, 200]
+    assert again[0].content == again[1].content
+    assert made(lake) == ({"one"}, 1)

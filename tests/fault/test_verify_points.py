@@ -1,0 +1,148 @@
+"""A verification that is killed at any of its points goes on to one proof and one outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvdm import fault
+from pvdm.model.states import AttemptState
+from pvdm.store import handles, nonces
+from pvdm.store.schema import HandleWord
+from pvdm.store.schema_verify import DisposalWord
+from tests.verify_examples import ROWS, Bench, bench_at, write
+
+pytest.importorskip("pvdm_kernel")
+
+
+class CrashError(BaseException):
+    """The process is gone: no handler of ours sees it."""
+
+
+# What both verdicts go through; the commits of a verification are met one by one by `store.*` with passes.
+VERDICT = (
+    ("lake.vault.after_temp", 0),
+    ("lake.vault.after_file", 0),
+    ("verify.after_freeze", 0),
+    ("keys.handle.before_record", 0),
+    ("verify.after_digests", 0),
+    ("verify.after_manifest", 0),
+    ("steward.before_outside", 0),
+    ("steward.after_outside", 0),
+    ("verify.after_proof", 0),
+    ("verify.after_verdict", 0),
+    *(("store.before_commit", at) for at in range(7)),
+    *(("store.after_commit", at) for at in range(7)),
+)
+CLEANING = (
+    ("disposal.after_quarantine", 0),
+    ("catalog.after_metadata_file", 0),
+    ("catalog.after_swap", 0),
+    ("disposal.after_branch", 0),
+    ("disposal.after_files", 0),
+)
+
+
+def stopped(bench: Bench, attempt_id: str, point: str, passes: int) -> bool:
+    """Verify, stopped at the point as by a crash; says whether it came there."""
+    with fault.armed(point, fault.Raise(CrashError()), passes=passes):
+        try:
+            bench.verification.verify(attempt_id)
+        except CrashError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("storage", ["open", "copied"])
+def test_after_a_crash_anywhere_a_pass_has_one_proof_and_waits_for_its_turn(tmp_path: Path, storage: str) -> None:
+    with bench_at(tmp_path, shown=ROWS[:3], storage=storage) as bench:
+        for at, (point, passes) in enumerate(VERDICT):
+            attempt, paths = bench.staged(ROWS[:50], ROWS[50:], workload_id=f"work-{at}")
+            met = stopped(bench, attempt.attempt_id, point, passes)
+            assert met or point.startswith("store"), point
+            bench.restart()
+            bench.verification.verify(attempt.attempt_id)
+            (core,) = bench.cores(attempt)
+            assert core.verdict.passed, (point, passes)
+            assert bench.now(attempt).state is AttemptState.COMMITTING
+            record = bench.record(attempt)
+            assert record.nonce == core.attempt.nonce
+            assert (len(bench.copies(attempt)) == 2) is (storage == "copied")
+            assert set(paths) <= set(bench.left(attempt))
+
+
+def test_after_a_crash_anywhere_a_fail_has_one_proof_and_is_cleaned_up(tmp_path: Path) -> None:
+    with bench_at(tmp_path, shown=ROWS[:3]) as bench:
+        for at, (point, passes) in enumerate((*VERDICT, *CLEANING)):
+            attempt, _ = bench.staged(ROWS[:50], workload_id=f"work-{at}")
+            stopped(bench, attempt.attempt_id, point, passes)
+            bench.restart()
+            bench.verification.verify(attempt.attempt_id)
+            (core,) = bench.cores(attempt)
+            assert [each.value for each in core.verdict.classes] == ["missing"], (point, passes)
+            assert bench.now(attempt).state is AttemptState.VERIFICATION_FAILED
+            assert bench.left(attempt) == [], (point, passes)
+            assert len(bench.quarantined(attempt)) == 1
+            disposed = bench.disposed(attempt)
+            assert disposed is not None
+            assert (disposed.outcome, disposed.note) == (DisposalWord.QUARANTINED, "")
+            assert attempt.branch not in bench.state().metadata.refs
+
+
+def test_what_is_found_again_after_a_crash_before_the_proof_replaces_what_was_found(tmp_path: Path) -> None:
+    """Nothing was signed for the first bytes: the verdict is about those that lie there now."""
+    with bench_at(tmp_path) as bench:
+        attempt, (path,) = bench.staged(ROWS)
+        assert stopped(bench, attempt.attempt_id, "verify.after_manifest", 0)
+        first = bench.record(attempt)
+        write(path, ROWS[:90])
+        bench.restart()
+        bench.verification.verify(attempt.attempt_id)
+        (core,) = bench.cores(attempt)
+        assert not core.verdict.passed
+        assert bench.record(attempt).core_sha256 != first.core_sha256
+
+
+def test_what_was_proved_before_a_crash_is_not_verified_again(tmp_path: Path) -> None:
+    """The proof is spoken: bytes that changed meanwhile are the gate's to find."""
+    with bench_at(tmp_path) as bench:
+        attempt, (path,) = bench.staged(ROWS)
+        assert stopped(bench, attempt.attempt_id, "verify.after_proof", 0)
+        write(path, ROWS[:90])
+        bench.restart()
+        bench.verification.verify(attempt.attempt_id)
+        (core,) = bench.cores(attempt)
+        assert core.verdict.passed
+        assert bench.now(attempt).state is AttemptState.COMMITTING
+
+
+def test_the_handle_of_a_run_that_was_stopped_is_ended_by_the_next(tmp_path: Path) -> None:
+    with bench_at(tmp_path) as bench:
+        attempt, _ = bench.staged(ROWS)
+        # Killed, so that no `finally` ends it: the handle is taken as it stands before the keys are recorded.
+        notary = bench.scene.notary
+        with notary.ledger.read() as unit:
+            held = nonces.held_by(unit, attempt.attempt_id)
+        assert held is not None
+        notary.handles.issue(f"verify:{held.nonce}:0", redemptions=1)
+        bench.verification.verify(attempt.attempt_id)
+        with notary.ledger.read() as unit:
+            first, second = (handles.find_job(unit, f"verify:{held.nonce}:{run}") for run in range(2))
+        assert first is not None
+        assert second is not None
+        assert {first.state, second.state} == {HandleWord.ENDED}
+        assert (first.context is None, second.context is None) == (True, False)
+
+
+def test_disposals_that_a_crash_left_are_done_at_the_start(tmp_path: Path) -> None:
+    with bench_at(tmp_path) as bench:
+        left = []
+        for at, (point, passes) in enumerate(CLEANING):
+            attempt, _ = bench.staged(ROWS[:50], workload_id=f"work-{at}")
+            assert stopped(bench, attempt.attempt_id, point, passes), point
+            left.append(attempt)
+        bench.restart()
+        assert {each.attempt_id for each in bench.disposal.settle()} == {each.attempt_id for each in left}
+        assert [bench.left(each) for each in left] == [[]] * len(left)
+        assert bench.disposal.settle() == []

@@ -1,0 +1,404 @@
+"""The Steward's own threads: what they take up, what they try again, and what stays to be seen."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.model.states import AttemptState
+from pvdm.steward.jobs import Jobs, JobState, JobView, Tasks
+from pvdm.store import Unit, attempts, workloads
+from pvdm.store.attempts import Attempt, AttemptOpening
+from pvdm.store.chunks import Chunk
+from pvdm.store.schema import Atomicity
+from pvdm.store.workloads import Opening, Pinned
+from tests.steward_examples import Stand, stand_at
+from tools.proof_kit import fixed
+
+SECONDS = 20.0
+
+
+@dataclass
+class Desk:
+    """Desks whose outcomes a test sets; what they were asked for is noted."""
+
+    stand: Stand
+    asked: list[tuple[str, object]] = field(default_factory=list)
+    verify: Callable[[str], None] = lambda _: None
+    publish: Callable[[Sequence[str]], None] = lambda _: None
+    told: list[str] = field(default_factory=list)
+
+    def jobs(self, **options: float) -> Jobs:
+        tasks = Tasks(
+            self._verify, self._publish, lambda subject: self.asked.append(("dispose", subject)), self._settle
+        )
+        return Jobs(self.stand.notary.ledger, tasks, changed=self.told.append, threads=2, **options)
+
+    def _verify(self, attempt_id: str) -> None:
+        self.asked.append(("verify", attempt_id))
+        self.verify(attempt_id)
+
+    def _publish(self, _: str, attempt_ids: Sequence[str]) -> None:
+        self.asked.append(("publish", tuple(sorted(attempt_ids))))
+        self.publish(attempt_ids)
+
+    def _dispose(self, attempt_id: str) -> None:
+        self.asked.append(("dispose", attempt_id))
+
+    def _settle(self) -> None:
+        self.asked.append(("settle", None))
+
+    def change(self, work: Callable[[Unit], object]) -> None:
+        self.stand.notary.ledger.transact(work, at_micros=self.stand.notary.clock.now_micros())
+
+    def passed(self, attempt_id: str) -> None:
+        self.change(lambda unit: attempts.begin_committing(unit, attempt_id, reason="PASS"))
+
+    def failed(self, attempt_id: str) -> None:
+        self.end(attempt_id, AttemptState.VERIFICATION_FAILED)
+
+    def end(self, attempt_id: str, state: AttemptState) -> None:
+        self.change(lambda unit: attempts.end(unit, attempt_id, state, reason="ended"))
+
+    def published(self, attempt_ids: Sequence[str]) -> None:
+        def work(unit: Unit) -> None:
+            for attempt_id in attempt_ids:
+                attempts.publish(unit, attempt_id, nonce=fixed(f"second {attempt_id}", 16), snapshot_id="9")
+
+        self.change(work)
+
+    def attempts(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
+        """An attempt in VERIFYING at each of these chunks of one workload."""
+        ids = [fixed(f"attempt {name}", 16) for name in names]
+
+        def work(unit: Unit) -> None:
+            opening = Opening("work", "ab" * 32, "t", "s", b"{}", atomicity, "sales")
+            planned = [Chunk(name, b"{}") for name in names]
+            workloads.open_once(unit, opening, Pinned("7", "cd" * 32, 1, planned))
+            for name, attempt_id in zip(names, ids, strict=True):
+                drawn = fixed(f"first {attempt_id}", 16)
+                opened = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", drawn, "opened")
+                attempts.open_next(unit, opened)
+                nonce = fixed(f"second {attempt_id}", 16)
+                attempts.begin_verifying(unit, attempt_id, nonce=nonce, staged_snapshot_id="8", reason="staged")
+
+        self.change(work)
+        return ids
+
+    def attempt(self, attempt_id: str) -> Attempt:
+        with self.stand.notary.ledger.read() as unit:
+            return attempts.get(unit, attempt_id)
+
+    def calls(self, kind: str) -> list[object]:
+        return [subject for what, subject in self.asked if what == kind]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with stand_at(tmp_path, rooted=False) as stand:
+        yield Desk(stand)
+
+
+@contextlib.contextmanager
+def started(desk: Desk, **options: float) -> Iterator[Jobs]:
+    jobs = desk.jobs(**options)
+    jobs.start()
+    try:
+        yield jobs
+    finally:
+        jobs.stop()
+
+
+def only(jobs: Jobs) -> JobView:
+    (found,) = jobs.listed()
+    return found
+
+
+def test_what_passes_is_published_and_then_forgotten(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+    desk.verify, desk.publish = desk.passed, desk.published
+    with started(desk) as jobs:
+        jobs.verify(one)
+        assert jobs.wait(SECONDS)
+        assert (desk.attempt(one).state, jobs.listed()) == (AttemptState.COMMITTED, [])
+    assert desk.calls("publish") == [(one,)]
+    assert one in desk.told
+
+
+def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+    held, seen = threading.Event(), list[JobView | None]()
+
+    def gone(_: str) -> None:
+        raise UnavailableError("source_unreadable", "the source is gone")
+
+    def looked_at(attempt_id: str) -> None:
+        seen.append(jobs.of_attempt(desk.attempt(attempt_id)))
+        desk.passed(attempt_id)
+        held.set()
+
+    desk.verify, desk.publish = gone, desk.published
+    with started(desk, retry_seconds=600) as jobs:
+        jobs.verify(one)
+        assert jobs.wait(SECONDS)
+        waiting = only(jobs)
+        assert (waiting.state, waiting.tries, waiting.error is not None) == (JobState.WAITING, 1, True)
+        assert waiting.again_seconds is not None
+        assert 0 < waiting.again_seconds <= 60
+        desk.verify = looked_at
+        jobs.hurry(desk.attempt(one))
+        assert held.wait(SECONDS)
+        assert jobs.wait(SECONDS)
+    (running,) = seen
+    assert running is not None
+    assert (running.state, running.tries, running.error, running.again_seconds) == (JobState.RUNNING, 1, None, None)
+    assert desk.attempt(one).state is AttemptState.COMMITTED
+
+
+def test_a_publication_that_waits_is_hurried_too(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def away(_: Sequence[str]) -> None:
+        raise UnavailableError("vault_unreachable", "not now")
+
+    desk.verify, desk.publish = desk.passed, away
+    with started(desk, retry_seconds=600) as jobs:
+        jobs.verify(one)
+        assert jobs.wait(SECONDS)
+        desk.publish = desk.published
+        jobs.hurry(desk.attempt(one))
+        assert jobs.wait(SECONDS)
+    assert desk.attempt(one).state is AttemptState.COMMITTED
+
+
+def test_what_fails_is_not_published(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+    desk.verify = desk.failed
+    with started(desk) as jobs:
+        jobs.verify(one)
+        assert jobs.wait(SECONDS)
+        assert (desk.calls("publish"), jobs.listed()) == ([], [])
+
+
+def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: Desk) -> None:
+    one, two = desk.attempts("a", "b", atomicity=Atomicity.WORKLOAD)
+    ready = threading.Event()
+
+    def verify(attempt_id: str) -> None:
+        if attempt_id == two:
+            ready.wait(SECONDS)
+        desk.passed(attempt_id)
+
+    desk.verify, desk.publish = verify, desk.published
+    with started(desk) as jobs:
+        jobs.verify(one)
+        jobs.verify(two)
+        while desk.attempt(one).state is not AttemptState.COMMITTING:
+            pass
+        assert desk.calls("publish") == []
+        ready.set()
+        assert jobs.wait(SECONDS)
+    assert desk.calls("publish") == [tuple(sorted((one, two)))]
+
+
+def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: Desk) -> None:
+    one, two = desk.attempts("a", "b")
+    desk.passed(two)
+    desk.verify, desk.publish = desk.passed, desk.published
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+    assert desk.asked[0] == ("settle", None)
+    assert desk.calls("verify") == [one]
+    assert sorted(map(str, desk.calls("publish"))) == sorted(map(str, [(one,), (two,)]))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnavailableError("ledger_busy", "busy"), ConflictError("table_moved", "moved"), StateUnknownError("lost", "lost")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_is_nobodys_verdict_is_seen_and_tried_again(desk: Desk, error: PvdmError) -> None:
+    (one,) = desk.attempts("a")
+    tried: list[None] = []
+    broken = threading.Event()
+
+    def verify(attempt_id: str) -> None:
+        tried.append(None)
+        if not broken.is_set():
+            raise error
+        desk.passed(attempt_id)
+
+    desk.verify, desk.publish = verify, desk.published
+    with started(desk, retry_seconds=60) as jobs:
+        assert jobs.wait(SECONDS)
+        seen = jobs.of_attempt(desk.attempt(one))
+        assert seen is not None
+        assert (seen.state, seen.tries, seen.error) == (JobState.WAITING, 1, error)
+        assert desk.attempt(one).state is AttemptState.VERIFYING
+    broken.set()
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+    assert (len(tried), desk.attempt(one).state) == (2, AttemptState.COMMITTED)
+
+
+def test_what_waits_is_tried_again_when_it_is_due(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+    done = threading.Event()
+
+    def verify(attempt_id: str) -> None:
+        if len(desk.calls("verify")) < 3:
+            raise UnavailableError("ledger_busy", "busy")
+        desk.failed(attempt_id)
+        done.set()
+
+    desk.verify = verify
+    with started(desk, retry_seconds=0.01):
+        assert done.wait(SECONDS)
+    assert desk.calls("verify") == [one] * 3
+
+
+def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+    desk.passed(one)
+
+    def publish(attempt_ids: Sequence[str]) -> None:
+        if len(desk.calls("publish")) == 1:
+            raise StateUnknownError("commit_unknown", "no answer")
+        desk.published(attempt_ids)
+
+    desk.publish = publish
+    with started(desk, retry_seconds=0.01) as jobs:
+        while desk.attempt(one).state is not AttemptState.COMMITTED:
+            pass
+        assert jobs.wait(SECONDS)
+    assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "publish"]
+
+
+def test_a_bug_is_seen_and_the_attempt_stays(desk: Desk) -> None:
+    one, two = desk.attempts("a", "b")
+
+    def verify(attempt_id: str) -> None:
+        if attempt_id == one:
+            raise ZeroDivisionError
+        desk.failed(attempt_id)
+
+    desk.verify = verify
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+        assert (only(jobs).subject, only(jobs).state) == (one, JobState.FAILED)
+        error = only(jobs).error
+        assert error is not None
+        assert (error.code, error.got) == ("bug", "ZeroDivisionError")
+    assert desk.attempt(one).state is AttemptState.VERIFYING
+    assert desk.attempt(two).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def verify(_: str) -> None:
+        raise VerificationError("metadata_file_changed", "somebody changed it")
+
+    desk.verify = verify
+    with started(desk, retry_seconds=0.001) as jobs:
+        assert jobs.wait(SECONDS)
+        assert (only(jobs).state, only(jobs).tries) == (JobState.FAILED, 1)
+        desk.verify = desk.failed
+        jobs.verify(one)
+        assert jobs.wait(SECONDS)
+        assert jobs.listed() == []
+
+
+def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def publish(_: Sequence[str]) -> None:
+        desk.failed(one)
+        raise VerificationError("chunk_published", "published before")
+
+    desk.verify, desk.publish = desk.passed, publish
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+        assert jobs.listed() == []
+    assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def again(unit: Unit) -> None:
+        nonce = fixed("third", 16)
+        attempts.begin_verifying(unit, one, nonce=nonce, staged_snapshot_id="8", reason="main moved")
+
+    def publish(_: Sequence[str]) -> None:
+        desk.verify = desk.failed
+        desk.change(again)
+        raise VerificationError("boundary_moved", "main has moved")
+
+    desk.verify, desk.publish = desk.passed, publish
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+    assert desk.calls("verify") == [one, one]
+    assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_a_job_that_is_done_and_moved_nothing_is_a_bug_and_no_endless_loop(desk: Desk) -> None:
+    desk.attempts("a")
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+        assert only(jobs).state is JobState.FAILED
+    assert len(desk.calls("verify")) == 1
+
+
+def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def verify(attempt_id: str) -> None:
+        desk.end(attempt_id, AttemptState.ROLLED_BACK)
+        raise ConflictError("attempt_moved", "the attempt is not being verified")
+
+    desk.verify = verify
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+        assert jobs.listed() == []
+    assert desk.attempt(one).state is AttemptState.ROLLED_BACK
+
+
+def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: Desk) -> None:
+    ids = desk.attempts("a", "b", "c")
+    running, go = threading.Semaphore(0), threading.Event()
+
+    def verify(attempt_id: str) -> None:
+        running.release()
+        go.wait(SECONDS)
+        desk.failed(attempt_id)
+
+    desk.verify = verify
+    jobs = desk.jobs()
+    jobs.start()
+    for _ in range(2):
+        assert running.acquire(timeout=SECONDS)
+    stopping = threading.Thread(target=jobs.stop)
+    stopping.start()
+    go.set()
+    stopping.join(SECONDS)
+    states = sorted(desk.attempt(each).state for each in ids)
+    assert states == [AttemptState.VERIFICATION_FAILED] * 2 + [AttemptState.VERIFYING]
+
+
+def test_what_is_asked_for_while_it_runs_is_done_once_more(desk: Desk) -> None:
+    jobs = desk.jobs()
+    jobs.dispose("x")
+    jobs.dispose("x")
+    jobs.start()
+    try:
+        assert jobs.wait(SECONDS)
+    finally:
+        jobs.stop()
+    assert desk.calls("dispose") == ["x"]
