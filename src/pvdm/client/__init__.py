@@ -2,21 +2,17 @@
 
 from pvdm.client.answers import (
     AttemptToken,
-    AttemptView,
     ClockConfirmed,
     EpochChange,
     EpochView,
     Event,
     ExchangedToken,
     Identity,
-    PublishedView,
     Readiness,
     ServedCatalog,
     StewardInfo,
     TrustRootChain,
     TrustRootVersion,
-    WorkloadDetail,
-    WorkloadView,
 )
 from pvdm.client.lent import LentToken
 from pvdm.client.proof_answers import (
@@ -32,6 +28,21 @@ from pvdm.client.protection_answers import MigrationView, ProtectedView, Protect
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.steward import StewardClient
 from pvdm.client.token import AccessToken
+from pvdm.client.work_answers import (
+    AttemptView,
+    ChunkStateView,
+    ChunkView,
+    ExtentView,
+    FindingView,
+    JobState,
+    JobView,
+    ListedJob,
+    OrphanView,
+    PublishedView,
+    RefusalView,
+    WorkloadDetail,
+    WorkloadView,
+)
 
 __all__ = [
     "AccessToken",
@@ -39,16 +50,24 @@ __all__ = [
     "AttemptView",
     "AttestationView",
     "Challenge",
+    "ChunkStateView",
+    "ChunkView",
     "ClockConfirmed",
     "EpochChange",
     "EpochView",
     "Event",
     "ExchangedToken",
+    "ExtentView",
+    "FindingView",
     "Identity",
+    "JobState",
+    "JobView",
     "LentToken",
+    "ListedJob",
     "MigrationView",
     "OpenedContext",
     "OpenedProof",
+    "OrphanView",
     "OverrideView",
     "ProjectionKeys",
     "ProofView",
@@ -56,6 +75,7 @@ __all__ = [
     "ProtectionView",
     "PublishedView",
     "Readiness",
+    "RefusalView",
     "Retries",
     "ServedCatalog",
     "StewardClient",

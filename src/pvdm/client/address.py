@@ -76,7 +76,7 @@ def segment(value: str, what: str) -> str:
     raise InputError(
         "identifier_invalid",
         f"the {what} cannot be accepted",
-        expected=f"{_SEGMENT.pattern}, not dots alone",
+        expected="1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone",
         got=ascii(given)[:80],
     )
 

@@ -13,7 +13,6 @@ from pvdm.model.document import Value, dump
 from pvdm.model.epoch import EpochStage
 from pvdm.model.proof import Isolation
 from pvdm.model.role import Role
-from pvdm.model.states import AttemptState, WorkloadState
 
 _OAUTH_ERRORS: Final = frozenset(
     {
@@ -121,7 +120,7 @@ class TrustRootChain:
     def read(cls, value: object) -> TrustRootChain:
         """The answer's value."""
         fields = Reading(value, "the trust root")
-        return cls(fields.number("version"), fields.hex("sha256", 32), fields.items("chain", _envelope))
+        return cls(fields.number("version"), fields.hex("sha256", 32), fields.items("chain", read_envelope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,114 +172,6 @@ class EpochChange:
             fields.choice("after", EpochStage),
             fields.text("reason"),
             _key_ids(fields),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadView:
-    """One workload as the ledger has it."""
-
-    workload_id: str
-    domain: str
-    state: WorkloadState
-    contract_hash: str
-    table_uuid: str
-    source: str
-    source_snapshot_id: int | None
-    plan_hash: str
-    atomicity: str
-    epoch: int
-    reason: str
-    changed_at: int
-
-    @classmethod
-    def read(cls, value: object) -> WorkloadView:
-        """The answer's value."""
-        fields = Reading(value, "the workload")
-        return cls(
-            fields.text("workload_id"),
-            fields.text("domain"),
-            fields.choice("state", WorkloadState),
-            fields.hex("contract_hash", 32),
-            fields.text("table_uuid"),
-            fields.text("source"),
-            fields.optional_decimal("source_snapshot_id"),
-            fields.hex("plan_hash", 32),
-            fields.text("atomicity"),
-            fields.decimal("epoch"),
-            fields.text("reason"),
-            fields.number("changed_at"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptView:
-    """One attempt as the ledger has it."""
-
-    attempt_id: str
-    workload_id: str
-    chunk_id: str
-    number: int
-    state: AttemptState
-    branch: str
-    prefix: str
-    staged_snapshot_id: int | None
-    reason: str
-    changed_at: int
-
-    @classmethod
-    def read(cls, value: object) -> AttemptView:
-        """The answer's value."""
-        fields = Reading(value, "the attempt")
-        return cls(
-            fields.hex("attempt_id", 16),
-            fields.text("workload_id"),
-            fields.text("chunk_id"),
-            fields.number("number"),
-            fields.choice("state", AttemptState),
-            fields.text("branch"),
-            fields.text("prefix"),
-            fields.optional_decimal("staged_snapshot_id"),
-            fields.text("reason"),
-            fields.number("changed_at"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedView:
-    """What made a chunk visible."""
-
-    chunk_id: str
-    attempt_id: str
-    snapshot_id: int
-
-    @classmethod
-    def read(cls, value: object) -> PublishedView:
-        """The answer's value."""
-        fields = Reading(value, "what is published")
-        return cls(fields.text("chunk_id"), fields.hex("attempt_id", 16), fields.decimal("snapshot_id"))
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadDetail:
-    """A workload with a page of its plan, every attempt at those chunks, and what is published of them."""
-
-    workload: WorkloadView
-    chunk_count: int
-    chunk_ids: tuple[str, ...]
-    attempts: tuple[AttemptView, ...]
-    published: tuple[PublishedView, ...]
-
-    @classmethod
-    def read(cls, value: object) -> WorkloadDetail:
-        """The answer's value."""
-        fields = Reading(value, "the workload")
-        return cls(
-            WorkloadView.read(value),
-            fields.number("chunk_count"),
-            fields.texts("chunk_ids"),
-            fields.items("attempts", AttemptView.read),
-            fields.items("published", PublishedView.read),
         )
 
 
@@ -351,7 +242,7 @@ def read_hashes(value: object) -> tuple[bytes, ...]:
     return fields.items("hashes", lambda item: bytes.fromhex(Reading({"hash": item}, "the hashes").hex("hash", 32)))
 
 
-def _envelope(value: object) -> bytes:
+def read_envelope(value: object) -> bytes:
     """The bytes of an envelope: its JSON in the one spelling that is signed and logged."""
     Reading(value, "an envelope")
     try:

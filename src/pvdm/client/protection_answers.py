@@ -10,7 +10,10 @@ from pvdm.model.migration import ProtectionAction, TableState
 
 @dataclass(frozen=True, slots=True)
 class ProtectionView:
-    """One approval that put a table or a namespace under a contract, or took it out."""
+    """One approval that put a table or a namespace under a contract, or took it out.
+
+    `snapshot_id` is what a table's `main` showed then; None is nothing yet.
+    """
 
     protection_id: str
     action: ProtectionAction
@@ -20,6 +23,7 @@ class ProtectionView:
     contract_sha256: str
     schema_fingerprint: str | None
     structure_sha256: str | None
+    snapshot_id: int | None
     operator: str
     reason: str
     issued_at: int
@@ -39,6 +43,7 @@ class ProtectionView:
             fields.hex("contract_sha256", 32),
             fields.optional_hex("schema_fingerprint", 32),
             fields.optional_hex("structure_sha256", 32),
+            fields.optional_decimal("snapshot_id"),
             fields.text("operator"),
             fields.text("reason"),
             fields.number("issued_at"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -13,8 +12,6 @@ from urllib.parse import urlencode
 
 from pvdm.client.address import require_address, segment, segments, tls_context
 from pvdm.client.answers import (
-    AttemptToken,
-    AttemptView,
     ClockConfirmed,
     EpochChange,
     EpochView,
@@ -25,37 +22,34 @@ from pvdm.client.answers import (
     StewardInfo,
     TrustRootChain,
     TrustRootVersion,
-    WorkloadDetail,
-    WorkloadView,
     read_exchanged,
     read_hashes,
 )
+from pvdm.client.audit import AuditCalls
 from pvdm.client.bounded import BoundedTransport
+from pvdm.client.calls import PAGE_MAX_ROWS, number_text, page_of, posted, sha256_text
 from pvdm.client.lent import LentToken
 from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
 from pvdm.client.protection_answers import MigrationView, ProtectedView, ProtectionView, TargetView
-from pvdm.client.reading import Reading, parse, unreadable
+from pvdm.client.reading import Reading, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
 from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
-from pvdm.client.wire import Answer, Call, Wire, require_json
+from pvdm.client.wire import Call, Wire
+from pvdm.client.work import TOKEN_EXPIRES, WorkCalls
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.document import Value, dump
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
-PAGE_MAX_ROWS: Final = 1_000
 
 _S = TypeVar("_S", bound="StewardClient")
-_T = TypeVar("_T")
-_EXPIRES: Final = "a token that nobody holds expires by itself, so asking for another one does no harm"
 # The errors of this route come in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
-_HEX: Final = re.compile(r"[0-9a-f]+")
 _NO_TOKEN: Final = frozenset({"clock_jumped"})
 
 
-class StewardClient:
+class StewardClient(WorkCalls, AuditCalls):
     """Connections to one Steward under one token; a context manager, safe for threads."""
 
     _url = ""  # until the address is judged: a client that cannot be made is shown in tracebacks too
@@ -152,12 +146,12 @@ class StewardClient:
 
     def events(self, *, after: int | None = None, limit: int = 100) -> tuple[Event, ...]:
         """The next steps of the step log after an id, oldest first."""
-        return self._list("/v1/events", "events", Event.read, _page(after, limit))
+        return self._list("/v1/events", "events", Event.read, page_of(after, limit))
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
         """Say that the Steward's clock is right now."""
         return self._read(
-            _posted("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
+            posted("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
             ClockConfirmed.read,
         )
 
@@ -181,44 +175,15 @@ class StewardClient:
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """New workloads open under this epoch; the one that was active is retired."""
-        return self._changes(f"/v1/epochs/{_number(number, 'epoch')}/activate", reason)
+        return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/activate", reason)
 
     def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """No new workload opens under this epoch."""
-        return self._changes(f"/v1/epochs/{_number(number, 'epoch')}/retire", reason)
+        return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/retire", reason)
 
     def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """The keys of this epoch are not used again."""
-        return self._changes(f"/v1/epochs/{_number(number, 'epoch')}/revoke", reason)
-
-    # Workloads and attempts
-
-    def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[WorkloadView, ...]:
-        """The next workloads of the token's domain after an id."""
-        return self._list("/v1/workloads", "workloads", WorkloadView.read, _page(after, limit))
-
-    def workload(self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_MAX_ROWS) -> WorkloadDetail:
-        """One workload with the next chunks of its plan after so many, their attempts and what is published of them."""
-        path = f"/v1/workloads/{segment(workload_id, 'workload id')}"
-        page = (
-            ("chunks_after", _number(chunks_after, "place in the plan")),
-            ("limit", str(_page(None, limit)["limit"])),
-        )
-        return self._read(Call("GET", path, query=page), WorkloadDetail.read)
-
-    def attempt(self, attempt_id: str) -> AttemptView:
-        """One attempt."""
-        return self._read(Call("GET", f"/v1/attempts/{segment(attempt_id, 'attempt id')}"), AttemptView.read)
-
-    def abort_attempt(self, attempt_id: str, reason: str) -> AttemptView:
-        """Give the attempt up; one that was given up stays so."""
-        path = f"/v1/attempts/{segment(attempt_id, 'attempt id')}/abort"
-        return self._read(_posted(path, {"reason": reason}, repeatable=True), AttemptView.read)
-
-    def attempt_token(self, attempt_id: str) -> AttemptToken:
-        """A short-lived token for this attempt alone."""
-        path = f"/v1/attempts/{segment(attempt_id, 'attempt id')}/tokens"
-        return self._read(_posted(path, {}, look=_EXPIRES), AttemptToken.read)
+        return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/revoke", reason)
 
     # Proofs
 
@@ -231,25 +196,25 @@ class StewardClient:
         limit: int = 100,
     ) -> tuple[ProofView, ...]:
         """The newest proofs, going back in the log from the index `after`, of one workload or attempt if so asked."""
-        wanted = {"workload_id": workload_id, "attempt_id": attempt_id, **_page(after, limit)}
+        wanted = {"workload_id": workload_id, "attempt_id": attempt_id, **page_of(after, limit)}
         return self._list("/v1/proofs", "proofs", ProofView.read, wanted)
 
     def proof(self, proof_id: str) -> ProofView:
         """What one proof says."""
-        return self._read(Call("GET", f"/v1/proofs/{_sha256(proof_id)}"), ProofView.read)
+        return self._read(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}"), ProofView.read)
 
     def proof_envelope(self, proof_id: str) -> bytes:
         """The signed envelope."""
-        return self._bytes(Call("GET", f"/v1/proofs/{_sha256(proof_id)}/envelope"))
+        return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/envelope"))
 
     def proof_bundle(self, proof_id: str) -> bytes:
         """All that `pvdm.check_proof` needs, but the trust root."""
-        return self._bytes(Call("GET", f"/v1/proofs/{_sha256(proof_id)}/bundle"))
+        return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/bundle"))
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
         """The keys of a closed attempt, so that its digest can be recomputed from the data; noted in the step log."""
-        call = _posted(
-            f"/v1/proofs/{_sha256(proof_id)}/open", {"reason": reason}, look="the step log shows if it was noted"
+        call = posted(
+            f"/v1/proofs/{sha256_text(proof_id)}/open", {"reason": reason}, look="the step log shows if it was noted"
         )
         return self._read(call, OpenedProof.read)
 
@@ -282,7 +247,7 @@ class StewardClient:
             "mode": mode,
             "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
         }
-        return self._read(_posted("/v1/attestations/challenges", asked, repeatable=True), Challenge.read)
+        return self._read(posted("/v1/attestations/challenges", asked, repeatable=True), Challenge.read)
 
     def submit_attestation(self, envelope: bytes) -> AttestationView:
         """Hand in a signed source attestation."""
@@ -311,7 +276,7 @@ class StewardClient:
         limit: int = PAGE_MAX_ROWS,
     ) -> tuple[ProtectedView, ...]:
         """What is protected now, each a `table` or a `namespace`, by name, from behind the name `after`."""
-        wanted = {"kind": kind, "namespace": namespace, "name": name, **_page(after, limit)}
+        wanted = {"kind": kind, "namespace": namespace, "name": name, **page_of(after, limit)}
         return self._list("/v1/protected", "protected", ProtectedView.read, wanted)
 
     def protections(self) -> tuple[ProtectionView, ...]:
@@ -324,7 +289,7 @@ class StewardClient:
 
     def contract(self, contract_sha256: str) -> bytes:
         """A contract's bytes, once they are those of the hash."""
-        found = self._bytes(Call("GET", f"/v1/contracts/{_sha256(contract_sha256, 'contract hash')}"))
+        found = self._bytes(Call("GET", f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}"))
         if hashlib.sha256(found).hexdigest() != contract_sha256:
             raise unreadable("the contract", "the bytes of this hash", "others")
         return found
@@ -335,7 +300,9 @@ class StewardClient:
 
     def migration(self, migration_id: str) -> MigrationView:
         """One migration."""
-        return self._read(Call("GET", f"/v1/migrations/{_sha256(migration_id, 'migration id')}"), MigrationView.read)
+        return self._read(
+            Call("GET", f"/v1/migrations/{sha256_text(migration_id, 'migration id')}"), MigrationView.read
+        )
 
     def submit_migration(self, envelope: bytes) -> MigrationView:
         """Hand in a signed migration, which is applied; the same one again changes nothing."""
@@ -353,11 +320,11 @@ class StewardClient:
 
     def log_proof(self, index: int) -> bytes:
         """The log proof of one entry, in the tree of the newest checkpoint."""
-        return self._bytes(Call("GET", f"/v1/log/entries/{_number(index, 'index')}/proof"))
+        return self._bytes(Call("GET", f"/v1/log/entries/{number_text(index, 'index')}/proof"))
 
     def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
         """The hashes that show that the tree of the new size holds that of the old one."""
-        query = (("old", _number(old, "old size")), ("new", _number(new, "new size")))
+        query = (("old", number_text(old, "old size")), ("new", number_text(new, "new size")))
         return self._read(Call("GET", "/v1/log/consistency", query=query), read_hashes)
 
     # Tokens
@@ -380,8 +347,8 @@ class StewardClient:
             raise NotAllowedError(
                 "lent_role_wrong",
                 "this client's token has another role or domain",
-                expected=f"{found.role} of {found.domain}",
-                got=f"{role or found.role} of {domain or found.domain}",
+                expected=f"{role or found.role} of {domain or found.domain}",
+                got=f"{found.role} of {found.domain}",
                 hint="connect with a token of the role that the session is to have",
             )
         token = self._wire.token()
@@ -393,41 +360,9 @@ class StewardClient:
             return LentToken(token, None)
         return LentToken(token, found.token_id)
 
-    def _read(self, call: Call, read: Callable[[object], _T | PvdmError]) -> _T:
-        return self._wire.ask(call, lambda answer: read(_parsed(answer, call)))
-
-    def _bytes(self, call: Call) -> bytes:
-        return self._wire.ask(call, lambda answer: answer.body)
-
-    def _list(
-        self,
-        path: str,
-        key: str,
-        read: Callable[[object], _T],
-        wanted: Mapping[str, str | int | None] | None = None,
-    ) -> tuple[_T, ...]:
-        query = tuple((name, str(value)) for name, value in (wanted or {}).items() if value is not None)
-        return self._read(Call("GET", path, query=query), lambda value: Reading(value, "the list").items(key, read))
-
     def _changes(self, path: str, reason: str) -> tuple[EpochChange, ...]:
-        call = _posted(path, {"reason": reason}, look="epochs() shows whether it happened")
+        call = posted(path, {"reason": reason}, look="epochs() shows whether it happened")
         return self._read(call, lambda value: Reading(value, "the list").items("changes", EpochChange.read))
-
-
-def _posted(path: str, value: Value, *, repeatable: bool = False, look: str = "") -> Call:
-    return Call("POST", path, look, content=json.dumps(value).encode(), repeatable=repeatable)
-
-
-def _page(after: str | int | None, limit: int) -> dict[str, str | int | None]:
-    given: object = limit
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_MAX_ROWS:
-        raise InputError(
-            "page_size_invalid",
-            "so many rows are not given at once",
-            expected=f"1 to {PAGE_MAX_ROWS}",
-            got=ascii(given)[:40],
-        )
-    return {"after": after, "limit": limit}
 
 
 def _exchanged(client_id: str, secret: AccessToken) -> Call:
@@ -435,7 +370,7 @@ def _exchanged(client_id: str, secret: AccessToken) -> Call:
     return Call(
         "POST",
         "/catalog/v1/oauth/tokens",
-        look=_EXPIRES,
+        look=TOKEN_EXPIRES,
         content=urlencode(form).encode(),
         content_type="application/x-www-form-urlencoded",
         repeatable=False,
@@ -456,28 +391,3 @@ def _enveloped(path: str, envelope: bytes, sha256: str | None = None) -> Call:
         )
     pin = b"" if sha256 is None else b',"sha256":' + json.dumps(sha256).encode()
     return Call("POST", path, content=b'{"envelope":' + dump(value) + pin + b"}")
-
-
-def _parsed(answer: Answer, call: Call) -> object:
-    return parse(require_json(answer, f"{call.method} {call.path}"), f"{call.method} {call.path}")
-
-
-def _number(value: int, what: str) -> str:
-    given: object = value
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
-        return str(given)
-    raise InputError(
-        "identifier_invalid", f"the {what} cannot be accepted", expected="0 to 2^63-1", got=ascii(given)[:40]
-    )
-
-
-def _sha256(value: str, what: str = "proof id") -> str:
-    given: object = value
-    if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
-        return given
-    raise InputError(
-        "identifier_invalid",
-        f"the {what} cannot be accepted",
-        expected="64 lower-case hex digits",
-        got=ascii(given)[:80],
-    )

@@ -13,12 +13,14 @@ from pvdm.client import (
     AttemptView,
     AttestationView,
     Challenge,
+    ChunkView,
     ClockConfirmed,
     EpochChange,
     EpochView,
     Event,
     Identity,
     OpenedProof,
+    OrphanView,
     OverrideView,
     ProofView,
     Readiness,
@@ -52,25 +54,54 @@ WORKLOAD: Json = {
     "state": "OPEN",
     "contract_hash": HASH,
     "table_uuid": "t",
+    "table": "sales.orders",
     "source": "raw.orders",
     "source_snapshot_id": "9223372036854775807",
     "plan_hash": HASH,
+    "chunk_count": 1,
+    "chunk_states": [{"state": "VERIFICATION_FAILED", "chunks": 1}],
+    "problem": None,
+    "override_ids": [HASH],
+    "parameters": {"date": "2026-11-14"},
     "atomicity": "chunk",
     "epoch": "1",
     "reason": "opened",
     "changed_at": TIME,
 }
+REFUSAL: Json = {"code": "c", "message": "m", "expected": "e", "got": "g", "hint": "h"}
 ATTEMPT: Json = {
     "attempt_id": ID,
     "workload_id": "orders-1",
     "chunk_id": "2026-11-14",
     "number": 1,
     "state": "STAGING",
+    "table": "sales.orders",
+    "target_branch": "main",
     "branch": "b",
     "prefix": "p",
     "staged_snapshot_id": None,
     "reason": "opened",
     "changed_at": TIME,
+    "waiting": False,
+    "verdict": "FAIL",
+    "classes": ["missing"],
+    "findings": [
+        {
+            "failure": "metadata",
+            "code": "record_count_lies",
+            "message": "it lies",
+            "expected": "6",
+            "got": "5",
+            "file": "file:///lake/a.parquet",
+        }
+    ],
+    "findings_more": 2,
+    "proof_id": HASH,
+    "override_id": None,
+    "snapshot_id": None,
+    "extent": {"rows_added": "152", "files_added": "3", "rows_removed": "3661", "files_removed": "4"},
+    "refusal": REFUSAL,
+    "job": {"state": "waiting", "tries": 2, "problem": REFUSAL},
 }
 PROOF: Json = {
     "proof_id": HASH,
@@ -155,6 +186,8 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
         WORKLOAD | {"chunk_count": 1, "chunk_ids": ["a"], "attempts": [ATTEMPT], "published": [PUBLISHED]},
     ),
     "attempt": (AttemptView.read, ATTEMPT),
+    "chunk": (ChunkView.read, {"chunk_id": "c", "where": "true", "files": None, "attempt": ATTEMPT}),
+    "orphan": (OrphanView.read, {"location": "file:///x", "size": "7", "attempt_id": ID}),
     "attempt token": (AttemptToken.read, {"token": "pvdm_x", "identity": IDENTITY}),
     "exchange": (read_exchanged, {"access_token": "pvdm_x", "token_type": "bearer", "expires_in": 3600}),
     "proof": (ProofView.read, PROOF),
@@ -171,6 +204,8 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
 }
 # Where null or absence is an answer too, or the value is not judged by this client.
 LOOSE = {
+    "workload": {"parameters.date"},
+    "detail": {"parameters.date"},
     "readiness": {"reasons.0.expected", "reasons.0.got", "reasons.0.hint", "reasons.0.details", "reasons.0.request_id"},
     "change": {"before", "key_ids.log"},
     "event": {"old", "new", "new.a"},
@@ -235,7 +270,7 @@ def test_what_a_newer_steward_adds_is_passed_over(name: str) -> None:
         inner: Any = good
         for key in at:
             inner = inner[key]
-        if isinstance(inner, dict) and at[-1] not in {"key_ids", "fingerprints", "new", "details"}:
+        if isinstance(inner, dict) and at[-1] not in {"key_ids", "fingerprints", "new", "details", "parameters"}:
             more = put(more, (*at, "new_field"), None)
     read(more)
 

@@ -42,14 +42,14 @@ def loaded_after(code: str) -> set[str]:
 
 def test_importing_the_package_loads_nothing_but_itself() -> None:
     found = loaded_after("import pvdm; pvdm.__version__; pvdm.Steward; pvdm.check_proof")
-    assert {name for name in found if name.split(".")[0] in {*HEAVY, "pvdm"}} == {"pvdm"}
+    assert {name for name in found if name.split(".")[0] in {*HEAVY, "pvdm"}} == {"pvdm", "pvdm.version"}
 
 
 def test_connecting_loads_the_client_and_nothing_of_the_steward_s_side() -> None:
     found = loaded_after("import pvdm; pvdm.Steward.connect('https://steward.example', 'pvdm_x')")
     assert "httpx" in found
     rooms = {name.split(".")[1] for name in found if name.startswith("pvdm.")}
-    assert rooms == {"client", "errors", "model"}
+    assert rooms == {"client", "errors", "model", "version"}
 
 
 def test_the_door_is_no_steward_itself() -> None:

@@ -1,0 +1,61 @@
+"""Calls of an auditor: a table's document, its statements with log proofs, its manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from pvdm.client.audit_answers import AuditView, LoggedView
+from pvdm.client.calls import Calls, number_text, page_of, sha256_text
+from pvdm.client.wire import Call
+from pvdm.errors import InputError
+
+AUDIT_IDS_AT_ONCE: Final = 64
+
+
+class AuditCalls(Calls):
+    """The part of the client that an audit uses; it judges nothing."""
+
+    def audit(self, table: str) -> AuditView:
+        """The table as it is now, with checkpoint and approvals."""
+        return self._read(Call("GET", _audit(table)), AuditView.read)
+
+    def audit_receipts(
+        self, table: str, *, size: int, after: int | None = None, limit: int = 100
+    ) -> tuple[LoggedView, ...]:
+        """The table's receipts behind the log index `after`, proved in the log of this size; none at the end."""
+        wanted = {"size": number_text(size, "size of the log"), **page_of(after, limit)}
+        return self._list(f"{_audit(table)}/receipts", "statements", LoggedView.read, wanted)
+
+    def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
+        """Proofs and overrides of the table by id: the first of them that fit into an answer, at least one."""
+        if not 1 <= len(ids) <= AUDIT_IDS_AT_ONCE:
+            raise InputError(
+                "page_size_invalid",
+                "so many statements are not given at once",
+                expected=f"1 to {AUDIT_IDS_AT_ONCE}",
+                got=str(len(ids)),
+            )
+        joined = ",".join(sha256_text(each, "statement id") for each in ids)
+        wanted = {"size": number_text(size, "size of the log"), "ids": joined}
+        return self._list(f"{_audit(table)}/statements", "statements", LoggedView.read, wanted)
+
+    def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
+        """The manifest list of a snapshot of `main`, or a manifest that the list names."""
+        named = () if manifest is None else (("manifest", manifest),)
+        query = (("snapshot_id", number_text(snapshot_id, "snapshot id")), *named)
+        return self._bytes(Call("GET", f"{_audit(table)}/files", query=query))
+
+
+def _audit(table: str) -> str:
+    """The table's path; a slash in a name stands for nothing else, and the Steward does not take it."""
+    given: object = table
+    if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
+        raise InputError(
+            "identifier_invalid",
+            "the table's name cannot be accepted",
+            expected="namespace.table",
+            got=ascii(given)[:80],
+        )
+    return f"/v1/tables/{quote(given, safe='')}/audit"

@@ -1,0 +1,188 @@
+"""A chunk as a job sees it: which rows of the pinned source it is, and these rows themselves where Spark is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from pvdm.client import ChunkView, StewardClient, WorkloadView
+from pvdm.client.table import TableClient, split_name
+from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.format.manifest_types import schema_from_text
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.paths import parse_location
+from pvdm.lake.spark import SparkCatalog, wire
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract, resolve
+from pvdm.model.expression_bind import bind
+from pvdm.model.role import Role
+from pvdm.model.schema import Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The Steward, who has pinned the manifest, takes no larger one.
+_MANIFEST_BYTES: Final = 67_108_864
+_FILE: Final = "_file"
+
+
+class Source:
+    """The pinned source of one workload, read through Spark with the producer's own right."""
+
+    def __init__(
+        self, client: StewardClient, spark: SparkSession, workload: WorkloadView, bound: BoundContract
+    ) -> None:
+        self._client = client
+        self._spark = spark
+        self._workload = workload
+        self._bound = bound
+
+    @cached_property
+    def _listed(self) -> dict[str, Any]:
+        """The manifest of files, as the contract names it."""
+        place = parse_location(str(self._bound.contract.boundary.source.manifest))
+        try:
+            with place.local.open("rb") as file:
+                data = file.read(_MANIFEST_BYTES + 1)
+            found = json.loads(data)
+        except (OSError, ValueError) as error:
+            raise UnavailableError(
+                "source_manifest_unreadable",
+                "the manifest of the source's files cannot be read",
+                expected=str(place),
+                got=type(error).__name__,
+            ) from error
+        if not isinstance(found, dict) or int(hashlib.sha256(data).hexdigest()[:16], 16) >> 1 != self._snapshot_id:
+            raise InputError(
+                "source_manifest_changed",
+                "the manifest of the source's files is not the one that the workload pinned",
+                expected=str(self._snapshot_id),
+                got=str(place),
+            )
+        return found
+
+    @property
+    def _snapshot_id(self) -> int | None:
+        return self._workload.source_snapshot_id
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The columns of the pinned snapshot."""
+        table = self._bound.contract.boundary.source.table
+        if table is None:
+            return schema_from_text(json.dumps(self._listed["schema"]))[0]
+        metadata = TableMetadata.from_json(TableClient(self._client, *split_name(table)).load())
+        pinned = None if self._snapshot_id is None else metadata.snapshot(self._snapshot_id)
+        schema = None if pinned is None or pinned.schema_id is None else metadata.schema(pinned.schema_id)
+        return to_model(schema or metadata.current_schema)
+
+    def frame(self, chunk: ChunkDefinition) -> DataFrame:
+        """The chunk's rows: the contract's filter and the chunk's own, built from values and not from SQL text."""
+        from pyspark.sql import functions
+
+        from pvdm.physical.spark_filter import condition
+
+        where = condition(self._bound.where(self.schema))
+        own = condition(bind(chunk.expression, self.schema, {}))
+        table = self._bound.contract.boundary.source.table
+        if table is None:
+            listed = [str(each["path"]) for each in self._listed["files"]]
+            paths = listed if chunk.files is None else list(chunk.files)
+            return self._spark.read.parquet(*paths).where(where & own) if paths else self._empty()
+        if self._snapshot_id is None:
+            return self._spark.table(self._name(table)).where(functions.lit(False))
+        frame = self._spark.read.option("versionAsOf", str(self._snapshot_id)).table(self._name(table))
+        if chunk.files is not None:
+            frame = frame.where(functions.col(_FILE).isin(*chunk.files))
+        return frame.where(where & own)
+
+    def _empty(self) -> DataFrame:
+        from pvdm.physical.spark_filter import spark_type
+
+        listed = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in self.schema.fields)
+        return self._spark.createDataFrame([], listed)
+
+    def mapped(self, frame: DataFrame) -> DataFrame:
+        """The declared mapping: columns renamed, left out, reordered and widened."""
+        from pyspark.sql import functions
+
+        from pvdm.physical.spark_columns import spark_name
+        from pvdm.physical.spark_filter import spark_type
+
+        columns = []
+        for each in resolve(self._bound.contract.boundary.mapping, self.schema):
+            column = functions.col(spark_name(each.source))
+            if each.type != self.schema.column(each.source).type:
+                column = column.cast(spark_type(each.type))
+            columns.append(column.alias(each.target))
+        return frame.select(*columns)
+
+    def _name(self, table: str) -> str:
+        from pvdm.physical.spark_columns import spark_name
+
+        levels, name = split_name(table)
+        return spark_name(self._catalog, *levels, name)
+
+    @cached_property
+    def _catalog(self) -> str:
+        """The Steward's catalog with the producer's right; two Stewards, or two tokens, have two names."""
+        lent = self._client.lend(Role.PRODUCER)
+        mark = hashlib.sha256(self._client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
+        catalog = SparkCatalog(
+            f"pvdm_{mark.hexdigest()[:16]}", f"{self._client.url}/catalog", lent.token, lent.token_id
+        )
+        wire(self._spark, catalog)
+        return catalog.name
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of a workload's plan, for the job that makes its rows."""
+
+    workload_id: str
+    chunk_id: str
+    table: str
+    where: str | None
+    files: tuple[str, ...] | None
+    parameters: Mapping[str, str]
+    source_snapshot_id: int | None
+    _source: Source | None
+
+    @classmethod
+    def of(cls, workload: WorkloadView, chunk: ChunkView, source: Source | None) -> Chunk:
+        """The chunk of an answer."""
+        return cls(
+            workload.workload_id,
+            chunk.chunk_id,
+            str(workload.table),
+            chunk.where,
+            chunk.files,
+            dict(workload.parameters),
+            workload.source_snapshot_id,
+            source,
+        )
+
+    def source(self) -> DataFrame:
+        """The chunk's rows of the pinned source, with the source's columns."""
+        if self._source is None:
+            raise InputError(
+                "chunk_without_spark",
+                "the source is read through Spark, and a small job has none",
+                expected="a job that reads its rows itself",
+                got="a small job",
+                hint="read the rows of `chunk` by yourself (docs/client.md shows how), give the Coordinator a Spark "
+                "session, or leave --small out",
+            )
+        return self._source.frame(ChunkDefinition(self.chunk_id, self.where, self.files))
+
+    def rows(self) -> DataFrame:
+        """The rows that the contract means: `source` in the target's columns."""
+        frame = self.source()
+        if self._source is None:
+            raise AssertionError("who gave the rows is there")
+        return self._source.mapped(frame)

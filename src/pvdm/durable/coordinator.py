@@ -1,0 +1,186 @@
+"""The Coordinator: a workload from its opening to its outcome, taken up again where an earlier run ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from pvdm.client import StewardClient, WorkloadView
+from pvdm.durable.chunk import Chunk, Source
+from pvdm.durable.outcome import Outcome
+from pvdm.durable.progress import Watch, unwatched
+from pvdm.durable.run import Run, Settings
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.model.contract import DataProductContract, parse_contract
+from pvdm.model.role import Role
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Stager
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Build: TypeAlias = Callable[[Any, Chunk], Any]
+"""`build(spark, chunk) -> DataFrame`; in a small job, without Spark, `build(None, chunk) -> pyarrow.Table`."""
+
+
+class Coordinator:
+    """Runs workloads of one Steward as a producer; a context manager, which closes what it opened itself."""
+
+    def __init__(
+        self,
+        steward: StewardClient,
+        spark: SparkSession | None = None,
+        *,
+        stage_seconds: float | None = None,
+        watch: Watch = unwatched,
+    ) -> None:
+        """`steward` is embedded, or a client with a producer's token. Without `spark` jobs are small ones, in Arrow.
+
+        `stage_seconds`: how long the staging of one chunk may take. `watch` is told every step.
+        """
+        self._own = steward.identity().role is not Role.PRODUCER
+        self._client = steward.with_token(steward.lend(Role.PRODUCER).token) if self._own else steward
+        self._spark = spark
+        self._stage_seconds = stage_seconds
+        self._watch = watch
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client that it made; the caller's own stays open."""
+        if self._own:
+            self._client.close()
+
+    def execute_workload(
+        self,
+        workload_id: str,
+        build: Build | None = None,
+        *,
+        table: str | None = None,
+        contract: DataProductContract | None = None,
+        **parameters: object,
+    ) -> Outcome:
+        """Open the workload, or take it up again, and bring every chunk to its end.
+
+        `build` makes a chunk's rows; without it the contract's filter and mapping are the job. `table` names the
+        target, or `contract` does, which must be the one that the table is protected under.
+        """
+        return self.run(workload_id, self._target(table, contract), parameters, build)
+
+    def run(
+        self, workload_id: str, table: str, parameters: Mapping[str, object], build: Build | None = None
+    ) -> Outcome:
+        """The same with the parameters as one mapping, whatever they are called."""
+        texts = {name: _text(name, value) for name, value in parameters.items()}
+        self._require_job(build)
+        return self._run(self._client.open_workload(workload_id, table, texts), build)
+
+    def repair(self, workload_id: str, build: Build | None = None, *, reason: str) -> Outcome:
+        """Try failed chunks again, and go on with the rest; each new attempt is read and verified from the start.
+
+        `reason` says what was mended; it stays with the new attempts.
+        """
+        self._require_job(build)
+        return self._run(self._client.workload(workload_id).workload, build, repair=reason)
+
+    def publish(
+        self,
+        workload_id: str,
+        table: str,
+        branch: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> Outcome:
+        """Have a branch verified and published that an unmodified job has staged; its files are copied.
+
+        After a branch that failed under this id, `reason` says what was mended, as with `repair`.
+        """
+        texts = {name: _text(name, value) for name, value in (parameters or {}).items()}
+        self._client.publish_branch(workload_id, table, branch, texts, reason)
+        return self._run(self._client.workload(workload_id).workload, _no_build)
+
+    def _target(self, table: str | None, contract: DataProductContract | None) -> str:
+        if contract is None:
+            if table is None:
+                raise InputError("target_missing", "it is not clear which table is meant", expected="table or contract")
+            return table
+        target = contract.boundary.target
+        if table not in (None, target):
+            raise InputError("target_differs", "the contract has another target", expected=target, got=str(table)[:200])
+        found = self._client.protected("table", name=target)
+        if not found or found[0].contract_sha256 != contract.sha256:
+            raise NotAllowedError(
+                "contract_not_protecting",
+                f"{target} is not protected under this contract",
+                expected=found[0].contract_sha256 if found else "a protected table",
+                got=contract.sha256,
+                hint="only the contract that the table is protected under counts; an operator changes it",
+            )
+        return target
+
+    def _run(self, workload: WorkloadView, build: Build | None, *, repair: str | None = None) -> Outcome:
+        contract = parse_contract(self._client.contract(workload.contract_hash), f"contract {workload.contract_hash}")
+        bound = contract.bind(dict(workload.parameters))
+        source = None if self._spark is None else Source(self._client, self._spark, workload, bound)
+        settings = Settings(
+            make=self._making(build),
+            stager=self._stager(),
+            source=source,
+            watch=self._watch,
+            stage_seconds=self._stage_seconds,
+            repair=repair,
+        )
+        return Run(self._client, workload, bound, settings).outcome()
+
+    def _require_job(self, build: Build | None) -> None:
+        if build is None and self._spark is None:
+            raise InputError(
+                "job_missing",
+                "without Spark the contract's filter and mapping cannot be the job",
+                expected="build(None, chunk) -> pyarrow.Table",
+                got="none",
+                hint="give the job, or a Spark session",
+            )
+
+    def _making(self, build: Build | None) -> Callable[[Chunk], Any]:
+        return (lambda chunk: chunk.rows()) if build is None else (lambda chunk: build(self._spark, chunk))
+
+    def _stager(self) -> Stager[Any]:
+        if self._spark is None:
+            return SmallStager(self._client)
+        from pvdm.physical.spark import SparkStager
+
+        return SparkStager(self._client, self._spark)
+
+
+def _no_build(_spark: object, chunk: Chunk) -> None:
+    raise InputError("branch_not_adopted", "the branch is not at this chunk's last attempt", got=chunk.chunk_id)
+
+
+def _text(name: str, value: object) -> str:
+    """A parameter as contracts spell it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case int() | UUID():
+            return str(value)
+        case datetime() | date():
+            return value.isoformat()
+    raise InputError(
+        "parameter_invalid",
+        f"parameter {name[:80]} cannot be accepted",
+        expected="a text, a number, true or false, a date or time, or a UUID",
+        got=type(value).__name__,
+    )

@@ -1,0 +1,159 @@
+"""How a workload ended: typed outcomes with the design's exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar, TypeAlias
+
+from pvdm.client import AttemptView, ExtentView, FindingView
+from pvdm.errors import PvdmError, RolledBackError, VerificationError
+from pvdm.model.states import AttemptState
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOutcome:
+    """One chunk and the last attempt at it; none where the run ended before its turn."""
+
+    chunk_id: str
+    attempt: AttemptView | None
+
+    @property
+    def state(self) -> AttemptState | None:
+        """Where the attempt stands."""
+        return None if self.attempt is None else self.attempt.state
+
+    def to_json(self) -> dict[str, object]:
+        """For programs; 64-bit numbers as decimal strings."""
+        found = self.attempt
+        if found is None:
+            return {"chunk_id": self.chunk_id, "state": None}
+        return {
+            "chunk_id": self.chunk_id,
+            "attempt_id": found.attempt_id,
+            "attempt": found.number,
+            "state": found.state.value,
+            "verdict": None if found.verdict is None else found.verdict.value,
+            "classes": [each.value for each in found.classes],
+            "findings": [_finding(each) for each in found.findings],
+            "findings_more": found.findings_more,
+            "proof_id": found.proof_id,
+            "override_id": found.override_id,
+            "snapshot_id": None if found.snapshot_id is None else str(found.snapshot_id),
+            "rows_added": None if found.extent is None else found.extent.rows_added,
+            "files_added": None if found.extent is None else found.extent.files_added,
+            "refusal": None if found.refusal is None else asdict(found.refusal),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Every chunk is published."""
+
+    name: ClassVar[str] = "COMMITTED"
+    exit_code: ClassVar[int] = 0
+    workload_id: str
+    table: str
+    chunks: tuple[ChunkOutcome, ...]
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The last snapshot that `main` came to show by it."""
+        found = [each.attempt.snapshot_id for each in self.chunks if each.attempt is not None]
+        return found[-1] if found else None
+
+    @property
+    def extent(self) -> ExtentView | None:
+        """How many rows and files were added, and how many were taken away; None where the Steward does not know."""
+        return extent_of(self.chunks)
+
+    @property
+    def overridden(self) -> tuple[ChunkOutcome, ...]:
+        """The chunks that were published by an override, and not by proof."""
+        return tuple(each for each in self.chunks if each.attempt is not None and each.attempt.overridden)
+
+    def require(self) -> Committed:
+        """Itself; the other outcomes raise."""
+        return self
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        return _json(self)
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationFailed:
+    """A verdict was FAIL, or the gate refused; consumers see what they saw before. The way on is `repair`."""
+
+    name: ClassVar[str] = "VERIFICATION_FAILED"
+    exit_code: ClassVar[int] = VerificationError.exit_code
+    workload_id: str
+    table: str
+    chunks: tuple[ChunkOutcome, ...]
+    error: VerificationError
+
+    def require(self) -> Committed:
+        """Raises."""
+        raise self.error
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        return _json(self) | {"error": self.error.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The run ended before its end and left nothing half done; the same call takes it up again."""
+
+    name: ClassVar[str] = "ROLLED_BACK"
+    exit_code: ClassVar[int] = RolledBackError.exit_code
+    workload_id: str
+    table: str
+    chunks: tuple[ChunkOutcome, ...]
+    error: PvdmError
+
+    def require(self) -> Committed:
+        """Raises."""
+        raise self.error
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        return _json(self) | {"error": self.error.to_json()}
+
+
+Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
+
+
+def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
+    """All that is published of these chunks; a snapshot that shows several of them takes away once."""
+    shown = [each.attempt for each in chunks if each.attempt is not None and each.attempt.snapshot_id is not None]
+    known = {each.snapshot_id: each.extent for each in shown if each.extent is not None}
+    if any(each.extent is None for each in shown):
+        return None
+    added = [each.extent for each in shown if each.extent is not None]
+    return ExtentView(
+        sum(each.rows_added for each in added),
+        sum(each.files_added for each in added),
+        sum(each.rows_removed for each in known.values()),
+        sum(each.files_removed for each in known.values()),
+    )
+
+
+def _finding(found: FindingView) -> dict[str, object]:
+    return asdict(found) | {"failure": found.failure.value}
+
+
+def _json(outcome: Outcome) -> dict[str, object]:
+    """Null counts: something is published of which the Steward does not know how much it is."""
+    extent = extent_of(outcome.chunks)
+    counts = ("rows_added", "files_added", "rows_removed", "files_removed")
+    overrides = {each.attempt.override_id for each in outcome.chunks if each.attempt is not None}
+    return {
+        "outcome": outcome.name,
+        "exit_code": outcome.exit_code,
+        "workload_id": outcome.workload_id,
+        "table": outcome.table,
+        **(dict.fromkeys(counts) if extent is None else asdict(extent)),
+        "override_ids": sorted(each for each in overrides if each is not None),
+        "chunks": [each.to_json() for each in outcome.chunks],
+    }

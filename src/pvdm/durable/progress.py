@@ -1,0 +1,43 @@
+"""How far a run is, for whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+
+class Doing(Enum):
+    """What is done for a chunk just now."""
+
+    SKIPPED = "published before"
+    TAKEN_BACK = "taking back what an earlier run left"
+    STAGING = "staging"
+    VERIFYING = "verifying"
+    WAITING = "proved, waits for the other chunks"
+    PUBLISHED = "published"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+    LEFT = "left as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of one chunk; `done` chunks of `total` are behind it."""
+
+    workload_id: str
+    chunk_id: str
+    doing: Doing
+    done: int
+    total: int
+    attempt: int | None = None
+    problem: str | None = None
+
+
+Watch: TypeAlias = Callable[[Step], None]
+
+
+def unwatched(step: Step) -> None:
+    """Nobody looks."""
+    del step

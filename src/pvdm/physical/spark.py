@@ -1,0 +1,109 @@
+"""Stages a DataFrame by Spark on the attempt's branch, with the attempt's own token as a catalog of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient
+from pvdm.errors import InputError, RolledBackError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.spark import SparkCatalog, unwire, wire
+from pvdm.model.core import Operation
+from pvdm.physical.spark_columns import fitted, spark_name
+from pvdm.physical.spark_partition import in_partition
+from pvdm.physical.stager import Destination
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkStager:
+    """Writes to `table.branch_x`: Iceberg's option of that name would write `main` without a word."""
+
+    def __init__(self, client: StewardClient, spark: SparkSession) -> None:
+        """`client` is any client of the Steward: the attempt's own token is put in its place."""
+        self._client = client
+        self._spark = spark
+        self._cancelled: set[str] = set()
+
+    def stage(self, make: Callable[[], DataFrame], to: Destination) -> None:
+        """Write the rows; Spark takes its files back itself when a job fails or is cancelled."""
+        with _job_group(self._spark, to):
+            self._stage(make(), to)
+
+    def _stage(self, rows: DataFrame, to: Destination) -> None:
+        from pyspark.sql import DataFrame
+
+        if not isinstance(rows, DataFrame):
+            raise InputError("rows_not_a_frame", "a job gives a DataFrame", got=type(rows).__name__)
+        spark = rows.sparkSession
+        with self._client.with_token(to.token) as client:
+            metadata = TableMetadata.from_json(TableClient(client, *to.name).load())
+        catalog = SparkCatalog(f"pvdm_{to.attempt_id}", to.catalog_uri, to.token)
+        with _wired(spark, catalog):
+            levels, name = to.name
+            table = (catalog.name, *levels, name)
+            if to.branch not in metadata.refs:
+                # Of an empty table nobody could make it before. Spark would not write to a branch that is not there.
+                spark.sql(f"alter table {spark_name(*table)} create branch {spark_name(to.branch)}")
+            ready = fitted(rows, spark.table(spark_name(*table)).schema)
+            writer = ready.writeTo(spark_name(*table, f"branch_{to.branch}"))
+            for key, text in to.summary.items():
+                writer = writer.option(f"snapshot-property.{key}", text)
+            self._require_wanted(to)
+            _write(writer, to, metadata, catalog.name)
+
+    def cancel(self, to: Destination) -> None:
+        """Cancel the attempt's jobs, in whatever session of this process they run."""
+        self._cancelled.add(to.attempt_id)
+        from pyspark import SparkContext
+
+        context: Any = SparkContext._active_spark_context
+        if context is not None:
+            context.cancelJobGroup(to.attempt_id)
+
+    def _require_wanted(self, to: Destination) -> None:
+        if to.attempt_id in self._cancelled:
+            raise RolledBackError("attempt_interrupted", "the attempt was stopped before its rows were written")
+
+
+def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) -> None:
+    """What is replaced follows from the contract alone; without declared values, from where the rows lie."""
+    from pyspark.sql import functions
+
+    match to.operation:
+        case Operation.APPEND:
+            writer.append()
+        case Operation.OVERWRITE:
+            writer.overwrite(functions.lit(True))
+        case Operation.OVERWRITE_PARTITIONS if to.partition:
+            # Static, so that no rows replace the partition by nothing.
+            writer.overwrite(in_partition(metadata, to.partition, catalog))
+        case Operation.OVERWRITE_PARTITIONS:
+            writer.overwritePartitions()
+
+
+@contextlib.contextmanager
+def _wired(spark: SparkSession, catalog: SparkCatalog) -> Iterator[None]:
+    wire(spark, catalog)
+    try:
+        yield
+    finally:
+        unwire(spark, catalog)
+
+
+@contextlib.contextmanager
+def _job_group(spark: SparkSession, to: Destination) -> Iterator[None]:
+    """The jobs of this thread are the attempt's, so that they can be cancelled from another one."""
+    context: Any = spark.sparkContext
+    context.setJobGroup(
+        to.attempt_id, f"pvdm: chunk {to.chunk_id} of {to.workload_id} to {to.table}", interruptOnCancel=True
+    )
+    try:
+        yield
+    finally:
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(key, None)

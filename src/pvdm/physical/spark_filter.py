@@ -1,0 +1,125 @@
+"""Filters of the closed grammar as Spark's columns: built from values, never from SQL text."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from pvdm.errors import InputError
+from pvdm.model.expression import (
+    Always,
+    And,
+    Compare,
+    Expression,
+    IsNan,
+    IsNull,
+    Literal,
+    LiteralValue,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+    Typed,
+)
+from pvdm.model.literal import literal_text
+from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
+from pvdm.physical.spark_columns import spark_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_COMPARISONS: Final[dict[Operator, Any]] = {
+    Operator.EQUAL: operator.eq,
+    Operator.NOT_EQUAL: operator.ne,
+    Operator.LESS: operator.lt,
+    Operator.LESS_OR_EQUAL: operator.le,
+    Operator.GREATER: operator.gt,
+    Operator.GREATER_OR_EQUAL: operator.ge,
+}
+_SPARK: Final[dict[Kind, str]] = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.LONG: "bigint",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.DATE: "date",
+    Kind.TIMESTAMP: "timestamp_ntz",
+    Kind.TIMESTAMPTZ: "timestamp",
+    Kind.STRING: "string",
+    Kind.UUID: "string",
+}
+_BY_TEXT: Final = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.UUID})
+
+
+def condition(expression: Expression) -> Column:
+    """True, false or null for each row, as the grammar means it."""
+    from pyspark.sql import functions
+
+    match expression:
+        case Always():
+            return functions.lit(True)
+        case And(parts):
+            return functools.reduce(operator.and_, (condition(part) for part in parts))
+        case Or(parts):
+            return functools.reduce(operator.or_, (condition(part) for part in parts))
+        case Not(part):
+            return ~condition(part)
+        case _:
+            return _predicate(expression)
+
+
+def spark_type(kind: Type) -> str:
+    """The type's name in Spark."""
+    match kind:
+        case PrimitiveType(primitive) if primitive in _SPARK:
+            return _SPARK[primitive]
+        case PrimitiveType(Kind.BINARY) | FixedType():
+            return "binary"
+        case DecimalType(precision, scale):
+            return f"decimal({precision},{scale})"
+    raise InputError(
+        "spark_type_unsupported",
+        "Spark has no values of this type",
+        expected="another type",
+        got=str(kind),
+        hint="write a job for it: pvdm run --job module:function",
+    )
+
+
+def literal(value: LiteralValue, kind: Type) -> Column:
+    """A value in its column's type; times by their texts, which no session's time zone changes."""
+    from pyspark.sql import functions
+
+    name = spark_type(kind)
+    if isinstance(kind, PrimitiveType) and kind.kind in _BY_TEXT:
+        return functions.lit(literal_text(value, kind)).cast(name)
+    return functions.lit(value).cast(name)
+
+
+def _predicate(predicate: Predicate) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.col(spark_name(predicate.column))
+    match predicate:
+        case IsNull(_, negated):
+            found = column.isNull()
+        case IsNan(_, negated):
+            found = functions.isnan(column)
+        case Compare(_, sign, given):
+            compared: Column = _COMPARISONS[sign](column, _literal(given))
+            return compared
+        case OneOf(_, literals, negated):
+            # Not by a set: Spark looks floats up there by their bits, and negative zero is zero.
+            found = functools.reduce(operator.or_, (column == _literal(each) for each in literals))
+        case StartsWith(_, prefix, negated):
+            found = column.startswith(_literal(prefix))
+    return ~found if negated else found
+
+
+def _literal(given: Literal) -> Column:
+    if not isinstance(given, Typed):
+        raise AssertionError("a filter is bound before it is used")
+    return literal(given.value, given.type)

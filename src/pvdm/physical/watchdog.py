@@ -1,0 +1,122 @@
+"""Runs one attempt's work beside a watch: an interruption or a time-out stops the work, and is then an error."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final, Generic, TypeVar
+
+from pvdm.errors import RolledBackError
+
+STOP_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.2
+_T = TypeVar("_T")
+
+
+class Terminated(BaseException):
+    """The process was asked to end; like KeyboardInterrupt, nobody catches it by accident."""
+
+
+def watched(work: Callable[[], _T], *, cancel: Callable[[], None], seconds: float | None = None) -> _T:
+    """What `work` gives; it runs in a thread of its own, so that this one can be interrupted.
+
+    Ctrl-C, SIGTERM and the end of the time cancel the work, wait until it has come to its end (a minute at most) and
+    are then raised as `attempt_interrupted` and `attempt_timed_out`. An error of the work itself is raised as it is.
+    """
+    running = _Running(work)
+    ends = None if seconds is None else time.monotonic() + seconds
+    with termination_raised():
+        try:
+            running.start()
+            while not running.ended(_LOOK_SECONDS):
+                if ends is not None and time.monotonic() >= ends:
+                    raise TimeoutError
+        except (KeyboardInterrupt, Terminated, TimeoutError) as stop:
+            _stop(running, cancel)
+            if running.done:
+                return running.result()  # it was through in the same moment: it would be a pity
+            raise _stopped(stop, seconds) from None
+        return running.result()
+
+
+class _Running(Generic[_T]):
+    """A thread with a result."""
+
+    def __init__(self, work: Callable[[], _T]) -> None:
+        self._work = work
+        self._results: list[_T] = []
+        self._error: BaseException | None = None
+        # Not by joining: a join that a signal interrupts takes the thread for ended (CPython 3.11 and 3.12).
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pvdm attempt", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+    @property
+    def done(self) -> bool:
+        return bool(self._results)
+
+    def result(self) -> _T:
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._work())
+        except BaseException as error:  # it is raised in the thread that waits
+            self._error = error
+        finally:
+            self._ended.set()
+
+
+def _stop(running: _Running[_T], cancel: Callable[[], None]) -> None:
+    """Cancelled until it has ended: a job that begins between two looks is caught by the next one."""
+    ends = time.monotonic() + STOP_SECONDS
+    while True:
+        # The work is being given up: what is wrong with cancelling it is not what the caller has to be told.
+        with contextlib.suppress(Exception):
+            cancel()
+        if running.ended(_LOOK_SECONDS) or time.monotonic() >= ends:
+            return
+
+
+def _stopped(stop: BaseException, seconds: float | None) -> RolledBackError:
+    if isinstance(stop, TimeoutError):
+        return RolledBackError(
+            "attempt_timed_out",
+            "the attempt took too long and was stopped",
+            expected=f"at most {seconds:g} seconds",
+            got="more",
+            hint="the same call takes the workload up again; smaller chunks take less time each",
+        )
+    return RolledBackError(
+        "attempt_interrupted",
+        "the attempt was interrupted and stopped",
+        hint="the same call takes the workload up again",
+    )
+
+
+@contextlib.contextmanager
+def termination_raised() -> Iterator[None]:
+    """Within, SIGTERM is an exception in the main thread; in any other thread nothing can be done about signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def raised(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, raised)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

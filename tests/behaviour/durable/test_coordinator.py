@@ -1,0 +1,332 @@
+"""Workloads from their opening to their outcome on an embedded Steward, with small jobs: no JVM takes part."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
+from pvdm.durable.progress import Doing, Step
+from pvdm.errors import InputError, NotAllowedError, VerificationError
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+
+CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+def rows_of(chunk: Chunk, rows: Sequence[Row] = ROWS) -> list[Row]:
+    """What a right job makes of the chunk: a day by its id, or everything."""
+    day = chunk.chunk_id.partition("=")[2]
+    return [row for row in rows if not day or row[1] == day] if "*" not in chunk.chunk_id else []
+
+
+def honest(_spark: object, chunk: Chunk) -> pa.Table:
+    return table_of(rows_of(chunk))
+
+
+def lossy(_spark: object, chunk: Chunk) -> pa.Table:
+    return table_of(rows_of(chunk)[1:])
+
+
+def run(shop: Shop, table: str, workload_id: str, build: Any = honest, **more: Any) -> Outcome:
+    with Coordinator(shop.steward, **more) as coordinator:
+        return coordinator.execute_workload(workload_id, build, table=table)
+
+
+def test_a_clean_backfill_is_published(shop: Shop) -> None:
+    shop.make("sales.clean", BY_DAY)
+    shop.protect(contract("sales.clean"))
+    outcome = run(shop, "sales.clean", "clean-1")
+    assert isinstance(outcome, Committed), outcome
+    assert shop.seen("sales.clean") == sorted(ROWS, key=repr)
+    assert outcome.snapshot_id == shop.metadata("sales.clean").current_snapshot_id
+
+
+def test_the_same_call_again_publishes_nothing_twice(shop: Shop) -> None:
+    shop.make("sales.again")
+    shop.protect(contract("sales.again"))
+    first = run(shop, "sales.again", "again-1")
+    steps: list[Step] = []
+    second = run(shop, "sales.again", "again-1", _never, watch=steps.append)
+    assert [step.doing for step in steps] == [Doing.SKIPPED]
+    assert _published(second) == _published(first)
+    assert shop.seen("sales.again") == sorted(ROWS, key=repr)
+
+
+def test_dropped_rows_fail_and_consumers_see_what_they_saw(shop: Shop) -> None:
+    shop.make("sales.lossy")
+    shop.protect(contract("sales.lossy"))
+    outcome = run(shop, "sales.lossy", "lossy-1", lossy)
+    assert isinstance(outcome, VerificationFailed), outcome
+    assert (outcome.exit_code, outcome.error.details["classes"]) == (3, "missing")
+    assert shop.seen("sales.lossy") == []
+    with pytest.raises(VerificationError, match="nothing was published"):
+        outcome.require()
+    assert _eventually(lambda: shop.branches("sales.lossy") == set())
+
+
+def test_after_a_failure_only_a_repair_tries_again(shop: Shop) -> None:
+    shop.make("sales.repaired")
+    shop.protect(contract("sales.repaired"))
+    failed = run(shop, "sales.repaired", "repaired-1", lossy)
+    again = run(shop, "sales.repaired", "repaired-1", _never)
+    assert isinstance(again, VerificationFailed)
+    assert _first(again)["attempt_id"] == _first(failed)["attempt_id"]
+    with Coordinator(shop.steward) as coordinator:
+        mended = coordinator.repair("repaired-1", honest, reason="the join lost a row")
+    assert isinstance(mended, Committed), mended
+    attempt = mended.chunks[0].attempt
+    assert attempt is not None
+    assert attempt.number == 2
+    assert shop.seen("sales.repaired") == sorted(ROWS, key=repr)
+
+
+def test_a_job_that_fails_is_rolled_back_and_taken_up_at_its_chunk(shop: Shop) -> None:
+    shop.make("sales.resumed", BY_DAY)
+    shop.protect(contract("sales.resumed", CHUNKED))
+    made: list[str] = []
+    down = [False, True]
+
+    def job(_spark: object, chunk: Chunk) -> pa.Table:
+        made.append(chunk.chunk_id)
+        if down and down.pop(0):
+            raise RuntimeError("the network is down")
+        return table_of(rows_of(chunk))
+
+    outcome = run(shop, "sales.resumed", "resumed-1", job)
+    assert isinstance(outcome, RolledBack)
+    assert (outcome.exit_code, outcome.error.code) == (4, "job_failed")
+    assert [each.state for each in outcome.chunks] == [AttemptState.COMMITTED, AttemptState.ROLLED_BACK]
+    assert _eventually(lambda: shop.branches("sales.resumed") == set() and shop.staged_of_ended("resumed-1") == [])
+    first = made[0]
+    made.clear()
+    whole = run(shop, "sales.resumed", "resumed-1", job)
+    assert isinstance(whole, Committed), whole
+    assert first not in made
+    assert shop.seen("sales.resumed") == sorted(ROWS, key=repr)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "time-out"])
+def test_an_interrupted_job_leaves_nothing(shop: Shop, how: str) -> None:
+    table = f"sales.stopped_{how.lower().replace('-', '_')}"
+    shop.make(table)
+    shop.protect(contract(table))
+    begun = threading.Event()
+
+    def slow(_spark: object, chunk: Chunk) -> pa.Table:
+        begun.set()
+        threading.Event().wait(1.5)
+        raise RuntimeError("stopped")
+
+    def send() -> None:
+        begun.wait(30)
+        os.kill(os.getpid(), getattr(signal, how))
+
+    if how != "time-out":
+        threading.Thread(target=send).start()
+    outcome = run(shop, table, f"{table}-1", slow, stage_seconds=0.5 if how == "time-out" else None)
+    assert isinstance(outcome, RolledBack), outcome
+    assert outcome.error.code == ("attempt_timed_out" if how == "time-out" else "attempt_interrupted")
+    assert _eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
+    assert isinstance(run(shop, table, f"{table}-1"), Committed)
+
+
+def test_what_a_dead_run_left_staging_is_given_up(shop: Shop) -> None:
+    shop.make("sales.dead")
+    shop.protect(contract("sales.dead"))
+    with shop.client() as client:
+        client.open_workload("dead-1", "sales.dead", {})
+        left = client.next_attempt("dead-1", "all", "a run that was killed")
+        outcome = run(shop, "sales.dead", "dead-1")
+        assert isinstance(outcome, Committed), outcome
+        assert client.attempt(left.attempt_id).state is AttemptState.ROLLED_BACK
+
+
+def test_what_is_already_staged_is_waited_for_and_not_made_again(shop: Shop) -> None:
+    shop.make("sales.waited")
+    shop.protect(contract("sales.waited"))
+    with pytest.MonkeyPatch.context() as patch, Coordinator(shop.steward) as coordinator:
+        patch.setattr(type(shop.steward).__mro__[1], "await_attempt", _interrupted)
+        outcome = coordinator.execute_workload("waited-1", honest, table="sales.waited")
+    assert isinstance(outcome, RolledBack)
+    assert outcome.error.code == "interrupted"
+    assert isinstance(run(shop, "sales.waited", "waited-1", _never), Committed)
+    assert shop.seen("sales.waited") == sorted(ROWS, key=repr)
+
+
+def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> None:
+    shop.make("sales.whole", BY_DAY)
+    shop.protect(contract("sales.whole", CHUNKED, "atomicity: workload"))
+    shown: list[list[Row]] = []
+
+    def looking(spark: object, chunk: Chunk) -> pa.Table:
+        shown.append(shop.seen("sales.whole"))
+        return honest(spark, chunk)
+
+    outcome = run(shop, "sales.whole", "whole-1", looking)
+    assert isinstance(outcome, Committed), outcome
+    assert len(shown) > 1
+    assert shown == [[] for _ in shown]
+    assert len({each.attempt.snapshot_id for each in outcome.chunks if each.attempt is not None}) == 1
+    assert shop.seen("sales.whole") == sorted(ROWS, key=repr)
+
+
+def test_a_declared_partition_is_replaced_by_its_rows_alone(shop: Shop) -> None:
+    shop.make("sales.days", BY_DAY)
+    where = {"where": "day = ${date}", "partition": "{day: '${date}'}"}
+    parameters = "parameters:\n  date:\n    type: date"
+    shop.write([(9, "2026-11-13", "old"), (10, "2026-11-14", "old")], "sales.days")
+    shop.protect(contract("sales.days", parameters, operation="overwrite-partitions", **where))
+
+    def of_day(_spark: object, chunk: Chunk) -> pa.Table:
+        return table_of([row for row in ROWS if row[1] == chunk.parameters["date"]])
+
+    from datetime import date
+
+    with Coordinator(shop.steward) as coordinator:
+        outcome = coordinator.execute_workload("days-1", of_day, table="sales.days", date=date(2026, 11, 14))
+        assert isinstance(outcome, Committed), outcome
+        assert shop.seen("sales.days") == sorted([(9, "2026-11-13", "old"), *ROWS[2:]], key=repr)
+        none = coordinator.execute_workload("days-2", of_day, table="sales.days", date="2026-11-12")
+        assert isinstance(none, Committed), none
+
+
+def test_a_branch_that_somebody_staged_is_published(shop: Shop) -> None:
+    shop.make("sales.adopted")
+    shop.protect(contract("sales.adopted"))
+    shop.write(ROWS, "sales.adopted", "etl_1")
+    with Coordinator(shop.steward) as coordinator:
+        outcome = coordinator.publish("adopted-1", "sales.adopted", "etl_1")
+    assert isinstance(outcome, Committed), outcome
+    assert shop.seen("sales.adopted") == sorted(ROWS, key=repr)
+
+
+def test_only_the_contract_that_protects_the_table_counts(shop: Shop) -> None:
+    from pvdm.model.contract import parse_contract
+
+    shop.make("sales.other")
+    shop.protect(contract("sales.other"))
+    brought = parse_contract(contract("sales.other", "storage: copied").encode())
+    with Coordinator(shop.steward) as coordinator:
+        with pytest.raises(NotAllowedError) as caught:
+            coordinator.execute_workload("other-1", honest, contract=brought)
+        assert caught.value.code == "contract_not_protecting"
+        own = parse_contract(contract("sales.other").encode())
+        assert isinstance(coordinator.execute_workload("other-1", honest, contract=own), Committed)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({}, "target_missing"),
+        ({"table": "sales.none"}, "table_unknown"),
+        ({"table": "raw.orders"}, "not_protected"),
+        ({"table": "raw.orders", "day": 1.5}, "parameter_invalid"),
+    ],
+)
+def test_what_cannot_be_opened_is_told(shop: Shop, asked: dict[str, Any], code: str) -> None:
+    with Coordinator(shop.steward) as coordinator:
+        with pytest.raises((InputError, NotAllowedError)) as caught:
+            coordinator.execute_workload("refused-1", honest, **asked)
+        assert caught.value.code == code
+
+
+def test_without_spark_a_job_must_be_given(shop: Shop) -> None:
+    with Coordinator(shop.steward) as coordinator:
+        with pytest.raises(InputError) as caught:
+            coordinator.execute_workload("jobless-1", table="raw.orders")
+        assert caught.value.code == "job_missing"
+        with pytest.raises(InputError) as caught:
+            coordinator.repair("jobless-1", reason="a reason")
+        assert caught.value.code == "job_missing"
+
+
+def test_rows_that_do_not_fit_are_an_error_of_the_job_and_are_rolled_back(shop: Shop) -> None:
+    shop.make("sales.unfit")
+    shop.protect(contract("sales.unfit"))
+    with pytest.raises(InputError) as caught:
+        run(shop, "sales.unfit", "unfit-1", lambda *_: table_of(ROWS).drop_columns(["town"]))
+    assert caught.value.code == "rows_columns_differ"
+    with shop.client() as client:
+        (chunk,) = client.chunks("unfit-1")
+    assert chunk.attempt is not None
+    assert chunk.attempt.state is AttemptState.ROLLED_BACK
+
+
+def test_a_workload_that_was_given_up_is_not_run(shop: Shop) -> None:
+    shop.make("sales.given_up")
+    shop.protect(contract("sales.given_up"))
+    with shop.client() as client, shop.client(Role.OPERATOR) as operator:
+        client.open_workload("given-up-1", "sales.given_up", {})
+        operator.abandon_workload("given-up-1", "nobody needs it")
+    outcome = run(shop, "sales.given_up", "given-up-1", _never)
+    assert isinstance(outcome, RolledBack)
+    assert outcome.error.code == "workload_abandoned"
+
+
+def test_a_small_job_has_no_frame_of_the_source(shop: Shop) -> None:
+    shop.make("sales.frameless")
+    shop.protect(contract("sales.frameless"))
+    with pytest.raises(InputError) as caught:
+        run(shop, "sales.frameless", "frameless-1", lambda _spark, chunk: chunk.rows())
+    assert caught.value.code == "chunk_without_spark"
+
+
+def test_a_small_job_reads_its_rows_as_the_page_shows(shop: Shop) -> None:
+    shop.make("sales.paged")
+    shop.protect(contract("sales.paged", "parameters:\n  day:\n    type: date", where="day = ${day}"))
+    page = (Path(__file__).parents[3] / "docs" / "client.md").read_text("utf-8")
+    (block,) = re.findall(r"^```python\n(def build\(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"steward": shop.steward, "Role": Role}
+    exec(compile(block, "docs/client.md", "exec"), names)
+    with Coordinator(shop.steward) as coordinator:
+        outcome = coordinator.execute_workload("paged-1", names["build"], table="sales.paged", day="2026-11-14")
+    assert isinstance(outcome, Committed), outcome
+    assert shop.seen("sales.paged") == sorted(ROWS[2:], key=repr)
+
+
+def test_only_a_producer_runs_workloads(shop: Shop) -> None:
+    with shop.client(Role.CONSUMER) as client, pytest.raises(NotAllowedError) as caught:
+        Coordinator(client)
+    assert caught.value.code == "lent_role_wrong"
+    assert (caught.value.expected, caught.value.got) == ("producer of sales", "consumer of sales")
+
+
+def _first(outcome: Outcome) -> dict[str, object]:
+    return outcome.chunks[0].to_json()
+
+
+def _published(outcome: Outcome) -> list[tuple[str, int | None]]:
+    return [(each.chunk_id, each.attempt.snapshot_id) for each in outcome.chunks if each.attempt is not None]
+
+
+def _never(_spark: object, chunk: Chunk) -> pa.Table:
+    raise AssertionError(f"chunk {chunk.chunk_id} was made again")
+
+
+def _interrupted(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def _eventually(holds: Callable[[], bool]) -> bool:
+    """The Steward cleans up after it has answered."""
+    for _ in range(100):
+        if holds():
+            return True
+        threading.Event().wait(0.1)
+    return holds()

@@ -1,0 +1,93 @@
+"""What a producer is told to do next: mend the job after a FAIL, follow the gate's own hint where the gate refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pvdm.client import AttemptView
+from pvdm.client.work_answers import JobState, JobView, RefusalView
+from pvdm.durable.run import failure, given_up, stuck
+from pvdm.model.states import AttemptState
+
+AGAIN = "pvdm repair orders-1 --reason TEXT"
+
+
+def ended(refusal: RefusalView | None) -> AttemptView:
+    return AttemptView(
+        attempt_id="0" * 32,
+        workload_id="orders-1",
+        chunk_id="all",
+        number=1,
+        state=AttemptState.VERIFICATION_FAILED,
+        table="sales.orders",
+        target_branch="main",
+        branch="pvdm_0",
+        prefix="file:///lake/orders/pvdm/0",
+        staged_snapshot_id=1,
+        reason="it failed",
+        changed_at=1,
+        waiting=False,
+        verdict=None,
+        classes=(),
+        findings=(),
+        findings_more=0,
+        proof_id=None,
+        override_id=None,
+        snapshot_id=None,
+        extent=None,
+        refusal=refusal,
+        job=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("refusal", "hint"),
+    [
+        (None, f"mend the job, then: {AGAIN}"),
+        (RefusalView("verification_failed", "FAIL", None, None, "proof 1"), f"mend the job, then: {AGAIN}"),
+        (RefusalView("branch_moved", "it moved", None, None, None), f"mend the job, then: {AGAIN}"),
+        (
+            RefusalView("published_bytes_changed", "changed", None, None, "look who writes there"),
+            f"look who writes there; to try again: {AGAIN}",
+        ),
+    ],
+)
+def test_the_hint_names_the_way_on(refusal: RefusalView | None, hint: str) -> None:
+    assert failure(ended(refusal), "all").hint == hint
+
+
+@pytest.mark.parametrize("hint", [None, "wait for the log"])
+def test_where_no_attempt_is_left_no_repair_is_named(hint: str | None) -> None:
+    refusal = None if hint is None else RefusalView("proof_expired", "too late", None, None, hint)
+    told = failure(ended(refusal), "all", "an operator gives it up").hint
+    assert told == ("an operator gives it up" if hint is None else "wait for the log; an operator gives it up")
+
+
+def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there() -> None:
+    hint = str(failure(replace(ended(None), branch="etl"), "all").hint)
+    assert "pvdm publish sales.orders BRANCH --workload-id orders-1 --reason TEXT" in hint
+    assert "sales.orders.branch_etl" in hint
+    assert "DROP BRANCH `etl`" in hint
+    assert "repair" not in hint
+
+
+def test_an_attempt_that_can_never_have_a_verdict_is_told_with_its_reason() -> None:
+    refusal = RefusalView("source_unusable", "a column is another one", "long", "text", "abandon the workload")
+    error = given_up(replace(ended(refusal), state=AttemptState.ROLLED_BACK))
+    assert (error.code, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
+    assert error.hint == f"abandon the workload; to try again all the same: {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(17, "bring it back; the Steward tries again by itself in 17 s; the same"), (None, "bring it back; the same")],
+)
+def test_what_keeps_the_steward_is_told_with_the_time_of_the_next_try(seconds: int | None, words: str) -> None:
+    problem = RefusalView("source_unreadable", "gone", None, None, "bring it back")
+    job = JobView(JobState.WAITING, 5, problem, seconds)
+    error = stuck(replace(ended(None), state=AttemptState.VERIFYING, job=job))
+    assert (error.code, error.exit_code) == ("source_unreadable", 7)
+    assert str(error.hint).startswith(words)
+    assert str(error.hint).endswith("call makes it try at once, and waits on")

@@ -1,0 +1,206 @@
+"""What a producer hears of an attempt whose job did not come to its end, on an embedded Steward and without a JVM."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pvdm
+from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
+from pvdm.client import AttemptView, Retries
+from pvdm.client.work import WorkCalls
+from pvdm.durable.progress import Doing, Step
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+
+ABANDON = "pvdm abandon {} --reason TEXT"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+def target(shop: Shop, name: str, *more: str) -> str:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}", *more))
+    return f"sales.{name}"
+
+
+def honest(_spark: object, _chunk: Chunk) -> pa.Table:
+    return table_of(ROWS)
+
+
+def lossy(_spark: object, _chunk: Chunk) -> pa.Table:
+    return table_of(ROWS[1:])
+
+
+def raising(_spark: object, _chunk: Chunk) -> pa.Table:
+    held = {"a word that nobody is to read": table_of(ROWS)}
+    return held["oops"]
+
+
+def run(shop: Shop, table: str, build: object = honest) -> Outcome:
+    with Coordinator(shop.steward) as coordinator:
+        return coordinator.execute_workload(f"{table}-1", build, table=table)  # type: ignore[arg-type]
+
+
+def test_jobs_that_were_rolled_back_do_not_use_the_contracts_attempts_up(shop: Shop) -> None:
+    table = target(shop, "patient", "governance: {attempts: 1}")
+    for _ in range(3):
+        outcome = run(shop, table, raising)
+        assert isinstance(outcome, RolledBack)
+        assert outcome.error.hint == "mend the job; the same call takes the workload up again"
+    assert isinstance(run(shop, table), Committed)
+
+
+def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
+    table = target(shop, "last", "governance: {attempts: 2}")
+    first = run(shop, table, lossy)
+    assert isinstance(first, VerificationFailed)
+    assert first.error.hint == f"mend the job, then: pvdm repair {table}-1 --reason TEXT"
+    with Coordinator(shop.steward) as coordinator:
+        second = coordinator.repair(f"{table}-1", lossy, reason="a guess")
+        assert isinstance(second, VerificationFailed)
+        assert "no attempt is left" in str(second.error.hint)
+        assert ABANDON.format(f"{table}-1") in str(second.error.hint)
+        with pytest.raises(InputError) as caught:
+            coordinator.repair(f"{table}-1", honest, reason="now I know")
+    assert (caught.value.code, caught.value.expected) == ("attempts_used_up", "at most 2 failed")
+    assert ABANDON.format(f"{table}-1") in str(caught.value.hint)
+
+
+def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = target(shop, "often")
+    monkeypatch.setattr("pvdm.durable.run.ROLLED_BACK_MAX", 2)
+    hints = [outcome.error.hint for _ in range(2) if isinstance(outcome := run(shop, table, raising), RolledBack)]
+    assert hints[0] == "mend the job; the same call takes the workload up again"
+    assert "since 2 were rolled back" in str(hints[1])
+    assert ABANDON.format(f"{table}-1") in str(hints[1])
+
+
+def test_a_job_that_fails_is_told_with_the_place_in_its_own_code(shop: Shop) -> None:
+    outcome = run(shop, target(shop, "placed"), raising)
+    assert isinstance(outcome, RolledBack)
+    assert (outcome.error.code, outcome.error.got) == ("job_failed", "KeyError: 'oops'")
+    line = raising.__code__.co_firstlineno + 2
+    assert str(outcome.error.details["at"]).endswith(f"test_lost_attempts.py:{line} in raising")
+    assert "nobody is to read" not in str(outcome.to_json())
+
+
+def parsing(_spark: object, _chunk: Chunk) -> pa.Table:
+    return pa.table({"id": pa.array(["x"]).cast(pa.int64())})
+
+
+def misusing(_spark: object, _chunk: Chunk) -> pa.Table:
+    return Chunk.of(None, None, None)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("job", [parsing, misusing])
+def test_the_place_is_the_jobs_even_where_a_library_or_pvdm_raises(shop: Shop, job: FunctionType) -> None:
+    outcome = run(shop, target(shop, job.__name__), job)
+    assert isinstance(outcome, RolledBack)
+    line = job.__code__.co_firstlineno + 1
+    assert str(outcome.error.details["at"]).endswith(f"test_lost_attempts.py:{line} in {job.__name__}")
+
+
+def test_a_job_that_is_installed_has_a_place_too(shop: Shop) -> None:
+    where = Path(sysconfig.get_paths()["purelib"]) / "deployed" / "jobs.py"
+    names: dict[str, Any] = {"__name__": "deployed.jobs", "__file__": str(where)}
+    exec(compile("def build(spark, chunk):\n    raise OSError('no source')", str(where), "exec"), names)
+    outcome = run(shop, target(shop, "deployed"), names["build"])
+    assert isinstance(outcome, RolledBack)
+    assert str(outcome.error.details["at"]).endswith("deployed/jobs.py:2 in build")
+
+
+@pytest.mark.parametrize("then", ["fails", "writes on"])
+def test_who_was_taken_over_by_a_second_run_hears_so(shop: Shop, then: str) -> None:
+    table = target(shop, f"taken_{then.replace(' ', '_')}")
+    second: list[Outcome] = []
+
+    def overtaken(_spark: object, _chunk: Chunk) -> pa.Table:
+        second.append(run(shop, table))
+        if then == "fails":
+            raise RuntimeError("the branch is gone")
+        return table_of(ROWS)
+
+    first = run(shop, table, overtaken)
+    assert isinstance(second[0], Committed), second
+    assert isinstance(first, RolledBack), first
+    assert (first.exit_code, first.error.code) == (4, "attempt_taken_over")
+    assert first.error.message == "another run took attempt 1 at chunk all over"
+    assert "mend the job" not in str(first.to_json())
+    assert shop.seen(table) == sorted(ROWS, key=repr)
+
+
+def test_who_stages_to_the_end_after_a_take_over_hears_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = target(shop, "taken_late")
+    calls, real = WorkCalls, WorkCalls.staged
+
+    def late(client: WorkCalls, attempt_id: str) -> AttemptView:
+        monkeypatch.setattr(calls, "staged", real)
+        assert isinstance(run(shop, table), Committed)
+        return real(client, attempt_id)
+
+    monkeypatch.setattr(calls, "staged", late)
+    first = run(shop, table)
+    assert isinstance(first, RolledBack), first
+    assert first.error.code == "attempt_taken_over"
+
+
+def test_who_lost_an_attempt_to_somebody_elses_abort_hears_the_reason(shop: Shop) -> None:
+    table = target(shop, "ended")
+
+    def ended(_spark: object, _chunk: Chunk) -> pa.Table:
+        with shop.client() as client:
+            (live,) = client.workload(f"{table}-1").attempts
+            client.abort_attempt(live.attempt_id, "the clock ran out")
+        raise RuntimeError("the branch is gone")
+
+    outcome = run(shop, table, ended)
+    assert isinstance(outcome, RolledBack)
+    assert (outcome.error.code, outcome.error.got) == ("attempt_rolled_back", "the clock ran out")
+    assert outcome.error.details["job"] == "RuntimeError: the branch is gone"
+
+
+def test_a_run_of_a_workload_that_is_given_up_meanwhile_hears_so(shop: Shop) -> None:
+    table = target(shop, "dropped")
+
+    def dropped(_spark: object, _chunk: Chunk) -> pa.Table:
+        with shop.client(Role.OPERATOR) as operator:
+            operator.abandon_workload(f"{table}-1", "not needed")
+        return table_of(ROWS)
+
+    outcome = run(shop, table, dropped)
+    assert isinstance(outcome, RolledBack)
+    assert (outcome.error.code, outcome.error.got) == ("attempt_rolled_back", "workload abandoned: not needed")
+
+
+def test_where_the_steward_cannot_be_told_nothing_is_called_rolled_back(tmp_path: Path) -> None:
+    steps: list[Step] = []
+    with shop_at(tmp_path) as shop:
+        table = target(shop, "alone")
+        token = shop.steward.token_for(Role.PRODUCER, "sales")
+
+        def alone(_spark: object, _chunk: Chunk) -> pa.Table:
+            shop.steward.close()
+            raise RuntimeError("no rows")
+
+        client = pvdm.Steward.connect(shop.steward.url, token, retries=Retries(tries=1, total_seconds=5))
+        with client, Coordinator(client, watch=steps.append) as coordinator, pytest.raises(UnavailableError) as caught:
+            coordinator.execute_workload("alone-1", alone, table=table)
+    assert (caught.value.code, caught.value.got) == ("attempt_left_staging", "RuntimeError: no rows")
+    assert [step.doing for step in steps] == [Doing.STAGING, Doing.LEFT]
+    with pvdm.Steward.embedded(tmp_path / "steward") as again, Coordinator(again) as coordinator:
+        left = again.workload("alone-1").attempts[0]
+        assert left.state is AttemptState.STAGING
+        assert isinstance(coordinator.execute_workload("alone-1", honest, table=table), Committed)
