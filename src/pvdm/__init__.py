@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pvdm.version import __version__
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -12,14 +14,48 @@ if TYPE_CHECKING:
 
     from pvdm.client import AccessToken, Retries, StewardClient, TimeOuts
     from pvdm.client.token import TokenGiver
+    from pvdm.durable.chunk import Chunk
+    from pvdm.durable.coordinator import Coordinator
+    from pvdm.durable.outcome import Committed, Outcome, RolledBack, VerificationFailed
+    from pvdm.metadata.gate import validate_then_commit
+    from pvdm.model.contract import DataProductContract
     from pvdm.model.role import Role
     from pvdm.steward.embedded import EmbeddedSteward, Person
     from pvdm.trust.bundle import CheckedBundle
     from pvdm.trust.root import TrustRoot
 
-__version__ = "0.1.0"
+__all__ = [
+    "Chunk",
+    "Committed",
+    "Coordinator",
+    "Outcome",
+    "RolledBack",
+    "Steward",
+    "VerificationFailed",
+    "__version__",
+    "check_proof",
+    "load_contract",
+    "spark_session",
+    "validate_then_commit",
+]
 
-__all__ = ["Steward", "__version__", "check_proof", "spark_session"]
+_LAZY = {
+    "Chunk": "pvdm.durable.chunk",
+    "Committed": "pvdm.durable.outcome",
+    "Coordinator": "pvdm.durable.coordinator",
+    "Outcome": "pvdm.durable.outcome",
+    "RolledBack": "pvdm.durable.outcome",
+    "VerificationFailed": "pvdm.durable.outcome",
+    "validate_then_commit": "pvdm.metadata.gate",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 class Steward:
@@ -92,6 +128,26 @@ def spark_session(
     lent = steward.lend(wanted, domain)
     catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
     return session([catalog], app_name=app_name, master=master, config=config)
+
+
+def load_contract(path: Path | str) -> DataProductContract:
+    """The contract in a file, judged; what cannot be accepted is told with file, line and column."""
+    import pathlib
+
+    from pvdm.errors import InputError
+    from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, parse_contract
+
+    try:
+        with pathlib.Path(path).open("rb") as file:
+            data = file.read(CONTRACT_SIZE_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            "input_not_readable",
+            f"{path} cannot be read",
+            expected="a file to read",
+            got=error.strerror or type(error).__name__,
+        ) from error
+    return parse_contract(data, str(path))
 
 
 def check_proof(

@@ -21,6 +21,7 @@ import pytest
 from pvdm import __version__
 from pvdm.cli import main
 from pvdm.cli.app import pvdm
+from pvdm.cli.options import pick_engine
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
 
 ROOT = Path(__file__).parents[2]
@@ -120,8 +121,8 @@ def test_an_error_for_people_has_expected_got_details_and_hint(
     failing(
         InputError("cast_refused", "no cast", expected="long", got="double", hint="widen it", source_column="[red]")
     )
-    main(["demo", "--engine", "reference", "--rows", "10"])
-    assert capsys.readouterr().err == (
+    main(["demo"])
+    assert capsys.readouterr().err.endswith(
         "error: no cast\n  expected long, got double\n  source column: [red]\nhint: widen it\n"
     )
 
@@ -226,7 +227,8 @@ def test_ctrl_c_leaves_no_files_of_the_demo_behind(
 
 # --- standard output that takes nothing ---
 
-UNWRITABLE = ["demo --rows 10 --engine reference", "demo --rows 10 --engine reference --json", "--help", "--version"]
+SHORT = f"validate {shlex.quote(str(ROOT / 'examples' / 'orders.yaml'))}"
+UNWRITABLE = [SHORT, f"{SHORT} --json", "--help", "--version"]
 
 
 def pvdm_to(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
@@ -249,7 +251,7 @@ def test_an_error_that_standard_output_does_not_take_goes_to_standard_error() ->
 
 
 def test_standard_error_that_takes_nothing_changes_no_outcome() -> None:
-    assert pvdm_to("demo --rows 10 --engine reference", "2> /dev/full").returncode == 0
+    assert pvdm_to(SHORT, "2> /dev/full").returncode == 0
 
 
 def test_a_full_disk_elsewhere_is_not_blamed_on_standard_output(
@@ -262,13 +264,13 @@ def test_a_full_disk_elsewhere_is_not_blamed_on_standard_output(
 
 def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("pvdm.cli.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel")))
-    assert main(["demo", "--engine", "kernel", "--json"]) == 7
+    assert main(["eval", "collision", "--engine", "kernel", "--out", os.devnull, "--json"]) == 7
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
 
 
 def test_a_missing_kernel_is_a_notice_when_any_engine_will_do(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("pvdm.cli.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel")))
-    assert main(["demo", "--rows", "10"]) == 0
+    assert pick_engine("auto").name == "reference"
     assert capsys.readouterr().err.startswith("notice: no kernel; the Python reference computes")
 
 

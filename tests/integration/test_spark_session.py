@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 import pvdm
@@ -27,9 +25,7 @@ from tests.sparks import rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
 _NUMBERS = itertools.count(1)
-_TOKEN = re.compile(rb"pvdm_[A-Za-z0-9_-]{20,}")
 
 
 @pytest.fixture
@@ -163,42 +159,6 @@ def test_a_session_that_was_started_without_iceberg_is_refused(tmp_path: Path) -
     """
     done = run(["-c", textwrap.dedent(script), str(tmp_path / "steward")], tmp_path)
     assert done.stdout == "spark_without_iceberg\n"
-
-
-def test_the_example_shows_the_gate_and_no_token_gets_into_sparks_event_log(tmp_path: Path) -> None:
-    events = tmp_path / "events"
-    events.mkdir()
-    (tmp_path / "spark-defaults.conf").write_text(
-        "spark.ui.enabled false\nspark.ui.showConsoleProgress false\nspark.driver.host 127.0.0.1\n"
-        f"spark.eventLog.enabled true\nspark.eventLog.dir {events}\nspark.eventLog.rolling.enabled false\n"
-    )
-    done = run([str(ROOT / "examples" / "catalog_gate.py")], tmp_path)
-    said = done.stdout.splitlines()
-    assert [line for line in said if line.startswith("PROTECTED")] == ["PROTECTED  table sales.orders"]
-    assert [line for line in said if line.endswith("rows")] == [
-        "the producer's branch has 2 rows",
-        "main has 0 rows",
-        "the consumer sees 0 rows",
-    ]
-    write, read = (line for line in said if line.startswith("refused: "))
-    assert "orders is protected" in write
-    assert "does not exist" in read
-    (log,) = events.iterdir()
-    with pa.input_stream(str(log), compression="zstd") as stream:
-        text = stream.read()
-    assert b"spark.sql.catalog.lake.credential" in text
-    assert _TOKEN.findall(text) == []
-
-
-def test_the_example_says_that_its_folder_is_there_already(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "catalog_gate.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, f"{tmp_path} is there already: name a folder that is not, or none\n")
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import click
 
-from pvdm import __version__
 from pvdm.cli import clock, epochs, log_prove, opened, proof_list, root_service, tokens  # noqa: F401 - they add commands
+from pvdm.cli.abandon import abandon
 from pvdm.cli.attest import attest
+from pvdm.cli.audit import audit_command
 from pvdm.cli.break_glass import break_glass
 from pvdm.cli.contract import contract
 from pvdm.cli.demo import demo
 from pvdm.cli.evaluate import evaluate
+from pvdm.cli.init import init
 from pvdm.cli.keys import keys
 from pvdm.cli.log import log
 from pvdm.cli.migrate import migrate
 from pvdm.cli.options import require_command
+from pvdm.cli.orphans import orphans
 from pvdm.cli.proof import proof
 from pvdm.cli.protect import protect, protections, unprotect
+from pvdm.cli.run import publish, repair, run
+from pvdm.cli.source_files import source_files
 from pvdm.cli.status import status
 from pvdm.cli.steward import steward
+from pvdm.cli.validate import validate
+from pvdm.version import __version__
 
 
 @click.group(
@@ -34,7 +41,7 @@ def pvdm(context: click.Context) -> None:
 
     \b
     Examples:
-      pvdm demo                      lose, double and change rows, and see what the digest says
+      pvdm demo                      publish one good run on Spark, and see seven bad ones refused
       pvdm eval collision            how much the digest can be trusted, measured
       pvdm demo --json | jq .scenes  every command also speaks JSON
       pvdm steward init              keys and ledger of a Steward, which `pvdm steward serve` runs
@@ -46,19 +53,28 @@ def pvdm(context: click.Context) -> None:
 
 
 for command in (
+    abandon,
     attest,
+    audit_command,
     break_glass,
     contract,
     demo,
     evaluate,
+    init,
     keys,
     log,
     migrate,
+    orphans,
     proof,
     protect,
     protections,
+    publish,
+    repair,
+    run,
+    source_files,
     status,
     steward,
     unprotect,
+    validate,
 ):
     pvdm.add_command(command)

@@ -88,8 +88,15 @@ def protection_lines(view: ProtectionView) -> Iterator[Line]:
     yield f"  {'operator':<14}{view.operator}: {view.reason}", None
     if view.schema_fingerprint is not None:
         yield f"  {'schema':<14}{view.schema_fingerprint}", None
+    if view.table_uuid is not None:
+        yield f"  {'main showed':<14}{shown_words(view.snapshot_id)}", None
     yield f"  {'logged':<14}entry {view.log_index:,}, {view.protection_id}", None
     yield f"  {'issued':<14}{utc(view.issued_at)}", None
+
+
+def shown_words(snapshot_id: int | None) -> str:
+    """What `main` shows, in an approval."""
+    return "no snapshot yet" if snapshot_id is None else f"snapshot {snapshot_id}"
 
 
 def protected_lines(view: ProtectedView) -> Iterator[Line]:

@@ -10,10 +10,11 @@ import click
 
 from pvdm.cli.asking import require_yes
 from pvdm.cli.files import read_file, require_new, write_new
+from pvdm.cli.jobs import quiet, tell, watch_steps
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.proof_files import is_bundle, read_proofs
-from pvdm.cli.proof_words import override_lines, printable, proof_lines
+from pvdm.cli.proof_words import LOUD, override_lines, printable, proof_lines
 from pvdm.cli.screen import notice, say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import DurationType, now_micros, utc
@@ -42,6 +43,7 @@ def break_glass(context: click.Context) -> None:
     Examples:
       pvdm break-glass sign --key glass.pem --proof fail.json --operator ruth --reason "…" --out override.json
       pvdm break-glass submit override.json --url https://steward.example:8181
+      pvdm break-glass publish OVERRIDE_ID
       pvdm break-glass list
     """
     require_command(context)
@@ -155,7 +157,8 @@ def _tell(override: BreakGlass, out: Path, *, as_json: bool, verified: bool) -> 
 def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Hand a signed override to the Steward, which verifies and logs it. The same file again changes nothing.
 
-    Needs an operator's token. An override that does not hold ends with 5: nothing was published, the verdict stands.
+    Nothing is published by it: that is `pvdm break-glass publish`. Needs an operator's token. An override that does not
+    hold ends with 5: nothing was published, the verdict stands.
 
     \b
     Examples:
@@ -169,6 +172,37 @@ def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
         return
     for line, style in override_view_lines(view):
         say(printable(line), style=style)
+    say()
+    say("handed in; nothing is published yet")
+    say(f"hint: `pvdm break-glass publish {view.override_id}` before {utc(view.expires_at)}")
+
+
+@break_glass.command("publish", short_help="Publish the bytes that an override names.")
+@json_option
+@click.argument("override_id", metavar="OVERRIDE_ID")
+@service_options
+def break_glass_publish(*, as_json: bool, override_id: str, service: Service) -> None:
+    """Bring back, from quarantine, exactly the bytes that an accepted override names, and publish them.
+
+    They are verified again and go through every check of the gate; the verdict alone is waived. Audits show it for
+    ever. The same call again waits on, or says what became of it. Needs an operator's token. Ends with 0 when they are
+    published, 3 when the gate refuses or nothing was kept in quarantine, 4 when other chunks have to be proved first,
+    5 when the override has expired or was used otherwise.
+
+    \b
+    Examples:
+      pvdm break-glass publish 5f0c…e1 --url https://steward.example:8181 --token-file token
+      pvdm break-glass publish 5f0c…e1 --json | jq .outcome
+    """
+    from pvdm.durable.outcome import Committed
+    from pvdm.durable.waived import publish_override
+
+    watch = quiet if as_json else watch_steps()
+    with service.connect() as client:
+        outcome = publish_override(client, override_id, watch)
+    if not as_json and isinstance(outcome, Committed):
+        say(printable(f"*** BREAK-GLASS: rows that failed are published in {outcome.table} ***"), style=LOUD)
+    tell(outcome, as_json=as_json)
 
 
 @break_glass.command("list", short_help="List every override there ever was.")

@@ -1,78 +1,142 @@
-"""`pvdm demo`: what a digest sees that an exit code does not."""
+"""`pvdm demo`: the whole path on real Spark and Iceberg, done right once and wrongly seven times."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from pvdm.cli.options import PlaceType, engine_option, json_option, pick_engine, seed_option
+from pvdm.cli.demo_words import audit_lines, begin_lines, end_lines, scene_lines
+from pvdm.cli.options import PlaceType, json_option, seed_option
+from pvdm.cli.proof_words import Line
 from pvdm.cli.screen import notice, say, say_json
-from pvdm.digest import Engine
-from pvdm.errors import InputError, VerificationError
-from pvdm.evaluation.scenes import DROPPED_ROWS, Scene, doubled_rows, play
+from pvdm.errors import InputError
 
-ROWS_KERNEL: Final = 200_000
-ROWS_REFERENCE: Final = 2_000
-ROWS_MIN: Final = 10
-ROWS_MAX: Final = 2_000_000
+if TYPE_CHECKING:
+    from pvdm.evaluation.scenes import Scene
+    from pvdm.evaluation.shop import Shop
+    from pvdm.metadata.audit_report import AuditReport
+
+ROWS: Final = 5_000
+ROWS_MIN: Final = 100
+ROWS_MAX: Final = 1_000_000
 SEED: Final = 7
 
-NEXT: Final = "`pvdm eval collision` measures how far such a digest can be trusted"
 
-
-@click.command(short_help="Lose, double and change rows, and see what the digest says.")
+@click.command(short_help="Publish one good run on Spark, and see seven bad ones refused.")
 @json_option
 @seed_option(SEED)
 @click.option(
-    "--rows",
-    type=click.IntRange(ROWS_MIN, ROWS_MAX),
-    help=f"Orders to make.  [default: {ROWS_KERNEL}, or {ROWS_REFERENCE} without the kernel]",
+    "--rows", type=click.IntRange(ROWS_MIN, ROWS_MAX), default=ROWS, show_default=True, help="Orders to make."
 )
 @click.option(
     "--keep",
     type=PlaceType(folder=True),
     metavar="DIR",
-    help="Keep the Parquet files in this new or empty folder.",
+    help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder.",
 )
-@engine_option
-def demo(*, as_json: bool, seed: int, rows: int | None, keep: Path | None, engine_name: str) -> None:
-    """Write a file of orders well once and wrongly three times, and let the digests judge.
+def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None) -> None:
+    """Run the main job with a Steward in this process, on real Spark and Iceberg: a clean backfill is published; then
+    rows are dropped, doubled and changed, bytes swapped after their PASS, a proof replayed, main written past the
+    gate, an unsigned override handed in.
 
-    Every write ends without an error. Only equal or differs is shown, never a digest: a digest is a secret.
+    After each try it shows the error that a user gets and what a consumer sees through Spark, and at the end the audit
+    of the table. A try that does not end as it is told makes the command end with 1. Needs Java 17 and pvdm[spark].
 
     \b
     Examples:
       pvdm demo
-      pvdm demo --rows 5000 --keep orders
-      pvdm demo --json | jq '.scenes[] | {title, verdict, class}'
+      pvdm demo --rows 100000 --keep demo
+      pvdm demo --json | jq '.scenes[] | {title, outcome, code: .error.code, consumer}'
     """
-    engine = pick_engine(engine_name)
-    count = rows if rows is not None else _default_rows(engine)
+    show = _unshown if as_json else _say
     with _temporary_folder() if keep is None else _kept_folder(keep) as folder:
-        scenes = play(folder, rows=count, seed=seed, engine=engine)
-    _require_expected(scenes, count)
+        notice("Spark and a Steward are started; this takes about a minute")
+        scenes, report = play(folder, rows=rows, seed=seed, show=show)
     if as_json:
-        say_json(_to_json(scenes, rows=count, seed=seed, engine=engine, keep=keep))
-    else:
-        _tell(scenes, rows=count, keep=keep)
+        say_json(
+            {
+                "rows": rows,
+                "seed": seed,
+                "kept": None if keep is None else str(keep),
+                "scenes": [scene.to_json() for scene in scenes],
+                "audit": report.to_json(),
+            }
+        )
+    elif keep is not None:
+        say(f"everything is in {keep}; its Steward is served by `pvdm steward serve --config {_config(keep)}`")
 
 
-def _default_rows(engine: Engine) -> int:
-    if engine.name == "kernel":
-        return ROWS_KERNEL
-    notice(f"the reference is slow: the demo makes {ROWS_REFERENCE:,} orders instead of {ROWS_KERNEL:,} (--rows)")
-    return ROWS_REFERENCE
+def _config(keep: Path) -> Path:
+    return keep / "steward" / "steward.toml"
+
+
+Show = Callable[[Iterator[Line]], None]
+
+
+def play(folder: Path, *, rows: int, seed: int, show: Show) -> tuple[list[Scene], AuditReport]:
+    """Play all scenes in the folder and audit the table, each shown as soon as it is over."""
+    # Only here: the Steward is slow to load, and no other command needs it.
+    from pvdm.evaluation.scenes import play as scenes_of
+    from pvdm.evaluation.shop import open_shop
+
+    with open_shop(folder, rows=rows, seed=seed) as shop:
+        show(begin_lines(rows))
+        scenes: list[Scene] = []
+        for number, scene in enumerate(scenes_of(shop), 1):
+            show(scene_lines(number, scene))
+            scenes.append(scene)
+        report = audited(shop)
+        show(audit_lines(report))
+        show(end_lines(scenes))
+    return scenes, report
+
+
+def audited(shop: Shop) -> AuditReport:
+    """The audit of the table with every live file read again, as `pvdm audit --rehash` does it, by an auditor."""
+    from pvdm.cli.audit_service import ServedFiles, gather
+    from pvdm.cli.times import now_micros
+    from pvdm.cli.trust_roots import follow
+    from pvdm.evaluation.scenes import FIRST, demo_failed
+    from pvdm.evaluation.shop import DOMAIN, ORDERS
+    from pvdm.metadata.audit import AuditJudge, audit
+    from pvdm.metadata.audit_evidence import table_document
+    from pvdm.model.role import Role
+    from pvdm.trust.inclusion import origin_of
+    from pvdm.verify.fetch import Files
+
+    with shop.steward.as_role(Role.AUDITOR, DOMAIN) as client:
+        now = now_micros()
+        root = follow(client.trust_root().chain, pin=shop.steward.pin, at=now)
+        evidence = gather(client, ORDERS)
+        lists = (snapshot.manifest_list for snapshot in table_document(evidence).snapshots)
+        files = ServedFiles(client, ORDERS, frozenset(each for each in lists if each is not None))
+        report = audit(evidence, files, AuditJudge(root, origin_of(root, None), now), again=Files())
+    walked = [each.workload_id for each in report.snapshots]
+    if not report.holds or walked != [FIRST]:
+        found = "holds" if report.holds else "does not hold"
+        raise demo_failed("the audit is not what the demo says", f"[{FIRST!r}] holds", f"{walked} {found}")
+    return report
+
+
+def _say(lines: Iterator[Line]) -> None:
+    for line, style in lines:
+        say(line, style=style)
+
+
+def _unshown(lines: Iterator[Line]) -> None:
+    del lines
 
 
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
     try:
-        with tempfile.TemporaryDirectory(prefix="pvdm-demo-") as folder:
+        # Spark's process may still be taking files of its own away.
+        with tempfile.TemporaryDirectory(prefix="pvdm-demo-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
     except OSError as error:
         raise _not_writable("the temporary folder", error) from error
@@ -80,22 +144,13 @@ def _temporary_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _kept_folder(keep: Path) -> Iterator[Path]:
-    """A folder whose files move to `keep` when all are there; an end before that leaves no file and no new folder."""
-    missing = [folder for folder in (keep, *keep.parents) if not folder.exists()]
+    """The folder itself: tables name their files by full paths, so that nothing can be moved there at the end."""
     try:
         keep.mkdir(parents=True, exist_ok=True)
         _require_empty(keep)
-        with tempfile.TemporaryDirectory(prefix=".pvdm-demo-", dir=keep) as folder:
-            yield Path(folder)
-            for file in sorted(Path(folder).iterdir()):
-                file.rename(keep / file.name)
-    except BaseException as error:
-        for made in missing:
-            with contextlib.suppress(OSError):
-                made.rmdir()
-        if isinstance(error, OSError):
-            raise _not_writable(str(keep), error) from error
-        raise
+        yield keep.resolve()
+    except OSError as error:
+        raise _not_writable(str(keep), error) from error
 
 
 def _require_empty(folder: Path) -> None:
@@ -117,66 +172,3 @@ def _not_writable(folder: str, error: OSError) -> InputError:
         got=error.strerror or str(error),
         hint="name another folder with --keep",
     )
-
-
-def _require_expected(scenes: list[Scene], rows: int) -> None:
-    """A demo that shows something else than it says is a failed verification."""
-    expected = {
-        "relaid": (rows, True, True),
-        "dropped": (rows - DROPPED_ROWS, False, False),
-        "doubled": (rows + doubled_rows(rows), False, False),
-        "changed": (rows, True, False),
-    }
-    for scene in scenes:
-        if (scene.rows_written, scene.identity_equal, scene.content_equal) != expected[scene.name]:
-            raise VerificationError(
-                "demo_failed",
-                f"the digests do not tell the truth about: {scene.title}",
-                expected=_compared(*expected[scene.name]),
-                got=_compared(scene.rows_written, scene.identity_equal, scene.content_equal),
-            )
-
-
-def _compared(rows: int, identity_equal: bool, content_equal: bool) -> str:
-    words = {True: "equal", False: "differs"}
-    return f"{rows:,} rows, identity {words[identity_equal]}, content {words[content_equal]}"
-
-
-def _to_json(scenes: list[Scene], *, rows: int, seed: int, engine: Engine, keep: Path | None) -> dict[str, object]:
-    return {
-        "rows": rows,
-        "seed": seed,
-        "engine": engine.name,
-        "kept": None if keep is None else str(keep),
-        "scenes": [{**scene.to_json(), "meaning": _meaning(scene)} for scene in scenes],
-        "hint": NEXT,
-    }
-
-
-def _tell(scenes: list[Scene], *, rows: int, keep: Path | None) -> None:
-    say(f"intended: {rows:,} orders, digested by their key (identity) and by every column (content)")
-    for number, scene in enumerate(scenes, 1):
-        passed = scene.failure is None
-        say()
-        say(f"{number}. {scene.title}", style="bold")
-        say(f"   {_compared(scene.rows_written, scene.identity_equal, scene.content_equal)}")
-        verdict = "PASS" if passed else f"FAIL ({scene.failure})"
-        say(f"   {verdict}: {_meaning(scene)}", style="green" if passed else "red")
-    say()
-    say("all four writes ended without an error; an exit code says nothing about the rows")
-    if keep is not None:
-        say(f"the files are in {keep}")
-    say(f"hint: {NEXT}")
-
-
-def _meaning(scene: Scene) -> str:
-    difference = abs(scene.rows_written - scene.rows_intended)
-    match scene.failure:
-        case None:
-            return "the same rows, each as often as intended; order and file layout do not matter"
-        case "missing":
-            return f"{difference:,} intended rows were not written"
-        case "added":
-            return f"{difference:,} rows more than intended, new or doubled"
-        case _:
-            return "every intended order is there, but a value in it is another; counting rows would not have shown it"

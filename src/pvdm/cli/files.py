@@ -91,6 +91,20 @@ def write_new(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> bool:
     return True
 
 
+def write_over(path: Path, data: bytes) -> None:
+    """Put the data in the place of what is under the name: whoever reads it sees the one or the other, whole."""
+    temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
+    try:
+        _write_synced(temporary, data, PUBLIC_MODE)
+        temporary.replace(path)
+    except OSError as error:
+        raise _not_writable(path, error.strerror or type(error).__name__) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
 def _write_synced(path: Path, data: bytes, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
     with os.fdopen(descriptor, "wb") as file:

@@ -94,9 +94,9 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     if out is not None:
         require_new(out)
     read = None if updates_file is None else read_file(updates_file, size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
-    contract = (
-        None if contract_file is None else contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES))
-    )
+    contract = None
+    if contract_file is not None:
+        contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
     wishes = Wishes(add, drop, rename, properties, removed, format_version, read)
     with service.connect() as client:
         proposal = _proposed(client, table, wishes, contract)

@@ -15,7 +15,8 @@ from pvdm.lake.format.document import Json, dump_json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.structure import structure_bytes, structure_of, without_data
 from pvdm.lake.format.updates import apply_updates
-from pvdm.metadata.migration import require_same_data, require_same_table, state_of
+from pvdm.metadata.migration import require_same_data, require_same_table
+from pvdm.metadata.state import state_of
 from pvdm.model.document import Value, dump, parse
 from pvdm.model.fields import Fields
 from pvdm.model.migration import TableState, contract_sha256

@@ -262,7 +262,7 @@ def _require_equal(
         raise VerificationError(
             "recomputed_differs",
             "the data is not what the proof committed to",
-            expected=f"{'an unknown number of' if rows is None else rows} rows, as committed",
+            expected="the rows as committed" if rows is None else f"{rows} rows, as committed",
             got=f"{next(iter(partials.values())).rows} rows; {' and '.join(sorted(differing))} differs",
             hint="see that it is the same snapshot, and every file of it once",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -25,6 +25,36 @@ def checked_output() -> Iterator[None]:
         checked.flush()
     finally:
         sys.stdout = stream
+
+
+@contextlib.contextmanager
+def output_aside() -> Iterator[None]:
+    """Within, whatever is printed goes to standard error: a job's words, and those of its child processes and JVM."""
+    stream, errors = sys.stdout, sys.stderr
+    stream.flush()
+    with contextlib.ExitStack() as stack:
+        nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        # Processes that are started meanwhile write to the number 1, whatever Python calls standard output.
+        stack.callback(_number_one(2 if errors is not None else nowhere.fileno()))
+        sys.stdout = errors if errors is not None else nowhere
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            sys.stdout = stream
+
+
+def _number_one(target: int) -> Callable[[], None]:
+    """Lets file descriptor 1 be another one; what is returned brings the first one back."""
+    kept = os.dup(1)
+    os.dup2(target, 1)
+
+    def back() -> None:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+    return back
 
 
 def discard_unwritten() -> None:

@@ -18,7 +18,7 @@ from pvdm.cli.service import Service, service_options
 from pvdm.cli.views import view_json
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.metadata.migration import state_of
+from pvdm.metadata.state import target_of
 from pvdm.model.migration import (
     CONTRACT_MAX_BYTES,
     NamespaceTarget,
@@ -53,16 +53,19 @@ def protect(
 ) -> None:
     """Put a table under a contract: from then on what its main shows changes by a proof or a signed migration only.
 
-    You sign the table as it is now (UUID, name, schema, structure) with your own key, which stays on your side. The
-    Steward verifies it, logs it and protects the table in one step. The contract is one YAML document; the Steward
-    keeps it. A namespace that is protected protects every table that is created in it from now on.
+    You sign the table as it is now (UUID, name, schema, structure, and the snapshot that its main shows) with your own
+    key, which stays on your side. The Steward verifies it, logs it and protects the table in one step; if main has
+    moved meanwhile it refuses, and you look and sign again. All that comes after that snapshot has to be proved.
+
+    The contract (`pvdm validate` judges it, docs/contract.md is its reference) names this table as its target; the
+    Steward keeps it. A namespace that is protected protects every table that is created in it from now on.
 
     \b
     Examples:
       pvdm protect sales.orders --contract orders.yaml --key tom.pem --operator tom --reason "orders go live"
       pvdm protect --namespace curated --contract curated.yaml --key tom.pem --operator tom --reason "…"
     """
-    contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES))
+    contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
     with service.connect() as client:
         require_operator(client)
         found = _target(client, table, namespace)
@@ -221,7 +224,7 @@ def _target(client: StewardClient, table: str | None, namespace: str | None) -> 
 def _signed_target(found: TargetView, contract: str) -> TableTarget | NamespaceTarget:
     if found.kind == "namespace":
         return NamespaceTarget(NamespaceRef(found.catalog, found.id, found.name), contract)
-    return TableTarget(table_ref(found), state_of(table_metadata(found), contract))
+    return target_of(table_ref(found), table_metadata(found), contract)
 
 
 def table_ref(found: TargetView) -> TableRef:

@@ -40,6 +40,8 @@ def root_fetch(*, as_json: bool, service: Service, pin: str | None, out: Path) -
         say_json({**facts, "pinned": pin is not None, "out": str(out)})
         return
     say(f"trust roots 1 to {root.version}: {out}")
+    if pin is None:
+        say(f"  if it is the one that its operator names: --root-sha256 {first_sha256(chain)}")
 
 
 @root_group.command("submit", short_help="Hand a trust root to a Steward.")

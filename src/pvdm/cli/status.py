@@ -1,7 +1,8 @@
-"""`pvdm status`: how a Steward stands, in one look; break-glass first."""
+"""`pvdm status`: how a Steward stands, in one look, break-glass first; or one table's workloads, or one workload."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -12,6 +13,7 @@ from pvdm.cli.options import json_option
 from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
+from pvdm.cli.status_work import show_work, workload_lines
 from pvdm.cli.times import utc
 from pvdm.cli.views import override_view_lines, proof_view_line, view_json
 from pvdm.errors import NotAllowedError, UnavailableError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pvdm.client import (
         EpochView,
         Identity,
+        ListedJob,
         OverrideView,
         ProofView,
         Readiness,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
+_FAILED: Final = "failed"
+_WAITING: Final = "waiting"
 _NOT_SHOWN: Final = frozenset({"domain_wrong", "role_wrong", "token_of_other_attempt"})
 _T = TypeVar("_T")
 
@@ -46,10 +51,13 @@ class Status:
     overrides: tuple[OverrideView, ...] | None
     workloads: tuple[WorkloadView, ...] | None
     proofs: tuple[ProofView, ...] | None
+    jobs: tuple[ListedJob, ...] | None
 
 
-@click.command("status", short_help="How a Steward stands.")
+@click.command("status", short_help="How a Steward, a table or a workload stands.")
 @json_option
+@click.argument("table", metavar="[TABLE]", required=False)
+@click.option("--workload-id", metavar="ID", help="Show one workload with its chunks.")
 @service_options
 @click.option(
     "--rows",
@@ -58,16 +66,22 @@ class Status:
     show_default=True,
     help="Workloads and proofs to show.",
 )
-def status(*, as_json: bool, service: Service, rows: int) -> None:
+def status(*, as_json: bool, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every verdict that was overridden.
 
-    Shows what your role may see, and says what it may not. Ends with 7 when the Steward is not ready.
+    Shows what your role may see, and says what it may not. Ends with 7 when the Steward is not ready. With a table, or
+    a workload's id, it shows these alone.
 
     \b
     Examples:
       pvdm status --url https://steward.example:8181 --token-file token
       pvdm status --json | jq '.readiness'
+      pvdm status sales.orders
+      pvdm status --workload-id orders-2026-11-15
     """
+    if table is not None or workload_id is not None:
+        show_work(service, table, workload_id, rows, as_json=as_json)
+        return
     with service.connect() as client:
         found = _ask(client, rows)
     if as_json:
@@ -87,6 +101,7 @@ def _ask(client: StewardClient, rows: int) -> Status:
         _allowed(client.overrides),
         _allowed(lambda: client.workloads(limit=rows)),
         _allowed(lambda: client.proofs(limit=rows)),
+        _allowed(lambda: client.jobs(limit=_ROWS)),
     )
 
 
@@ -111,6 +126,7 @@ def _to_json(found: Status) -> dict[str, object]:
         "overrides": _views(found.overrides),
         "workloads": _views(found.workloads),
         "proofs": _views(found.proofs),
+        "jobs": _views(found.jobs),
     }
 
 
@@ -141,6 +157,7 @@ def _tell(found: Status) -> None:
     reach = "every domain" if you.domain == "*" else f"domain {you.domain}"
     say(printable(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}"))
     _tell_epochs(found)
+    _tell_jobs(found)
     _tell_work(found)
 
 
@@ -156,6 +173,25 @@ def _tell_epochs(found: Status) -> None:
         say(f"        (`pvdm keys root next`, `submit`), then `pvdm keys activate {max(created)}`")
 
 
+def _tell_jobs(found: Status) -> None:
+    """How many there are, and each that does not get on."""
+    jobs = found.jobs
+    if jobs is None:
+        return
+    counted = Counter(job.state.value for job in jobs)
+    said = ", ".join(f"{count} {state}" for state, count in sorted(counted.items()))
+    say(f"  jobs        {said or 'none waiting'}")
+    for job in jobs:
+        if job.state.value not in (_FAILED, _WAITING):
+            continue
+        what = f"{job.kind} {job.subject}".strip()
+        problem = "" if job.problem is None else f": {job.problem.code}: {job.problem.message}"
+        line = f"  {job.state.name} JOB: {what}, {job.tries} tries{problem}"
+        say(printable(line), style="bold red" if job.state.value == _FAILED else "yellow")
+    if counted[_FAILED]:
+        say("  hint: a failed job is taken up again at the Steward's next start; its log says more")
+
+
 def _tell_work(found: Status) -> None:
     role = found.identity.role.value
     if found.workloads is None:
@@ -163,7 +199,8 @@ def _tell_work(found: Status) -> None:
     else:
         say(f"workloads: {len(found.workloads)} shown", style="bold")
         for workload in found.workloads:
-            say(printable(f"  {workload.state.value:<10}{workload.workload_id}  {workload.reason}"))
+            for line, style in workload_lines(workload):
+                say(printable(line), style=style)
     if found.proofs is None:
         say(f"proofs: not shown to the role {role}")
         return

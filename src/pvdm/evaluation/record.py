@@ -8,8 +8,8 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from pvdm import __version__
 from pvdm.errors import InputError
+from pvdm.version import __version__
 
 _PACKAGES = ("pvdm-kernel", "pyarrow", "blake3", "python-flint")
 

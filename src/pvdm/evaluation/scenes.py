@@ -1,185 +1,307 @@
-"""The demo's facts: orders written well once and wrongly three times, and what the digests say of each."""
+"""The demo's scenes on real Spark and Iceberg; each is held to what it is said to show, so that the demo cannot lie."""
 
 from __future__ import annotations
 
-import random
-import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pvdm.durable.chunk import Chunk
+from pvdm.durable.coordinator import Build, Coordinator
+from pvdm.durable.outcome import Committed, Outcome, VerificationFailed
+from pvdm.errors import PvdmError
+from pvdm.evaluation.orders import DAYS, SHOPS, Sight
+from pvdm.evaluation.shop import DOMAIN, ORDERS, PRODUCER, RETURNS, SOURCE, Shop
+from pvdm.evaluation.thefts import replay, swap_bytes, unsigned_override
+from pvdm.model.role import Role
 
-from pvdm.digest import Digester, Engine, Keys, Partial, Plan
-from pvdm.model.projection import ProjectionName, content, identity
-from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
-from pvdm.model.secret import DigestKey
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DROPPED_ROWS: Final = 6
-_ROW_GROUP: Final = 65_536
-_FILES: Final = 4
+FIRST, SECOND = (f"orders-{day}" for day in DAYS)
+INSERT: Final = f"INSERT INTO {PRODUCER}.{ORDERS} SELECT * FROM {PRODUCER}.{SOURCE}"  # noqa: S608 - our own names
+_CENT: Final = Decimal("0.01")
+_NOTHING: Final = Sight(0, Decimal("0.00"))
+_EXCEPTION: Final = "Exception: "
 
-SCHEMA: Final = Schema(
-    (
-        Field("order_id", PrimitiveType(Kind.LONG), required=True),
-        Field("customer", PrimitiveType(Kind.STRING), required=True),
-        Field("status", PrimitiveType(Kind.STRING), required=True),
-        Field("amount", DecimalType(12, 2), required=True),
-        Field("ordered_at", PrimitiveType(Kind.TIMESTAMPTZ), required=True),
-        Field("express", PrimitiveType(Kind.BOOLEAN)),
-        Field("note", PrimitiveType(Kind.STRING)),
-    )
-)
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the one who tried it is told; `check` is the number of the gate's check, where the gate said so."""
+
+    code: str
+    message: str
+    expected: str | None = None
+    got: str | None = None
+    hint: str | None = None
+    check: int | None = None
+
+    @classmethod
+    def of(cls, error: PvdmError) -> Told:
+        """The error's own words."""
+        check = error.details.get("check")
+        number = None if check is None else int(check)
+        return cls(error.code, error.message, error.expected, error.got, error.hint, number)
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "expected": self.expected,
+            "got": self.got,
+            "hint": self.hint,
+            "check": self.check,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a try: how it ended, and what was told where it was refused."""
+
+    outcome: str
+    classes: tuple[str, ...] = ()
+    told: Told | None = None
+    chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One write and how its digests compare with what was intended. Digests themselves are secrets and stay out."""
+    """One try and what came of it; `seen` is what a consumer sees afterwards of the table that was aimed at.
+
+    `names`: the tables by their UUIDs, for who reads an error that names a table so.
+    """
 
     name: str
     title: str
-    rows_intended: int
-    rows_written: int
-    identity_equal: bool
-    content_equal: bool
-
-    @property
-    def failure(self) -> str | None:
-        """The class of the FAIL verdict, as far as counts and digests alone can tell; none for PASS."""
-        if self.content_equal:
-            return None
-        if self.rows_written != self.rows_intended:
-            return "missing" if self.rows_written < self.rows_intended else "added"
-        return "modified"
+    table: str
+    played: Played
+    seen: Sight
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """The same facts as JSON."""
+        """For programs."""
+        played = self.played
         return {
             "name": self.name,
             "title": self.title,
-            "rows_intended": self.rows_intended,
-            "rows_written": self.rows_written,
-            "identity": "equal" if self.identity_equal else "differs",
-            "content": "equal" if self.content_equal else "differs",
-            "verdict": "PASS" if self.failure is None else "FAIL",
-            "class": self.failure,
+            "outcome": played.outcome,
+            "classes": list(played.classes),
+            "error": None if played.told is None else played.told.to_json(),
+            "consumer": {"table": self.table, **self.seen.to_json()},
         }
 
 
-def play(folder: Path, *, rows: int, seed: int, engine: Engine) -> list[Scene]:
-    """Write every scene's files into the folder, read them back, digest them and compare."""
-    rng = random.Random(seed)
-    orders = make_orders(rows, rng)
-    plan = Plan(SCHEMA, (identity(SCHEMA, ["order_id"]), content(SCHEMA)))
-    keys = {name: DigestKey(secrets.token_bytes(32), epoch=0) for name in ProjectionName}
-    intended = _digest([_write(folder / "intended.parquet", orders)], plan, keys, engine)
-    scenes: list[Scene] = []
-    for name, title, write in _writers(rng):
-        written = _digest(write(folder / name, orders), plan, keys, engine)
-        scenes.append(
-            Scene(
-                name,
-                title,
-                intended[ProjectionName.CONTENT].rows,
-                written[ProjectionName.CONTENT].rows,
-                intended[ProjectionName.IDENTITY].matches(written[ProjectionName.IDENTITY]),
-                intended[ProjectionName.CONTENT].matches(written[ProjectionName.CONTENT]),
-            )
-        )
-    return scenes
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a scene is said to show: how it must end, with which code, and at which of the gate's checks if at one."""
+
+    name: str
+    title: str
+    act: Callable[[Story], Played]
+    outcome: str
+    classes: tuple[str, ...] = ()
+    code: str | None = None
+    check: int | None = None
+    table: str = ORDERS
 
 
-def make_orders(rows: int, rng: random.Random) -> pa.Table:
-    """Seeded orders of mixed types, some of them null."""
-    start = datetime(2026, 11, 14, tzinfo=UTC)
-    return pa.table(
-        {
-            "order_id": pa.array(range(1, rows + 1), pa.int64()),
-            "customer": pa.array([f"c{rng.randrange(50_000):05}" for _ in range(rows)], pa.string()),
-            "status": pa.array(rng.choices(("open", "paid", "shipped"), k=rows), pa.string()),
-            "amount": pa.array([_cents(rng.randrange(100, 100_000)) for _ in range(rows)], pa.decimal128(12, 2)),
-            "ordered_at": pa.array(
-                [start + timedelta(microseconds=rng.randrange(86_400_000_000)) for _ in range(rows)],
-                pa.timestamp("us", "UTC"),
-            ),
-            "express": pa.array(rng.choices((True, False, None), k=rows), pa.bool_()),
-            "note": pa.array(rng.choices((None, "", "leave at the door", "Grüße"), k=rows), pa.string()),
-        }
-    )
+@dataclass(slots=True)
+class Story:
+    """The shop on the two days; `failed` is the proof of the last verdict that was FAIL."""
+
+    shop: Shop
+    failed: str | None = None
+    lost: list[int] = field(default_factory=list)
+    changed: int = 0
+
+    def __post_init__(self) -> None:
+        ids = self.shop.orders.ids(DAYS[1], SHOPS[0])
+        self.lost = sorted(self.shop.orders.random.sample(ids, DROPPED_ROWS))
+        self.changed = self.shop.orders.random.choice(ids)
+
+    def clean(self) -> Played:
+        """No job is given: the contract's own filter is the job."""
+        with Coordinator(self.shop.steward, self.shop.spark) as coordinator:
+            return self._ended(coordinator.execute_workload(FIRST, table=ORDERS, day=DAYS[0]))
+
+    def dropped(self) -> Played:
+        """The job leaves six rows out."""
+
+        def build(_spark: object, chunk: Chunk) -> DataFrame:
+            rows = chunk.rows()
+            return rows.where(~rows["order_id"].isin(self.lost))
+
+        with Coordinator(self.shop.steward, self.shop.spark) as coordinator:
+            return self._ended(coordinator.execute_workload(SECOND, build, table=ORDERS, day=DAYS[1]))
+
+    def doubled(self) -> Played:
+        """The job writes its chunk twice."""
+        return self._repaired("the filter was too narrow", lambda _, chunk: chunk.rows().union(chunk.rows()))
+
+    def modified(self) -> Played:
+        """The job adds a cent to one amount."""
+
+        def build(_spark: object, chunk: Chunk) -> DataFrame:
+            from pyspark.sql import functions
+
+            rows = chunk.rows()
+            amount = functions.when(rows["order_id"] == self.changed, rows["amount"] + _CENT).otherwise(rows["amount"])
+            return rows.withColumn("amount", amount.cast("decimal(12, 2)"))
+
+        return self._repaired("the union is gone", build)
+
+    def swapped(self) -> Played:
+        """The job is right; but while it stages the second chunk, the file of the first, proved one is exchanged."""
+
+        def build(_spark: object, chunk: Chunk) -> DataFrame:
+            with self.shop.steward.as_role(Role.PRODUCER, DOMAIN) as client:
+                for attempt in client.workload(SECOND).attempts:
+                    if attempt.waiting:
+                        swap_bytes(attempt)
+            return chunk.rows()
+
+        return self._repaired("the rounding is gone", build)
+
+    def replayed(self) -> Played:
+        """The proofs of the first day at the gate, for a table that they are not about."""
+        return self._refused(lambda: replay(self.shop.steward, FIRST, self.shop.table_uuid(RETURNS)))
+
+    def inserted(self) -> Played:
+        """An INSERT as any Spark job would write it."""
+        try:
+            self.shop.spark.sql(INSERT)
+        except Exception as error:  # Py4J's or PySpark's: which one is not the demo's business, its words are
+            return Played("refused", told=_sentence(str(error)))
+        return Played("accepted")
+
+    def overridden(self) -> Played:
+        """An operator's token hands in an override of the last FAIL that nobody signed."""
+        if self.failed is None:
+            raise AssertionError("a verdict was FAIL before")
+        envelope = unsigned_override(self.shop.steward, self.failed)
+        return self._refused(lambda: self.shop.steward.submit_override(envelope))
+
+    def _repaired(self, reason: str, build: Build) -> Played:
+        with Coordinator(self.shop.steward, self.shop.spark) as coordinator:
+            return self._ended(coordinator.repair(SECOND, build, reason=reason))
+
+    def _ended(self, outcome: Outcome) -> Played:
+        attempts = [each.attempt for each in outcome.chunks if each.attempt is not None]
+        failed = [each for each in attempts if each.classes]
+        if failed:
+            self.failed = failed[-1].proof_id
+        classes = tuple(sorted({each.value for attempt in failed for each in attempt.classes}))
+        match outcome:
+            case Committed():
+                return Played(outcome.name, chunks=len(attempts))
+            case VerificationFailed(error=error):
+                return Played(outcome.name, classes, Told.of(error), len(attempts))
+        return Played(outcome.name, classes, Told.of(outcome.error), len(attempts))
+
+    def _refused(self, act: Callable[[], Any]) -> Played:
+        try:
+            act()
+        except PvdmError as error:
+            return Played("refused", told=Told.of(error))
+        return Played("accepted")
 
 
-def _cents(cents: int) -> Decimal:
-    return Decimal(cents).scaleb(-2)
+SCRIPTS: Final = (
+    Script("clean", f"a clean backfill of {DAYS[0]}", Story.clean, "COMMITTED"),
+    Script(
+        "dropped",
+        f"the job for {DAYS[1]} drops {DROPPED_ROWS} rows and ends without an error",
+        Story.dropped,
+        "VERIFICATION_FAILED",
+        ("missing",),
+        "verification_failed",
+    ),
+    Script(
+        "doubled",
+        "the repaired job writes a chunk twice",
+        Story.doubled,
+        "VERIFICATION_FAILED",
+        ("duplicated",),
+        "verification_failed",
+    ),
+    Script(
+        "modified",
+        "the next one changes one amount by a cent",
+        Story.modified,
+        "VERIFICATION_FAILED",
+        ("modified",),
+        "verification_failed",
+    ),
+    Script(
+        "swapped",
+        "the job is right at last, and the bytes of its first chunk are swapped after their PASS",
+        Story.swapped,
+        "VERIFICATION_FAILED",
+        (),
+        "published_bytes_changed",
+    ),
+    Script(
+        "replayed",
+        f"the proofs of {DAYS[0]} are replayed at the gate for {RETURNS}",
+        Story.replayed,
+        "refused",
+        (),
+        "proof_wrong_table",
+        check=5,
+        table=RETURNS,
+    ),
+    Script("inserted", INSERT, Story.inserted, "refused", (), "ForbiddenException"),
+    Script(
+        "overridden",
+        "a break-glass override of the FAIL is handed in, unsigned",
+        Story.overridden,
+        "refused",
+        (),
+        "override_unsigned",
+    ),
+)
 
 
-_Writer = Callable[[Path, pa.Table], Sequence[Path]]
+def play(shop: Shop) -> Iterator[Scene]:
+    """Play every scene in its order; one that does not end as it is said to ends the demo with an error."""
+    story, published = Story(shop), shop.orders.sight(DAYS[0])
+    names = {shop.table_uuid(table): table for table in (ORDERS, RETURNS)}
+    for script in SCRIPTS:
+        scene = Scene(script.name, script.title, script.table, script.act(story), shop.seen(script.table), names)
+        require_as_told(script, scene, published if script.table == ORDERS else _NOTHING)
+        yield scene
 
 
-def _writers(rng: random.Random) -> Iterator[tuple[str, str, _Writer]]:
-    same = f"the same rows in another order, in {_FILES} files"
-    yield "relaid", same, lambda path, orders: _relaid(path, orders, rng)
-    yield "dropped", f"{DROPPED_ROWS} rows dropped", lambda path, orders: _dropped(path, orders, rng)
-    yield "doubled", "one chunk written twice", _doubled
-    yield "changed", "one amount changed by a cent", lambda path, orders: _changed(path, orders, rng)
+def require_as_told(script: Script, scene: Scene, sight: Sight) -> None:
+    """The scene ended as its script says, and consumers see only what was published."""
+    played, told = scene.played, scene.played.told
+    for what, expected, got in (
+        ("the outcome", script.outcome, played.outcome),
+        ("the classes of the verdict", script.classes, played.classes),
+        ("the error", script.code, None if told is None else told.code),
+        ("the gate's check", script.check, script.check and told and told.check),
+        ("what a consumer sees", _shown(sight), _shown(scene.seen)),
+    ):
+        if expected != got:
+            raise demo_failed(f"{what} of scene {scene.name!r} is not what the demo says", str(expected), str(got))
 
 
-def _relaid(path: Path, orders: pa.Table, rng: random.Random) -> Sequence[Path]:
-    """Other order, several files, other row groups, compression and encodings."""
-    order = list(range(orders.num_rows))
-    rng.shuffle(order)
-    shuffled = orders.take(pa.array(order, pa.int64()))
-    size = -(-orders.num_rows // _FILES)
-    return [
-        _write(_named(path, f"-{number}"), shuffled.slice(number * size, size), row_group=1_000, plain=True)
-        for number in range(_FILES)
-    ]
+def demo_failed(message: str, expected: str, got: str) -> PvdmError:
+    """A demo that shows something else than it says is a bug, here or in what it shows."""
+    return PvdmError("demo_failed", message, expected=expected, got=got)
 
 
-def _dropped(path: Path, orders: pa.Table, rng: random.Random) -> Sequence[Path]:
-    gone = set(rng.sample(range(orders.num_rows), DROPPED_ROWS))
-    kept = [index for index in range(orders.num_rows) if index not in gone]
-    return [_write(_named(path), orders.take(pa.array(kept, pa.int64())))]
+def _shown(sight: Sight) -> str:
+    return f"{sight.rows} rows, {sight.amount} in all"
 
 
-def _doubled(path: Path, orders: pa.Table) -> Sequence[Path]:
-    """A retry that wrote one chunk a second time, as a file of its own."""
-    chunk = orders.slice(0, doubled_rows(orders.num_rows))
-    return [_write(_named(path, "-0"), orders), _write(_named(path, "-1"), chunk)]
-
-
-def _changed(path: Path, orders: pa.Table, rng: random.Random) -> Sequence[Path]:
-    amounts: list[Any] = orders["amount"].to_pylist()
-    at = rng.randrange(len(amounts))
-    amounts[at] += _cents(1)
-    column = orders.schema.get_field_index("amount")
-    return [_write(_named(path), orders.set_column(column, "amount", pa.array(amounts, pa.decimal128(12, 2))))]
-
-
-def doubled_rows(rows: int) -> int:
-    """How many rows the doubled chunk has: a tenth."""
-    return max(rows // 10, 1)
-
-
-def _named(path: Path, suffix: str = "") -> Path:
-    return path.with_name(f"{path.name}{suffix}.parquet")
-
-
-def _write(path: Path, table: pa.Table, *, row_group: int = _ROW_GROUP, plain: bool = False) -> Path:
-    """Write with dictionaries, or plainly and compressed in another way."""
-    compression: Literal["zstd", "snappy"] = "zstd" if plain else "snappy"
-    pq.write_table(table, path, row_group_size=row_group, compression=compression, use_dictionary=not plain)
-    return path
-
-
-def _digest(paths: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
-    """Both digests of what the files really hold."""
-    digester = Digester(plan, keys, engine=engine)
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                digester.update(batch)
-    return digester.partials()
+def _sentence(said: str) -> Told:
+    """The catalog's own sentence in the first lines of a Java error, and the exception that Iceberg makes of it."""
+    for line in said.splitlines():
+        before, sign, sentence = line.partition(_EXCEPTION)
+        if sign:
+            return Told(f"{before.split('.')[-1].split()[-1]}Exception", sentence.strip())
+    return Told("unknown", said.strip().partition("\n")[0][:300])

@@ -168,13 +168,13 @@ def test_another_contract_is_shown_as_a_difference_of_texts(house: House) -> Non
     signed = house.done(house.sign("--yes")).out
     for shown in (proposed, signed):
         assert f"    --- contract {HASH}\n    +++ contract {OTHER_HASH}\n" in shown
-        assert "\n     product: orders\n    -owner: sales\n    +owner: risk\n" in shown
+        assert "\n       product: orders\n    -  owner: sales\n    +  owner: risk\n" in shown
 
 
 def test_a_contract_that_differs_in_its_line_ends_only_shows_that(house: House, tmp_path: Path) -> None:
     (tmp_path / "orders-2.yaml").write_bytes(CONTRACT.replace("\n", "\r\n", 1).encode())
     shown = protected(house).done(house.propose("--contract", "orders-2.yaml")).out
-    assert "-product: orders\n    +product: orders\\r\n" in shown
+    assert "-apiVersion: pvdm/v1\n    +apiVersion: pvdm/v1\\r\n" in shown
 
 
 def test_a_proposal_that_nobody_signed_is_told_as_that(house: House) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from pvdm.cli.approval_words import Signing
+from pvdm.model.migration import Protection
 from pvdm.model.role import Role
 from tests.behaviour.cli.house import BY_TOM, REASON, House, protected
-from tests.protection_examples import CONTRACT, HASH, OTHER_HASH
+from tests.protection_examples import CONTRACT, HASH, OTHER_HASH, contract_for
 from tools.proof_kit import SIGNERS
 
 
@@ -23,6 +26,35 @@ def test_the_result_says_who_and_why(house: House) -> None:
     out = house.done(house.protect()).out
     assert out.startswith("PROTECTED  table sales.orders")
     assert f"operator-tom: {REASON}" in out
+
+
+def test_the_result_says_what_main_showed(house: House) -> None:
+    head = house.scene.found().metadata.current_snapshot_id
+    assert re.search(rf"main showed +snapshot {head}\n", house.done(house.protect()).out)
+    shown = house.done(house.run("protections", "--json")).json["protections"][0]
+    assert shown["snapshot_id"] == str(head)
+
+
+def test_of_an_empty_table_and_of_a_namespace_it_is_said_too(house: House, tmp_path: Path) -> None:
+    house.scene.make("empty")
+    (tmp_path / "empty.yaml").write_text(contract_for("empty"))
+    out = house.done(house.run("protect", "sales.empty", "--contract", "empty.yaml", *BY_TOM)).out
+    assert re.search(r"main showed +no snapshot yet\n", out)
+    spaced = house.done(house.run("protect", "--namespace", "sales", "--contract", "orders.yaml", *BY_TOM)).out
+    assert "main showed" not in spaced
+
+
+def test_a_main_that_moves_while_the_operator_signs_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign = Signing.sign
+
+    def slow(self: Signing, said: Protection) -> bytes:
+        house.scene.stage(branch="main")
+        return sign(self, said)
+
+    monkeypatch.setattr(Signing, "sign", slow)
+    refused = house.protect("--json")
+    assert (refused.code, refused.error) == (4, "approval_main_moved")
+    assert house.scene.contract_of() is None
 
 
 def test_a_protected_table_is_unprotected_loudly(house: House) -> None:
@@ -79,15 +111,19 @@ def test_a_contract_that_is_not_one_plain_yaml_mapping_is_refused(house: House, 
     for text in NO_CONTRACTS:
         (tmp_path / "orders.yaml").write_text(text)
         refused = house.protect("--json")
-        found[text] = (refused.code, refused.error)
-    assert found == dict.fromkeys(NO_CONTRACTS, (2, "contract_invalid"))
+        found[text] = (refused.code, refused.error in ("contract_invalid", "contract_unreadable"))
+    assert found == dict.fromkeys(NO_CONTRACTS, (2, True))
     assert house.scene.contract_of() is None
 
 
 def test_a_contract_with_an_alias_says_so(house: House, tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text("a: 1\nb: &c [1]\nd: *c\n")
     refused = house.protect("--json").json["error"]
-    assert (refused["expected"], refused["got"]) == ("no anchors (&) and no aliases (*)", "one in line 2")
+    assert (refused["expected"], refused["got"]) == (
+        "every value written out where it belongs",
+        "an alias or an anchor",
+    )
+    assert "orders.yaml:2:4" in refused["message"]
 
 
 def test_a_key_that_nobody_trusts_protects_nothing(house: House) -> None:
@@ -199,7 +235,9 @@ def test_a_list_of_nothing_says_so(house: House) -> None:
     assert "no table was ever migrated" in house.done(house.run("migrate", "list")).out
 
 
-def test_a_table_whose_names_hold_dots_is_named_as_json(house: House) -> None:
+def test_a_table_whose_names_hold_dots_is_named_as_json_and_has_no_contract_of_its_own(house: House) -> None:
     house.scene.make("orders.v2")
-    house.done(house.run("protect", '["sales","orders.v2"]', "--contract", "orders.yaml", *BY_TOM))
-    assert house.scene.contract_of("orders.v2") == HASH
+    refused = house.run("protect", '["sales","orders.v2"]', "--contract", "orders.yaml", *BY_TOM, "--json")
+    assert (refused.code, refused.error) == (5, "contract_of_other_table")
+    assert refused.json["error"]["expected"] == '["sales","orders.v2"]'
+    assert house.scene.contract_of("orders.v2") is None

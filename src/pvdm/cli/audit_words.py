@@ -1,0 +1,105 @@
+"""An audit in lines for people: one a snapshot, approvals between them, and what does not hold below each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from pvdm.cli.approval_words import shown_words
+from pvdm.cli.proof_words import LOUD, Line, printable
+from pvdm.cli.times import utc
+from pvdm.errors import comparison
+from pvdm.metadata.audit_report import AuditedSnapshot, AuditFinding, AuditReport, Explained, Standing
+
+_WORDS = {
+    Standing.OK: ("OK", "green"),
+    Standing.BREAK_GLASS: ("*** BREAK-GLASS ***", LOUD),
+    Standing.UNPROVED: ("*** UNPROVED ***", LOUD),
+    Standing.CHANGED: ("*** CHANGED ***", LOUD),
+    Standing.BEFORE: ("unproved: before the protection", "yellow"),
+}
+_APPROVALS = {"protect": "PROTECTED", "unprotect": "UNPROTECTED", "migration": "MIGRATED"}
+_WIDTH = 20
+
+
+def report_lines(report: AuditReport) -> Iterator[Line]:
+    """The whole report."""
+    yield f"audit of {report.table.name} in {report.table.catalog}, {report.table.uuid}", "bold"
+    yield f"{'time':<21} {'snapshot':<19}  {'rows':<16} {'files':<12} {'workload':<{_WIDTH}} {'proof':<10} ", "bold"
+    approvals = list(report.approvals)
+    to_come = {each.snapshot_id for each in report.snapshots}
+    for each in report.snapshots:
+        while approvals and _is_due(approvals[0], each, to_come):
+            yield from _approval(approvals.pop(0))
+        yield from _snapshot(each)
+        to_come.discard(each.snapshot_id)
+    for approval in approvals:
+        yield from _approval(approval)
+    for finding in report.findings:
+        yield from _finding(finding)
+    yield "", None
+    yield from _summary(report)
+
+
+def _is_due(approval: Explained, before: AuditedSnapshot, to_come: Collection[int]) -> bool:
+    """Whether it happened before this snapshot: protection by the snapshot that it binds, a migration by its time."""
+    if approval.kind == "migration":
+        return approval.logged_at <= before.timestamp_ms * 1_000 + 999
+    return approval.snapshot_id not in to_come
+
+
+def _snapshot(each: AuditedSnapshot) -> Iterator[Line]:
+    words, style = _WORDS[each.standing]
+    rows, files = _change(each.rows_added, each.rows_removed), _change(each.files_added, each.files_removed)
+    proof = "-" if not each.proof_ids else each.proof_ids[0][:8]
+    more = "" if len(each.proof_ids) < 2 else f"+{len(each.proof_ids) - 1}"
+    workload = printable(each.workload_id or "-")
+    yield (
+        f"{utc(each.timestamp_ms * 1_000)[:19]}Z  {each.snapshot_id:<19}  {rows:<16} {files:<12}"
+        f" {workload:<{_WIDTH}} {proof + more:<10}  {words}",
+        style,
+    )
+    if each.operator is not None:
+        yield printable(f"    {each.operator} waived a FAIL: {each.reason}"), "red"
+    for finding in each.findings:
+        yield from _finding(finding)
+
+
+def _approval(each: Explained) -> Iterator[Line]:
+    name, contract = _APPROVALS[each.kind], each.contract_sha256[:8]
+    style = "bold red" if each.kind == "unprotect" else "bold"
+    shown = "" if each.kind == "migration" else f", main showed {shown_words(each.snapshot_id)}"
+    words = f"{name} by {each.operator}, contract {contract}{shown}: {each.reason}"
+    yield printable(f"{utc(each.logged_at)[:19]}Z  {words}"), style
+    for change in each.changes:
+        yield printable(f"    {change}"), None
+
+
+def _finding(finding: AuditFinding) -> Iterator[Line]:
+    yield printable(f"    {finding.code}: {finding.message}"), "red"
+    if tail := comparison(finding.expected, finding.got):
+        yield printable(f"      {tail}"), None
+
+
+def _change(added: int | None, removed: int | None) -> str:
+    plus = "?" if added is None else f"+{added:,}"
+    return plus if removed == 0 else f"{plus} {'?' if removed is None else f'-{removed:,}'}"
+
+
+def _summary(report: AuditReport) -> Iterator[Line]:
+    counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items() if count)
+    if report.holds:
+        yield f"the history of main holds: {counts or 'no snapshot'}", "bold green"
+    else:
+        yield f"*** the history of main does not hold: {counts or 'no snapshot'} ***", LOUD
+    if report.rehashed is not None:
+        found = report.rehashed
+        yield (
+            f"{found.data_files:,} data files and {found.manifests:,} manifests read, {found.total_bytes:,} bytes",
+            None,
+        )
+    yield "proved:", "bold"
+    for sentence in report.shown:
+        yield printable(f"  - {sentence}"), None
+    yield "not proved:", "bold"
+    for sentence in report.not_shown:
+        yield printable(f"  - {sentence}"), None

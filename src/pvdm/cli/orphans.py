@@ -1,0 +1,39 @@
+"""`pvdm orphans`: files that attempts left behind, found and removed."""
+
+from __future__ import annotations
+
+import click
+
+from pvdm.cli.options import json_option
+from pvdm.cli.proof_words import printable
+from pvdm.cli.screen import say, say_json
+from pvdm.cli.service import Service, service_options
+from pvdm.cli.views import view_json
+
+
+@click.command("orphans", short_help="Files that killed jobs left behind.")
+@json_option
+@click.argument("table", metavar="TABLE")
+@click.option("--remove", is_flag=True, help="Remove them.")
+@service_options
+def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> None:
+    """List files of ended attempts that nothing refers to, such as a job leaves that was killed.
+
+    Never a live file, and never one outside the attempts' own prefixes.
+
+    \b
+    Examples:
+      pvdm orphans sales.orders
+      pvdm orphans sales.orders --remove --json | jq '.orphans | length'
+    """
+    with service.connect() as client:
+        found = client.remove_orphans(table) if remove else client.orphans(table)
+    if as_json:
+        say_json({"table": table, "removed": remove, "orphans": [view_json(each) for each in found]})
+        return
+    for each in found:
+        say(printable(f"{each.size:>15,}  {each.location}"))
+    total = sum(each.size for each in found)
+    say(f"{len(found)} file{'s' * (len(found) != 1)}, {total:,} bytes{' removed' if remove else ''}", style="bold")
+    if found and not remove:
+        say(printable(f"hint: `pvdm orphans {table} --remove` removes them"))

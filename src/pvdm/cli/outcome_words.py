@@ -1,0 +1,59 @@
+"""What was published, and by what, in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pvdm.cli.proof_words import LOUD, Line
+
+if TYPE_CHECKING:
+    from pvdm.client import AttemptView, ExtentView
+    from pvdm.durable.outcome import Committed
+
+_NOTHING: Final = "0 rows: the source has no row for these parameters"
+
+
+def committed_lines(outcome: Committed) -> Iterator[Line]:
+    """The whole of it first; what no proof carries, and what has no row, cannot be overlooked."""
+    extent = outcome.extent
+    much = "how many rows is not known" if extent is None else extent_words(extent)
+    yield (
+        f"COMMITTED  {outcome.workload_id}: {_counted(len(outcome.chunks), 'chunk')} of {outcome.table}, {much}",
+        "green",
+    )
+    for chunk in outcome.overridden:
+        if chunk.attempt is not None:
+            yield f"*** chunk {chunk.chunk_id}: {override_words(chunk.attempt)} ***", LOUD
+    if extent is not None and not extent.rows_added and not outcome.overridden:
+        yield f"*** {_NOTHING} ***", LOUD
+    for chunk in outcome.chunks:
+        found = chunk.attempt
+        if found is not None:
+            added = "" if found.extent is None else f"  {added_words(found.extent)}"
+            proof = "FAIL proof" if found.overridden else "proof"
+            yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
+
+
+def extent_words(extent: ExtentView) -> str:
+    """Rows and files that came, and those that went."""
+    if not extent.files_removed:
+        return added_words(extent)
+    gone = f"{_counted(extent.rows_removed, 'row')} in {_counted(extent.files_removed, 'file')}"
+    return f"{added_words(extent)}, replacing {gone}"
+
+
+def added_words(extent: ExtentView) -> str:
+    """Rows and files that came."""
+    return f"+{_counted(extent.rows_added, 'row')} in {_counted(extent.files_added, 'file')}"
+
+
+def override_words(attempt: AttemptView) -> str:
+    """By what a FAIL was published."""
+    classes = ", ".join(each.value for each in attempt.classes)
+    by = "override" if attempt.override_id is None else f"override {attempt.override_id}"
+    return f"published by {by}, not by proof: its verdict is FAIL ({classes})"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'s' * (count != 1)}"

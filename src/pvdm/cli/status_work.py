@@ -1,0 +1,127 @@
+"""`pvdm status TABLE` and `pvdm status --workload-id ID`: how workloads and their chunks stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pvdm.cli.outcome_words import added_words, override_words
+from pvdm.cli.proof_words import LOUD, Line, printable
+from pvdm.cli.screen import say, say_json
+from pvdm.cli.service import Service
+from pvdm.cli.times import utc
+from pvdm.cli.views import view_json
+from pvdm.errors import InputError, comparison
+from pvdm.model.states import AttemptState
+
+if TYPE_CHECKING:
+    from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
+
+_PAGE: Final = 1_000
+_STYLES: Final = {
+    AttemptState.COMMITTED: "green",
+    AttemptState.VERIFICATION_FAILED: "bold red",
+    AttemptState.ROLLED_BACK: "yellow",
+}
+
+
+def show_work(service: Service, table: str | None, workload_id: str | None, rows: int, *, as_json: bool) -> None:
+    """One workload with its first chunks, or the newest workloads of a table."""
+    if table is not None and workload_id is not None:
+        raise click.UsageError("a table or a workload, not both")
+    with service.connect() as client:
+        if workload_id is not None:
+            workload = client.workload(workload_id, limit=1).workload
+            _show_workload(workload, client.chunks(workload_id, limit=rows), as_json=as_json)
+        else:
+            found = _workloads(client, str(table))
+            if not found:
+                _require_table(client, str(table))
+            _show_table(str(table), found[:rows], as_json=as_json)
+
+
+def _require_table(client: StewardClient, table: str) -> None:
+    """A table that no workload ever published to must at least be under protection: names are easily mistyped."""
+    if client.protected("table", name=table):
+        return
+    raise InputError(
+        "table_unknown",
+        "no table that you may see is protected under this name, and no workload was for it",
+        expected="a table's namespace and name, such as sales.orders",
+        got=table[:200],
+        hint="`pvdm status` shows the workloads that you may see",
+    )
+
+
+def _workloads(client: StewardClient, table: str) -> list[WorkloadView]:
+    found: list[WorkloadView] = []
+    after = None
+    while page := client.workloads(after=after, limit=_PAGE):
+        found += [each for each in page if each.table == table]
+        after = page[-1].workload_id
+    return sorted(found, key=lambda each: each.changed_at, reverse=True)
+
+
+def _show_table(table: str, found: list[WorkloadView], *, as_json: bool) -> None:
+    if as_json:
+        say_json({"table": table, "workloads": [view_json(each) for each in found]})
+        return
+    say(printable(f"{table}: {len(found)} workloads shown"), style="bold")
+    for each in found:
+        for line, style in workload_lines(each):
+            say(printable(line), style=style)
+
+
+def workload_lines(workload: WorkloadView) -> Iterator[Line]:
+    """A workload in a line, with how the last attempts at its chunks stand; and what it waits for, if it does."""
+    states = {each.state: each.chunks for each in workload.chunk_states}
+    said = ", ".join(f"{count} of {workload.chunk_count} chunks {state.value}" for state, count in states.items())
+    bad = AttemptState.VERIFICATION_FAILED in states or workload.problem is not None
+    stands = f"{workload.state.value}, {said or f'0 of {workload.chunk_count} chunks begun'}"
+    yield f"  {workload.workload_id}  {stands}  {utc(workload.changed_at)}", "bold red" if bad else None
+    if workload.problem is not None:
+        yield f"    the Steward cannot go on: {workload.problem.code}: {workload.problem.message}", "bold red"
+    for override_id in workload.override_ids:
+        yield f"    *** published by override {override_id}, not by proof ***", LOUD
+
+
+def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_json: bool) -> None:
+    if as_json:
+        say_json({"workload": view_json(workload), "chunks": [view_json(each) for each in chunks]})
+        return
+    say(printable(f"workload {workload.workload_id} of {workload.table or workload.table_uuid}"), style="bold")
+    say(printable(f"  {workload.state.value}  {workload.reason}  {utc(workload.changed_at)}"))
+    say(f"  atomicity {workload.atomicity}, {workload.chunk_count} chunks, {len(chunks)} shown")
+    for name, value in workload.parameters:
+        say(printable(f"  {name} = {value}"))
+    for chunk in chunks:
+        found = chunk.attempt
+        if found is None:
+            say(printable(f"  {'not begun':<20}{chunk.chunk_id}"))
+            continue
+        for line, style in attempt_lines(chunk.chunk_id, found):
+            say(printable(line), style=style)
+
+
+def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
+    """A chunk's last attempt: where it stands, what was published by what, what was found, what it waits for."""
+    more = f"  {found.reason}"
+    if found.snapshot_id is not None:
+        added = "" if found.extent is None else f"  {added_words(found.extent)}"
+        more = f"{added}  snapshot {found.snapshot_id}"
+    yield f"  {found.state.value:<20}{chunk_id}  attempt {found.number}{more}", _STYLES.get(found.state)
+    if found.overridden:
+        yield f"    *** {override_words(found)} ***", LOUD
+    if found.refusal is not None:
+        tail = comparison(found.refusal.expected, found.refusal.got)
+        yield f"    {found.refusal.message}" + (f": {tail}" if tail else ""), None
+    for each in found.findings:
+        yield f"    {each}", None
+    if found.findings_more:
+        yield f"    and {found.findings_more:,} findings more", None
+    problem = None if found.job is None else found.job.problem
+    if found.job is not None and problem is not None:
+        tries = f"{found.job.tries} tries, job {found.job.state.value}"
+        yield f"    the Steward cannot go on ({tries}): {problem.code}: {problem.message}", "bold red"

@@ -1,0 +1,223 @@
+"""The demo's shop: a Steward in this process, generated orders in Iceberg, tables under contracts, on real Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+import pvdm
+from pvdm.digest import kernel_engine
+from pvdm.errors import UnavailableError
+from pvdm.evaluation.orders import COLUMNS, Orders, Sight
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
+from pvdm.metadata.state import target_of
+from pvdm.model.migration import Protection, ProtectionAction, contract_sha256
+from pvdm.model.role import Role
+from pvdm.model.table import TableRef
+from pvdm.steward.contracts import contract_text
+from pvdm.steward.embedded import EmbeddedSteward, Person
+from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
+from pvdm.trust.root import RootRole
+from pvdm.trust.verify import sign_statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE: Final = "raw.orders"
+ORDERS: Final = "sales.orders"
+RETURNS: Final = "sales.returns"
+DOMAIN: Final = "sales"
+PRODUCER: Final = "lake"
+CONSUMER: Final = "shop"
+OPERATOR: Final = "tom"
+_HOUR_MICROS: Final = 3_600_000_000
+
+CONTRACT: Final = """\
+apiVersion: pvdm/v1
+kind: DataProduct
+metadata:
+  domain: sales
+  product: {product}
+  owner: sales@example.com
+  description: What the shops delivered on one day, each row once.
+parameters:
+  day:
+    type: date
+boundary:
+  source:
+    table: raw.orders
+  where: day = ${{day}}
+  target: {target}
+  operation: append
+  claim:
+    column: day
+chunking:
+  by: files
+  max-size: 1
+projections:
+  identity: [order_id]
+atomicity: workload
+"""
+"""Every file of the source is a chunk of its own; all chunks of a day become visible at once, or none."""
+
+
+@dataclass(slots=True)
+class Shop:
+    """The Steward, the session, and the catalog in it once as a producer and once as a consumer has it."""
+
+    folder: Path
+    steward: EmbeddedSteward
+    spark: SparkSession
+    orders: Orders
+    catalogs: list[SparkCatalog] = field(default_factory=list)
+
+    def seen(self, table: str) -> Sight:
+        """What a consumer sees of a table, through Spark and with a consumer's rights."""
+        found = self.spark.table(f"{CONSUMER}.{table}").selectExpr("count(*)", "sum(amount)").collect()[0]
+        return Sight(int(found[0]), Decimal("0.00") if found[1] is None else found[1])
+
+    def wire(self, name: str, role: Role) -> None:
+        """The Steward's catalog in the session, under a name and with a role's rights."""
+        lent = self.steward.lend(role, DOMAIN)
+        catalog = SparkCatalog(name, f"{self.steward.url}/catalog", lent.token, lent.token_id)
+        wire(self.spark, catalog)
+        self.catalogs.append(catalog)
+
+    def table_uuid(self, table: str) -> str:
+        """The table by the name that never changes."""
+        return self.steward.target("table", table).id
+
+
+@contextlib.contextmanager
+def open_shop(folder: Path, *, rows: int, seed: int) -> Iterator[Shop]:
+    """The shop in a folder, with orders delivered and the two tables protected; nothing is published yet."""
+    kernel_engine()  # verification has no other reader, and says so only when all the rest is done
+    key = folder / f"{OPERATOR}.pem"
+    with session(folder) as spark:
+        create_key_pair(key)
+        person = Person.from_file(OPERATOR, RootRole.OPERATOR, key.with_name(f"{OPERATOR}.pem.pub"))
+        with pvdm.Steward.embedded(folder / "steward", people=[person]) as steward:
+            shop = Shop(folder, steward, spark, Orders(rows, seed))
+            try:
+                _furnish(shop, open_key_pair(key))
+                yield shop
+            finally:
+                for catalog in shop.catalogs:
+                    unwire(spark, catalog)
+
+
+def _furnish(shop: Shop, key: OperatorKey) -> None:
+    shop.wire(PRODUCER, Role.PRODUCER)
+    shop.wire(CONSUMER, Role.CONSUMER)
+    for namespace in ("raw", "sales"):
+        shop.spark.sql(f"create namespace {PRODUCER}.{namespace}")
+    for table, partition in ((SOURCE, "shop"), (ORDERS, "day"), (RETURNS, "day")):
+        shop.spark.sql(f"create table {PRODUCER}.{table} ({COLUMNS}) using iceberg partitioned by ({partition})")
+    delivered = shop.folder / "delivered.parquet"
+    pq.write_table(shop.orders.table, delivered)
+    shop.spark.read.parquet(str(delivered)).writeTo(f"{PRODUCER}.{SOURCE}").append()
+    for table in (ORDERS, RETURNS):
+        _protect(shop, table, key)
+
+
+def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
+    """What `pvdm protect` does at the operator's desk: sign the table as it is, with its contract."""
+    product = table.rpartition(".")[2]
+    path = shop.folder / f"{product}.yaml"
+    path.write_text(CONTRACT.format(product=product, target=table), "utf-8")
+    contract = contract_text(path.read_bytes(), str(path))
+    found, now = shop.steward.target("table", table), time.time_ns() // 1_000
+    if found.metadata is None:
+        raise AssertionError("a table has a document")
+    named = TableRef(found.catalog, found.id, found.name)
+    said = Protection(
+        operator=OPERATOR,
+        reason=f"{product} go live",
+        action=ProtectionAction.PROTECT,
+        target=target_of(named, TableMetadata.parse(found.metadata), contract_sha256(contract)),
+        contract=contract,
+        nonce=secrets.token_hex(16),
+        issued_at=now,
+        expires_at=now + _HOUR_MICROS,
+    )
+    shop.steward.submit_protection(sign_statement(said, key).to_bytes())
+
+
+@contextlib.contextmanager
+def session(
+    folder: Path, *, app_name: str = "pvdm demo", config: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A small Spark of the caller's own; where one is running, a session in it with catalogs of its own."""
+    running = running_session()
+    if running is not None:
+        yield running.newSession()
+        return
+    log = folder / "spark.log"
+    try:
+        # Spark's process says much while it fetches jars and starts; it goes on writing where its errors went then.
+        with _errors_to(log):
+            settings = _settings(folder) | dict(config or {})
+            spark = spark_session([], app_name=app_name, master="local[2]", config=settings)
+    except UnavailableError:
+        raise
+    except Exception as error:
+        raise _not_started(log, error) from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+        "spark.local.dir": str(folder / "spark-local"),
+        "spark.log.level": "ERROR",
+    }
+
+
+@contextlib.contextmanager
+def _errors_to(path: Path) -> Iterator[None]:
+    """Standard error of processes that are started within goes to the file."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed: nothing can be said there anyway
+        yield
+        return
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)
+
+
+def _not_started(log: Path, error: Exception) -> UnavailableError:
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    with contextlib.suppress(OSError):
+        said += [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()][-1:]
+    return UnavailableError(
+        "spark_not_started",
+        "Spark could not be started",
+        expected=f"Spark with {ICEBERG_RUNTIME}",
+        got=" / ".join(dict.fromkeys((said[0], said[-1])))[:400] if said else type(error).__name__,
+        hint="its first start fetches Iceberg's runtime from Maven Central, or takes it from the cache of Ivy",
+    )

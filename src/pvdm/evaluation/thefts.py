@@ -1,0 +1,122 @@
+"""What the demo's wrongdoers do past the job: swap staged bytes, replay proofs, bring overrides that nobody signed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pvdm.catalog.target import CatalogTarget
+from pvdm.client import AttemptView
+from pvdm.lake.paths import parse_location
+from pvdm.lake.vault import Vault
+from pvdm.metadata.ground import Gate
+from pvdm.metadata.proposal import Logged, Part, Proposal, Published, Shown
+from pvdm.model.break_glass import BreakGlass
+from pvdm.model.claim import Claim
+from pvdm.model.proof import Proof
+from pvdm.model.workload import WorkloadStatement
+from pvdm.steward.access import OWN
+from pvdm.steward.embedded import EmbeddedSteward
+from pvdm.steward.notary import Notary
+from pvdm.steward.verified_files import read_verified
+from pvdm.steward.witness import logged
+from pvdm.steward.workloads import bound_contract
+from pvdm.store import Unit, attempts, chunks, proofs, statements, verified, workloads
+from pvdm.store.schema import StatementKind
+from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
+from pvdm.trust.statement import payload_of, read_signed
+from pvdm.verify.fetch import Files
+
+STOLEN: Final = Decimal("1000.00")
+_HOUR_MICROS: Final = 3_600_000_000
+
+
+def swap_bytes(attempt: AttemptView) -> None:
+    """Put another good Parquet file, in which one amount is higher, where the attempt's verified one lies."""
+    path = next(parse_location(attempt.prefix).local.rglob("*.parquet"))
+    table = pq.ParquetFile(path).read()
+    at = table.schema.get_field_index("amount")
+    amounts: list[Any] = table.column(at).to_pylist()
+    amounts[0] += STOLEN
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(amounts, pa.decimal128(12, 2))), path)
+
+
+def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Published:
+    """Put the proofs of a published workload before the gate once more, for another table.
+
+    Nobody can do this from outside: no call of the Steward takes a proof. It is done here by code in its own process,
+    with everything that the ledger has about the proofs.
+    """
+    import pvdm
+
+    notary = steward.notary
+    config = notary.config.catalog
+    if config is None:
+        raise AssertionError("an embedded Steward has a catalog")
+    vault = Vault(config.vault)
+    gate = Gate(
+        notary.ledger,
+        notary.clock,
+        CatalogTarget(notary.ledger, notary.catalog, table_uuid, OWN),
+        notary.trust,
+        vault,
+        Files(),
+        notary.config.origin,
+        notary.log.proof,
+        _no_receipt,
+    )
+    return pvdm.validate_then_commit(_proposal(notary, vault, workload_id), gate)
+
+
+def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
+    """A break-glass statement that is right in every word, in an envelope that nobody has signed."""
+    core = read_signed(steward.proof_envelope(fail_proof_id), Proof).core
+    now = time.time_ns() // 1_000
+    said = BreakGlass(
+        operator="tom",
+        reason="the month has to be closed",
+        table=core.target.table,
+        base_snapshot_id=core.target.base_snapshot_id,
+        fail_proof_id=fail_proof_id,
+        file_hashes=core.files.hashes,
+        nonce=secrets.token_hex(16),
+        issued_at=now,
+        expires_at=now + _HOUR_MICROS,
+    )
+    return Envelope(STATEMENT_TYPE, payload_of(said), ()).to_bytes()
+
+
+def _proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:
+    """All that was before the gate when the workload was published."""
+    with notary.ledger.read() as unit:
+        workload = workloads.get(unit, workload_id)
+        bound = bound_contract(unit, workload)
+        planned = [chunk.chunk_id for chunk in chunks.of_workload(unit, workload_id)]
+        parts = tuple(_part(unit, vault, workload_id, chunk_id) for chunk_id in planned)
+        statement = _statement(unit, workload_id)
+    return Proposal(workload, bound, frozenset(planned), parts, statement, Claim.everything())
+
+
+def _part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> Part:
+    attempt = attempts.of_chunk(unit, workload_id, chunk_id)[-1]
+    said = proofs.of_attempt(unit, attempt.attempt_id)
+    record = verified.get(unit, said[-1].nonce)
+    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in said)
+    return Part(attempt, record.nonce, record.core_sha256, envelopes, read_verified(vault, record))
+
+
+def _statement(unit: Unit, workload_id: str) -> Logged:
+    for statement_id in statements.ids_of_kind(unit, StatementKind.WORKLOAD):
+        found = statements.get(unit, statement_id)
+        if read_signed(found.envelope, WorkloadStatement).workload_id == workload_id:
+            return logged(found)
+    raise AssertionError("a workload that was published at once has its statement")
+
+
+def _no_receipt(shown: Shown) -> NoReturn:
+    raise AssertionError(f"the replayed proof was published as snapshot {shown.new_snapshot_id}")

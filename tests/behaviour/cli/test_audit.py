@@ -1,0 +1,215 @@
+"""`pvdm audit`: at a running Steward, and from the bundle that it exported, without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.metadata.audit_bundle import parse_audit_bundle
+from pvdm.model.role import Role
+from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
+from tests.audit_examples import History
+from tests.audit_scene import FULL_NAME, Audited
+from tests.behaviour.cli.house import open_house
+from tests.behaviour.cli.served import Door
+from tests.behaviour.cli.support import EXAMPLES, Ran, Run
+from tests.steward_examples import root_naming, signed_root
+from tools.proof_kit import ORIGIN, SIGNERS
+
+
+class House:
+    """A Steward with a proved table, an auditor, and the trust root in a file of the auditor's own."""
+
+    def __init__(self, audited: Audited, door: Door, run: Run) -> None:
+        self.audited, self.door, self.run = audited, door, run
+        active = audited.scene.notary.epochs.book().active
+        assert active is not None
+        root = root_naming(active)
+        self.pin = root.sha256
+        (door.folder / "roots.json").write_bytes(signed_root(root))
+
+    @property
+    def by_root(self) -> tuple[str, ...]:
+        return ("--trust-root", "roots.json", "--root-sha256", self.pin)
+
+    def audit(self, *words: object) -> Ran:
+        return self.run("audit", *words, *self.by_root)
+
+
+@pytest.fixture
+def place(
+    pvdm: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_examples_time: None,
+    example_key: Callable[[str], Path],
+) -> Iterator[House]:
+    with open_house(pvdm, tmp_path, monkeypatch, example_key) as made:
+        audited = Audited(made.scene).open()
+        audited.publish("first")
+        audited.publish("second")
+        monkeypatch.setattr("pvdm.cli.times._nanos", lambda: made.scene.now * 1_000)
+        made.door.come_as(Role.AUDITOR, "auditor-eve", "sales")
+        yield House(audited, made.door, pvdm)
+
+
+def test_a_proved_table_holds_and_each_snapshot_has_a_line(place: House) -> None:
+    ran = place.audit(FULL_NAME, "--rehash")
+    assert ran.code == 0, ran.out + ran.err
+    lines = [line for line in ran.out.splitlines() if line.endswith("  OK")]
+    assert ["sold-first" in lines[0], "sold-second" in lines[1]] == [True, True]
+    assert "PROTECTED by operator-tom" in ran.out
+    assert "the history of main holds: 2 ok" in ran.out
+    found = place.audit(FULL_NAME, "--json").json
+    assert (found["holds"], found["trust_root"]["own"], found["rehashed"]) == (True, True, None)
+
+
+def test_a_snapshot_without_a_receipt_ends_it_with_3_and_is_exported_too(place: House) -> None:
+    place.audited.publish("third", witnessed=False)
+    ran = place.audit(FULL_NAME, "--export", "sold.audit.json")
+    assert ran.code == 3
+    assert "*** UNPROVED ***" in ran.out
+    assert "audit_receipt_missing" in ran.out
+    told = place.audit("--bundle", "sold.audit.json", "--json")
+    assert (told.code, told.json["holds"], told.json["counts"]["unproved"]) == (3, False, 1)
+
+
+def test_changed_data_is_found_by_rehash(place: House) -> None:
+    path = Path(place.audited.data_file("first").file_path.removeprefix("file://"))
+    path.write_bytes(path.read_bytes().upper())
+    assert place.audit(FULL_NAME).code == 0
+    ran = place.audit(FULL_NAME, "--rehash")
+    assert ran.code == 3
+    assert "*** CHANGED ***" in ran.out
+
+
+def test_what_was_exported_is_audited_without_the_steward(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    online = place.audit(FULL_NAME, "--export", "sold.audit.json", "--json").json
+    monkeypatch.delenv("PVDM_URL")
+    monkeypatch.delenv("PVDM_TOKEN_FILE")
+    offline = place.audit("--bundle", "sold.audit.json", "--rehash", "--json")
+    assert offline.code == 0, offline.out
+    for key in ("table", "snapshots", "approvals", "log_size", "counts"):
+        assert offline.json[key] == online[key]
+    assert offline.json["rehashed"]["data_files"] == 2
+
+
+def test_without_a_trust_root_of_ones_own_it_is_said(place: House) -> None:
+    ran = place.run("audit", FULL_NAME, "--json")
+    assert ran.code == 0
+    assert "the Steward itself said whose keys count" in ran.err
+    assert (ran.json["trust_root"]["own"], ran.json["trust_root"]["pinned"]) == (False, False)
+
+
+def test_only_operators_and_auditors_of_the_domain_are_given_evidence(place: House) -> None:
+    told = {}
+    for role in (Role.PRODUCER, Role.CONSUMER, Role.PUBLISHER):
+        place.door.come_as(role, "somebody", "sales")
+        told[role] = place.audit(FULL_NAME, "--json")
+    assert {(ran.code, ran.error) for ran in told.values()} == {(5, "role_wrong")}
+    place.door.come_as(Role.AUDITOR, "auditor-max", "risk")
+    assert place.audit(FULL_NAME, "--json").code in (2, 5)
+    place.door.come_as(Role.AUDITOR, "auditor-eve", "sales")
+    assert place.audit("sales.nothing", "--json").error == "table_unknown"
+
+
+# From a bundle alone
+
+
+@pytest.fixture
+def history(tmp_path: Path, pvdm: Run, at_examples_time: None) -> History:
+    """A proved table, and its bundle in the folder of the command."""
+    made = History(tmp_path / "lake")
+    made.folder.mkdir()
+    made.snapshot([made.data_file("old")])
+    made.protect()
+    made.publish(made.data_file("first"))
+    made.publish(made.data_file("waived"), passed=False, waived=True)
+    (tmp_path / "sold.audit.json").write_bytes(made.bundle().to_bytes())
+    return made
+
+
+OFFLINE = ("audit", "--bundle", "sold.audit.json", "--trust-root", EXAMPLES / "trust-root-1.json")
+
+
+def test_a_bundle_is_shown_with_what_lies_before_and_what_was_waived(pvdm: Run, history: History) -> None:
+    ran = pvdm(*OFFLINE, "--rehash")
+    assert ran.code == 0, ran.out
+    assert "unproved: before the protection" in ran.out
+    assert "*** BREAK-GLASS ***" in ran.out
+    assert "operator-ruth waived a FAIL: known and explained in incident 4711" in ran.out
+    assert "that the trust root is the right one" in ran.out
+
+
+def test_a_backdated_snapshot_stands_below_the_protection_that_it_came_after(
+    pvdm: Run, tmp_path: Path, at_examples_time: None
+) -> None:
+    made = History(tmp_path / "lake")
+    made.folder.mkdir()
+    made.snapshot([made.data_file("old")])
+    early = made.now // 1_000
+    made.protect()
+    made.snapshot([made.data_file("slipped")], said=lambda snapshot: {**snapshot, "timestamp-ms": early})
+    made.publish(made.data_file("first"))
+    (tmp_path / "sold.audit.json").write_bytes(made.bundle().to_bytes())
+    ran = pvdm(*OFFLINE)
+    words = ("before the protection", "PROTECTED by operator-tom", "*** UNPROVED ***", "  OK")
+    lines = ran.out.splitlines()
+    assert (ran.code, [next(at for at, line in enumerate(lines) if word in line) for word in words]) == (
+        3,
+        [2, 3, 4, 7],
+    )
+    assert "main showed snapshot 1001: orders go live" in lines[3]
+
+
+def test_data_that_is_gone_is_found_from_a_bundle(pvdm: Run, history: History) -> None:
+    Path(history.data_file("first").file_path.removeprefix("file://")).unlink()
+    assert pvdm(*OFFLINE).code == 0
+    assert pvdm(*OFFLINE, "--rehash").code == 3
+
+
+def test_a_bundle_is_one_canonical_document(pvdm: Run, history: History, tmp_path: Path) -> None:
+    path = tmp_path / "sold.audit.json"
+    data = path.read_bytes()
+    assert parse_audit_bundle(data).to_bytes() == data
+    path.write_bytes(json.dumps(json.loads(data), sort_keys=True).encode())
+    ran = pvdm(*OFFLINE, "--json")
+    assert (ran.code, ran.error) == (3, "json_not_canonical")
+
+
+def test_another_log_is_not_believed(pvdm: Run, history: History, tmp_path: Path) -> None:
+    forged = sign_checkpoint(Checkpoint(ORIGIN, history.storage.size(), bytes(32)), SIGNERS["rogue"]).note
+    bundle = history.bundle()
+    lie = replace(bundle, evidence=replace(bundle.evidence, checkpoint=forged))
+    (tmp_path / "sold.audit.json").write_bytes(lie.to_bytes())
+    assert pvdm(*OFFLINE, "--json").code == 3
+
+
+def test_an_audit_before_the_entries_of_the_log_does_not_hold(pvdm: Run, history: History) -> None:
+    ran = pvdm(*OFFLINE, "--at", "2026-11-14T09:00:00Z", "--json")
+    assert ran.code == 3
+    assert "audit_logged_in_future" in ran.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("sales.orders", "--bundle", "x.json", "--trust-root", "r.json"),
+        ("--bundle", "x.json", "--export", "y.json", "--trust-root", "r.json"),
+        ("--bundle", "x.json"),
+    ],
+)
+def test_a_table_or_a_bundle_with_a_trust_root_is_named(pvdm: Run, words: tuple[str, ...]) -> None:
+    refused = pvdm("audit", *words, "--json")
+    assert (refused.code, refused.error) == (2, "usage")
+
+
+def test_another_file_is_no_bundle(pvdm: Run, at_examples_time: None) -> None:
+    root = EXAMPLES / "trust-root-1.json"
+    refused = pvdm("audit", "--bundle", root, "--trust-root", root, "--json")
+    assert (refused.code, refused.error) == (2, "file_kind_wrong")

@@ -1,0 +1,184 @@
+"""`pvdm break-glass` from the FAIL proof to the publication, and what `pvdm status` shows of jobs that are stuck."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pvdm.client import AttemptView
+from pvdm.errors import PvdmError
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward.jobs import JobKind, Jobs, JobState, JobView
+from tests.behaviour.cli.served import Door
+from tests.behaviour.cli.support import Ran, Run
+from tests.databases import memory_folder
+from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
+from tools.proof_kit import SECOND
+
+TARGET = "sales.orders"
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Desk:
+    """An operator's commands, at a Steward where rows are staged."""
+
+    line: Line
+    door: Door
+    run: Run
+
+    def failed(self, rows: Sequence[Row] = ROWS[1:], chunk_id: str = "all") -> AttemptView:
+        with self.line.client() as producer:
+            producer.open_workload("run-1", TARGET, {})
+            tried = producer.next_attempt("run-1", chunk_id, REASON)
+            self.line.stage(producer, tried, rows)
+            producer.staged(tried.attempt_id)
+            found = producer.await_attempt(tried.attempt_id, seconds=SECONDS)
+        assert self.line.notary.jobs.wait(SECONDS)
+        assert found.state is AttemptState.VERIFICATION_FAILED
+        self.line.served.stand.time.pass_by(SECOND)
+        return found
+
+    def signed(self, found: AttemptView) -> None:
+        with self.line.client(Role.OPERATOR) as operator:
+            (self.door.folder / "fail.json").write_bytes(operator.proof_envelope(str(found.proof_id)))
+        words = ("--key", "operator-ruth.pem", "--operator", "operator-ruth", "--reason", "known", "--yes")
+        ran = self.run("break-glass", "sign", "--proof", "fail.json", *words, "--out", "override.json")
+        assert ran.code == 0, ran.err
+
+    def submitted(self) -> str:
+        ran = self.run("break-glass", "submit", "override.json", "--json")
+        assert ran.code == 0, ran.err
+        return str(ran.json["override"]["override_id"])
+
+    def publish(self, override_id: str, *words: str) -> Ran:
+        return self.run("break-glass", "publish", override_id, *words)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        return self.line.scene.found().metadata.current_snapshot_id
+
+
+@pytest.fixture
+def desk(
+    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example_key: Callable[[str], Path]
+) -> Iterator[Desk]:
+    example_key("operator-ruth")
+    with memory_folder() as folder, line_at(folder) as line:
+        stand = line.served.stand
+        monkeypatch.setattr("pvdm.cli.times._nanos", lambda: stand.time.wall * 1_000)
+        door = Door(stand, line.url, tmp_path, monkeypatch)
+        door.come_as(Role.OPERATOR, "operator-ruth", "sales")
+        yield Desk(line, door, pvdm)
+
+
+def test_a_fail_is_waived_and_published_by_three_commands(desk: Desk) -> None:
+    desk.line.protect()
+    desk.signed(desk.failed())
+    told = desk.run("break-glass", "submit", "override.json")
+    assert "handed in; nothing is published yet" in told.out
+    (hint,) = [line for line in told.out.splitlines() if line.startswith("hint: `pvdm break-glass publish ")]
+    override_id = hint.split()[4].rstrip("`")
+    assert desk.snapshot_id is None
+    done = desk.publish(override_id)
+    assert done.code == 0, done.err
+    assert "*** BREAK-GLASS: rows that failed are published in sales.orders ***" in done.out
+    assert f"snapshot {desk.snapshot_id}" in done.out
+    assert "COMMITTED  run-1: 1 chunk of sales.orders, +3 rows in " in done.out
+    assert done.err.count("[1/1] chunk all: published (attempt 2)\n") == 1
+    again = desk.publish(override_id, "--json")
+    assert (again.code, again.json["outcome"]) == (0, "COMMITTED")
+    (chunk,) = again.json["chunks"]
+    assert (chunk["verdict"], chunk["snapshot_id"]) == ("FAIL", str(desk.snapshot_id))
+    assert (chunk["override_id"], again.json["override_ids"]) == (override_id, [override_id])
+    assert "[1/1] chunk all: published before" in desk.publish(override_id).err
+    assert "USED: the rows that failed were published" in desk.run("break-glass", "list").out
+
+
+def test_everybody_who_looks_hears_that_it_was_no_proof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.line.protect()
+    desk.signed(desk.failed())
+    override_id = desk.submitted()
+    assert desk.publish(override_id).code == 0
+    words = f"published by override {override_id}, not by proof"
+    assert words in desk.run("status", TARGET).out
+    assert words in desk.run("status", "--workload-id", "run-1").out
+    assert desk.run("status", TARGET, "--json").json["workloads"][0]["override_ids"] == [override_id]
+    chunk = desk.run("status", "--workload-id", "run-1", "--json").json["chunks"][0]
+    assert chunk["attempt"]["override_id"] == override_id
+    # The producer's own job, which is run again under the same id, makes nothing and is told the same.
+    monkeypatch.setitem(sys.modules, "no_jobs", types.SimpleNamespace(build=lambda *_: None))
+    desk.door.come_as(Role.PRODUCER, domain="sales")
+    again = ("run", TARGET, "--workload-id", "run-1", "--small", "--job", "no_jobs:build")
+    told = desk.run(*again)
+    assert (told.code, words in told.out, "(missing)" in told.out) == (0, True, True)
+    assert desk.run(*again, "--json").json["override_ids"] == [override_id]
+
+
+def test_a_chunk_that_was_proved_is_not_said_to_be_overridden(desk: Desk) -> None:
+    """Chunks that are published together have one snapshot, and the override was for one of them."""
+    desk.line.protect(contract(BY_DAY, "atomicity: workload"))
+    found = desk.failed(ROWS[:1], "day=2026-11-13")
+    with desk.line.client() as producer:
+        for chunk in producer.chunks("run-1"):
+            if chunk.attempt is None:
+                tried = producer.next_attempt("run-1", chunk.chunk_id, REASON)
+                if chunk.chunk_id == "day=2026-11-14":
+                    desk.line.stage(producer, tried, ROWS[2:])
+                producer.staged(tried.attempt_id)
+                assert producer.await_attempt(tried.attempt_id, seconds=SECONDS).waiting
+    desk.signed(found)
+    override_id = desk.submitted()
+    ran = desk.publish(override_id, "--json")
+    assert ran.code == 0, ran.out
+    chunks = desk.run("status", "--workload-id", "run-1", "--json").json["chunks"]
+    waived = {each["chunk_id"]: each["attempt"]["override_id"] for each in chunks}
+    assert len(waived) == 3
+    assert {key: value for key, value in waived.items() if value} == {"day=2026-11-13": override_id}
+
+
+def test_where_nothing_was_kept_it_ends_with_3(desk: Desk) -> None:
+    desk.line.protect(contract("governance:\n  on-fail: delete"))
+    desk.signed(desk.failed())
+    refused = desk.publish(desk.submitted(), "--json")
+    assert (refused.code, refused.error, desk.snapshot_id) == (3, "override_files_gone", None)
+
+
+def test_an_override_that_has_expired_ends_with_5(desk: Desk) -> None:
+    desk.line.protect()
+    desk.signed(desk.failed())
+    override_id = desk.submitted()
+    desk.line.served.stand.time.pass_by(5 * 3_600 * SECOND)
+    refused = desk.publish(override_id, "--json")
+    assert (refused.code, refused.error, desk.snapshot_id) == (5, "override_expired", None)
+
+
+def test_a_chunk_that_waits_for_others_ends_with_4(desk: Desk) -> None:
+    desk.line.protect(contract(BY_DAY, "atomicity: workload"))
+    desk.signed(desk.failed(ROWS[:1], "day=2026-11-13"))
+    waits = desk.publish(desk.submitted(), "--json")
+    assert (waits.code, waits.error, desk.snapshot_id) == (4, "attempt_waiting", None)
+
+
+def test_an_id_that_is_none_ends_with_2(desk: Desk) -> None:
+    assert desk.publish("override.json", "--json").code == 2
+    assert desk.publish("ab" * 32, "--json").error == "override_unknown"
+
+
+def test_the_status_shows_jobs_that_do_not_get_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.door.come_as(Role.OPERATOR)
+    assert "jobs        none waiting" in desk.run("status").out
+    away = PvdmError("bug", "the Steward met a bug")
+    failed = JobView(JobKind.PUBLISH, "ab" * 16, JobState.FAILED, 3, away)
+    monkeypatch.setattr(Jobs, "listed", lambda _: [failed])
+    told = desk.run("status")
+    assert f"FAILED JOB: publish {'ab' * 16}, 3 tries: bug: " in told.out
+    assert [each["state"] for each in desk.run("status", "--json").json["jobs"]] == ["failed"]
+    desk.door.come_as(Role.PRODUCER, domain="sales")
+    assert desk.run("status", "--json").json["jobs"] is None

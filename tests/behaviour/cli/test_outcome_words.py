@@ -1,0 +1,217 @@
+"""What people and programs are told of an outcome: how much was published, what was found, by what it was published."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pvdm import Chunk, Committed, Coordinator, VerificationFailed
+from pvdm.client import ExtentView
+from pvdm.durable.progress import Doing, Step
+from pvdm.errors import UnavailableError
+from pvdm.model.verdict import FailureClass
+from pvdm.steward import verification
+from pvdm.verify.finding import Finding
+from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+
+CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
+DATED = "parameters:\n  date:\n    type: date"
+OLD: list[Row] = [(9, "2026-11-14", "old"), (10, "2026-11-14", "old"), (11, "2026-11-13", "old")]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+def of_chunk(_spark: object, chunk: Chunk) -> Any:
+    """A right job: the rows of the chunk's day, or of the parameter's, or all of them."""
+    day = chunk.parameters.get("date") or chunk.chunk_id.partition("=")[2]
+    return table_of([] if "*" in chunk.chunk_id else [row for row in ROWS if not day or row[1] == day])
+
+
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("word_jobs")
+    module.right = of_chunk
+    module.lossy = lambda _spark, _chunk: table_of(ROWS[1:])
+    monkeypatch.setitem(sys.modules, "word_jobs", module)
+
+
+def run(shop: Shop, table: str, job: str, *more: str, workload_id: str | None = None) -> tuple[int, str]:
+    words = ["run", table, "--workload-id", workload_id or f"{table}-1", "--small", "--job", f"word_jobs:{job}"]
+    return shop.command([*words, *more])
+
+
+def append(shop: Shop, name: str, *more: str) -> str:
+    shop.make(f"sales.{name}", BY_DAY)
+    shop.protect(contract(f"sales.{name}", *more))
+    return f"sales.{name}"
+
+
+def by_days(shop: Shop, name: str) -> str:
+    """A target with rows of two days, whose workloads replace one of them."""
+    shop.make(f"sales.{name}", BY_DAY)
+    shop.write(OLD, f"sales.{name}")
+    where = {"where": "day = ${date}", "partition": "{day: '${date}'}"}
+    shop.protect(contract(f"sales.{name}", DATED, operation="overwrite-partitions", **where))
+    return f"sales.{name}"
+
+
+def test_what_was_added_is_told(shop: Shop) -> None:
+    table = append(shop, "added")
+    code, told = run(shop, table, "right")
+    assert code == 0, told
+    assert f"COMMITTED  {table}-1: 1 chunk of {table}, +5 rows in 2 files\n" in told
+    assert "  all  +5 rows in 2 files  snapshot " in told
+
+
+def test_what_an_overwrite_takes_away_is_told(shop: Shop) -> None:
+    table = by_days(shop, "replaced")
+    code, told = run(shop, table, "right", "--param", "date=2026-11-14")
+    assert (code, f"1 chunk of {table}, +3 rows in 1 file, replacing 2 rows in 1 file\n" in told) == (0, True), told
+    found = json.loads(run(shop, table, "right", "--param", "date=2026-11-14", "--json")[1])
+    counts = [found[key] for key in ("rows_added", "files_added", "rows_removed", "files_removed")]
+    assert (counts, found["chunks"][0]["rows_added"]) == ([3, 1, 2, 1], 3)
+
+
+def test_a_publication_without_a_row_is_told_loudly(shop: Shop) -> None:
+    table = by_days(shop, "emptied")
+    code, told = run(shop, table, "right", "--param", "date=2026-11-13")
+    assert (code, "0 rows:" in told) == (0, False), told
+    code, told = run(shop, table, "right", "--param", "date=2026-11-12", workload_id="emptied-2")
+    assert code == 0, told
+    assert "+0 rows in 0 files" in told
+    assert "*** 0 rows: the source has no row for these parameters ***" in told
+
+
+def test_chunks_that_are_published_together_replace_once(shop: Shop) -> None:
+    shop.make("sales.at_once", BY_DAY)
+    shop.write(OLD, "sales.at_once")
+    shop.protect(contract("sales.at_once", CHUNKED, "atomicity: workload", operation="overwrite"))
+    with Coordinator(shop.steward) as coordinator:
+        outcome = coordinator.execute_workload("at-once-1", of_chunk, table="sales.at_once")
+    assert isinstance(outcome, Committed), outcome
+    assert len(outcome.chunks) > 2
+    assert outcome.extent == ExtentView(rows_added=5, files_added=2, rows_removed=3, files_removed=2)
+
+
+@pytest.mark.parametrize("atomicity", ["chunk", "workload"])
+def test_every_chunk_is_told_as_published_once_and_the_last_one_ends_the_count(shop: Shop, atomicity: str) -> None:
+    table = append(shop, f"counted_{atomicity}", CHUNKED, f"atomicity: {atomicity}")
+    steps: list[Step] = []
+    with Coordinator(shop.steward, watch=steps.append) as coordinator:
+        outcome = coordinator.execute_workload(f"{table}-1", of_chunk, table=table)
+    count = len(outcome.chunks)
+    published = [step for step in steps if step.doing is Doing.PUBLISHED]
+    assert [step.done for step in published] == list(range(1, count + 1))
+    assert {step.chunk_id for step in published} == {each.chunk_id for each in outcome.chunks}
+    after = steps[steps.index(published[0]) :]
+    if atomicity == "workload":
+        assert [step.doing for step in after] == [Doing.PUBLISHED] * count
+
+
+def test_what_was_published_before_is_counted_as_done(shop: Shop) -> None:
+    table = append(shop, "again")
+    run(shop, table, "right")
+    assert "[1/1] chunk all: published before" in run(shop, table, "right")[1]
+
+
+def test_a_fail_of_structure_is_told_with_code_and_sentence(shop: Shop) -> None:
+    """An overwrite whose branch does not come from `main`: no row was read, and there is nothing to say of rows."""
+    table = by_days(shop, "structural")
+    for branch in ("etl_1", "etl_2"):
+        shop.write(ROWS[2:], table, branch)
+    words = ["publish", table, "etl_1", "--workload-id", "structural-1", "--param", "date=2026-11-14"]
+    code, told = shop.command(words)
+    sentence = "boundary_moved: what it replaces was changed in main since it was staged: expected an empty main"
+    assert code == 3, told
+    assert f"finding 1: {sentence}" in told
+    assert "unknown" not in told
+    assert "rows" not in told.partition("error:")[2].partition("hint:")[0]
+    words = ["publish", table, "etl_2", "--workload-id", "structural-2", "--param", "date=2026-11-14", "--json"]
+    found = json.loads(shop.command(words)[1])
+    assert found["error"]["details"]["finding_1"].startswith(sentence)
+    (finding,) = found["chunks"][0]["findings"]
+    assert (finding["failure"], finding["code"], found["chunks"][0]["findings_more"]) == (
+        "metadata",
+        "boundary_moved",
+        0,
+    )
+    assert sentence in shop.command(["status", "--workload-id", "structural-1"])[1]
+    shown = json.loads(shop.command(["status", "--workload-id", "structural-1", "--json"])[1])
+    assert shown["chunks"][0]["attempt"]["findings"][0]["code"] == "boundary_moved"
+
+
+def test_many_findings_are_shown_by_the_first_ten_and_a_count(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of rows are kept back, here those of a bound."""
+    table = append(shop, "many")
+    lies = tuple(Finding(FailureClass.METADATA, "lower_bound_lies", f"lie {at}", "5345", "4352") for at in range(112))
+    monkeypatch.setattr(verification, "overtaken", lambda *_: lies)
+    with Coordinator(shop.steward) as coordinator:
+        outcome = coordinator.execute_workload("many-1", of_chunk, table=table)
+    assert isinstance(outcome, VerificationFailed), outcome
+    found = outcome.chunks[0].attempt
+    assert found is not None
+    assert [str(each) for each in found.findings] == [f"lower_bound_lies: lie {at}" for at in range(10)]
+    assert (found.findings_more, outcome.error.details["findings_more"]) == (102, 102)
+    assert "and 102 findings more" in shop.command(["status", "--workload-id", "many-1"])[1]
+
+
+def test_the_status_of_a_table_shows_that_a_workload_failed(shop: Shop) -> None:
+    table = append(shop, "failed")
+    run(shop, table, "lossy")
+    assert f"  {table}-1  OPEN, 1 of 1 chunks VERIFICATION_FAILED" in shop.command(["status", table])[1]
+    (shown,) = json.loads(shop.command(["status", table, "--json"])[1])["workloads"]
+    assert shown["chunk_states"] == [{"state": "VERIFICATION_FAILED", "chunks": "1"}]
+
+
+def test_only_the_last_attempt_at_a_chunk_counts(shop: Shop) -> None:
+    table = append(shop, "mended")
+    run(shop, table, "lossy")
+    assert shop.command(["repair", f"{table}-1", "--reason", "mended", "--small", "--job", "word_jobs:right"])[0] == 0
+    assert f"  {table}-1  COMPLETE, 1 of 1 chunks COMMITTED" in shop.command(["status", table])[1]
+
+
+def test_a_workload_that_was_only_opened_has_begun_no_chunk(shop: Shop) -> None:
+    table = append(shop, "opened")
+    assert "0 workloads shown" in shop.command(["status", table])[1]
+    with shop.client() as client:
+        client.open_workload("opened-1", table, {})
+    assert "  opened-1  OPEN, 0 of 1 chunks begun" in shop.command(["status", table])[1]
+
+
+def test_the_last_error_of_a_stuck_job_is_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = append(shop, "stuck")
+    gone = UnavailableError("source_unreadable", "the pinned source cannot be read")
+
+    def away(*_: object) -> None:
+        raise gone
+
+    monkeypatch.setattr(verification, "verify", away)
+    with shop.client() as client:
+        client.open_workload("stuck-1", table, {})
+        tried = client.staged(client.next_attempt("stuck-1", "all", "the first").attempt_id)
+        while tried.job is None or tried.job.problem is None:
+            time.sleep(0.05)
+            tried = client.attempt(tried.attempt_id)
+    told = shop.command(["status", table])[1]
+    assert "  stuck-1  OPEN, 1 of 1 chunks VERIFYING" in told
+    assert "the Steward cannot go on: source_unreadable: the pinned source cannot be read" in told
+    told = shop.command(["status", "--workload-id", "stuck-1"])[1]
+    assert re.search(r"the Steward cannot go on \(\d+ tries, job \w+\): source_unreadable: the pinned source", told)
+    (shown,) = json.loads(shop.command(["status", table, "--json"])[1])["workloads"]
+    assert shown["problem"]["code"] == "source_unreadable"
+
+
+def test_the_status_of_a_table_that_nobody_knows_is_an_error(shop: Shop) -> None:
+    code, told = shop.command(["status", "sales.ordres", "--json"])
+    assert (code, json.loads(told)["error"]["code"]) == (2, "table_unknown")

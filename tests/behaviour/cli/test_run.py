@@ -1,0 +1,288 @@
+"""`pvdm run`, `publish`, `repair`, `orphans` and `status` of work, against an embedded Steward and without a JVM."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm import Chunk
+from pvdm.cli.output import output_aside
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+
+SORTED = sorted(ROWS, key=repr)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("small_jobs")
+    module.honest = lambda _spark, _chunk: table_of(ROWS)
+    module.lossy = lambda _spark, _chunk: table_of(ROWS[1:])
+    module.number = 7
+
+    def raising(_spark: object, chunk: Chunk) -> pa.Table:
+        raise RuntimeError(f"no rows for {chunk.chunk_id}")
+
+    module.raising = raising
+    monkeypatch.setitem(sys.modules, "small_jobs", module)
+
+
+def run(shop: Shop, table: str, job: str, *more: str) -> tuple[int, str]:
+    words = ["run", table, "--workload-id", f"{table}-1", "--small", "--job", f"small_jobs:{job}", *more]
+    return shop.command(words)
+
+
+def target(shop: Shop, name: str) -> str:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}"))
+    return f"sales.{name}"
+
+
+def test_a_run_says_what_is_published_and_ends_with_0(shop: Shop) -> None:
+    table = target(shop, "clean")
+    code, told = run(shop, table, "honest")
+    assert code == 0, told
+    assert "chunk all: staging" in told
+    assert "COMMITTED  sales.clean-1: 1 chunk of sales.clean" in told
+    assert shop.seen(table) == SORTED
+
+
+def test_a_run_tells_programs_all_of_it(shop: Shop) -> None:
+    table = target(shop, "told")
+    code, told = run(shop, table, "honest", "--json")
+    found = json.loads(told)
+    assert (code, found["outcome"], found["exit_code"]) == (0, "COMMITTED", 0)
+    (chunk,) = found["chunks"]
+    assert (chunk["state"], chunk["verdict"], chunk["snapshot_id"]) == (
+        "COMMITTED",
+        "PASS",
+        str(shop.metadata(table).current_snapshot_id),
+    )
+
+
+def test_lost_rows_end_with_3_and_a_repair_with_0(shop: Shop) -> None:
+    table = target(shop, "lossy")
+    code, told = run(shop, table, "lossy")
+    assert code == 3, told
+    assert "VERIFICATION_FAILED" in told
+    assert "classes: missing" in told
+    assert "pvdm repair sales.lossy-1 --reason TEXT" in told
+    assert shop.seen(table) == []
+    words = ["repair", f"{table}-1", "--reason", "mended", "--small", "--job", "small_jobs:honest"]
+    assert shop.command(words)[0] == 0
+    assert shop.seen(table) == SORTED
+
+
+def test_a_job_that_fails_ends_with_4(shop: Shop) -> None:
+    table = target(shop, "raising")
+    code, told = run(shop, table, "raising", "--json")
+    found = json.loads(told)
+    assert (code, found["outcome"], found["error"]["code"]) == (4, "ROLLED_BACK", "job_failed")
+    assert "no rows for all" in found["error"]["got"]
+
+
+JOB = """
+import os, subprocess
+print("imported")
+
+def build(spark, chunk):
+    print("printed")
+    os.write(1, b"written\\n")
+    subprocess.run(["echo", "by a child"], check=True)
+    {job}
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "state"),
+    [
+        ("import pyarrow as pa; return pa.table({'id': [1]})", 2, None),
+        ("raise RuntimeError('no rows')", 4, "ROLLED_BACK"),
+    ],
+)
+def test_what_a_job_prints_is_not_in_the_one_document(
+    shop: Shop, tmp_path: Path, job: str, code: int, state: str | None
+) -> None:
+    table = target(shop, f"printed_{code}")
+    (tmp_path / "loud.py").write_text(JOB.replace("{job}", job), "utf-8")
+    words = ["run", table, "--workload-id", f"{table}-1", "--small", "--job", "loud:build", "--json"]
+    told = in_process(shop, tmp_path, words)
+    found = json.loads(told.stdout)
+    assert (told.returncode, found.get("outcome")) == (code, state)
+    for word in ("imported", "printed", "written", "by a child"):
+        assert word in told.stderr
+
+
+def test_what_is_printed_goes_aside_whatever_stands_for_standard_output() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with output_aside():
+            sys.stdout.write("a job's words")
+        sys.stdout.write("the document")
+    assert (out.getvalue(), err.getvalue()) == ("the document", "a job's words")
+
+
+def test_without_json_a_job_prints_where_it_always_did(shop: Shop, tmp_path: Path) -> None:
+    table = target(shop, "printed")
+    (tmp_path / "loud.py").write_text(JOB.replace("{job}", "raise RuntimeError('no rows')"), "utf-8")
+    words = ["run", table, "--workload-id", f"{table}-1", "--small", "--job", "loud:build"]
+    assert "by a child" in in_process(shop, tmp_path, words).stdout
+
+
+def in_process(shop: Shop, folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    token = shop.steward.token_for(Role.PRODUCER, "sales")
+    env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token.text}
+    return subprocess.run(
+        [sys.executable, "-m", "pvdm.cli", *words], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_operator_gives_a_workload_up_once_and_for_all(shop: Shop) -> None:
+    table = target(shop, "given_up")
+    run(shop, table, "raising")
+    words = ["abandon", f"{table}-1", "--reason", "nobody needs it"]
+    code, told = shop.command(words, Role.OPERATOR)
+    assert (code, "ABANDONED  sales.given_up-1 of sales.given_up" in told) == (0, True)
+    again = ["abandon", f"{table}-1", "--reason", "once more", "--json"]
+    code, told = shop.command(again, Role.OPERATOR)
+    found = json.loads(told)
+    assert (code, found["state"], found["reason"]) == (0, "ABANDONED", "nobody needs it")
+    code, told = run(shop, table, "honest", "--json")
+    assert (code, json.loads(told)["error"]["code"]) == (4, "workload_abandoned")
+
+
+def test_only_an_operator_gives_a_workload_up(shop: Shop) -> None:
+    table = target(shop, "kept")
+    run(shop, table, "raising")
+    code, told = shop.command(["abandon", f"{table}-1", "--reason", "mine", "--json"])
+    assert (code, json.loads(told)["error"]["code"]) == (5, "role_wrong")
+
+
+def test_what_is_published_whole_is_not_given_up(shop: Shop) -> None:
+    table = target(shop, "complete")
+    run(shop, table, "honest")
+    code, told = shop.command(["abandon", f"{table}-1", "--reason", "too late", "--json"], Role.OPERATOR)
+    assert (code, json.loads(told)["error"]["code"]) == (4, "workload_moved")
+    assert shop.seen(table) == SORTED
+
+
+@pytest.mark.parametrize("workload_id", ["orders 1", "a/b", "x" * 129, "..", ""])
+def test_a_workload_id_that_cannot_be_is_told_in_words(shop: Shop, workload_id: str) -> None:
+    words = ["run", "sales.refused", "--workload-id", workload_id, "--small", "--job", "small_jobs:honest", "--json"]
+    code, told = shop.command(words)
+    error = json.loads(told)["error"]
+    assert (code, error["code"]) == (2, "identifier_invalid")
+    assert error["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone"
+
+
+def test_a_staged_branch_is_published(shop: Shop) -> None:
+    table = target(shop, "adopted")
+    shop.write(ROWS, table, "etl")
+    code, told = shop.command(["publish", table, "etl", "--workload-id", "adopted-1"])
+    assert code == 0, told
+    assert shop.seen(table) == SORTED
+
+
+def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop: Shop) -> None:
+    table = target(shop, "adopted_badly")
+    shop.write(ROWS[1:], table, "etl")
+    words = ["publish", table, "etl", "--workload-id", "adopted-2"]
+    for _ in range(2):
+        code, told = shop.command(words)
+        assert code == 3, told
+    assert "pvdm publish sales.adopted_badly BRANCH --workload-id adopted-2 --reason TEXT" in " ".join(told.split())
+    assert "DROP BRANCH `etl`" in " ".join(told.split())
+    assert shop.branches(table) == {"etl"}
+    assert shop.seen(table) == []
+    shop.write(ROWS, table, "etl_2")
+    other = ["publish", table, "etl_2", "--workload-id", "adopted-2"]
+    code, told = shop.command([*other, "--json"])
+    assert (code, json.loads(told)["error"]["code"]) == (2, "reason_missing")
+    code, told = shop.command([*other, "--reason", "the lost row is back"])
+    assert code == 0, told
+    assert "yours to remove" in " ".join(told.split())
+    assert shop.seen(table) == SORTED
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--small"], "job_missing"),
+        (["--small", "--job", "small_jobs"], "job_invalid"),
+        (["--small", "--job", "small_jobs:none"], "job_invalid"),
+        (["--small", "--job", "small_jobs:number"], "job_invalid"),
+        (["--small", "--job", "no_such_module:build"], "job_not_importable"),
+        (["--small", "--job", "small_jobs:honest", "--param", "date"], "usage"),
+        (["--small", "--job", "small_jobs:honest", "--param", "a=1", "--param", "a=2"], "usage"),
+        (["--small", "--job", "small_jobs:honest", "--param", "date=2026-11-15"], "parameters_differ"),
+    ],
+)
+def test_what_cannot_be_run_ends_with_2(shop: Shop, words: list[str], code: str) -> None:
+    if "sales.refused" not in shop.made:
+        target(shop, "refused")
+    ended, told = shop.command(["run", "sales.refused", "--workload-id", "refused-1", *words, "--json"])
+    assert (ended, json.loads(told)["error"]["code"]) == (2, code)
+
+
+def test_a_run_without_a_workload_id_is_a_usage_error(shop: Shop) -> None:
+    code, told = shop.command(["run", "sales.refused", "--json"])
+    assert (code, json.loads(told)["error"]["code"]) == (2, "usage")
+
+
+def test_a_consumer_cannot_run(shop: Shop) -> None:
+    words = ["run", "sales.refused", "--workload-id", "c-1", "--small", "--job", "small_jobs:honest", "--json"]
+    code, told = shop.command(words, Role.CONSUMER)
+    assert (code, json.loads(told)["error"]["code"]) == (5, "lent_role_wrong")
+
+
+def test_what_a_killed_job_left_is_found_and_removed(shop: Shop) -> None:
+    table = target(shop, "orphaned")
+    with shop.client() as client:
+        client.open_workload("orphaned-1", table, {})
+        left = client.next_attempt("orphaned-1", "all", "killed")
+        client.abort_attempt(left.attempt_id, "killed")
+    # What is written after the Steward has cleaned up is an orphan, as a killed job's last task may leave it.
+    assert shop.command(["orphans", table, "--remove"])[0] == 0
+    time.sleep(0.5)
+    place = parse_location(left.prefix).local / "data"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "left.parquet").write_bytes(b"left")
+    code, told = shop.command(["orphans", table, "--json"])
+    found = json.loads(told)
+    assert (code, [each["location"].rpartition("/")[2] for each in found["orphans"]]) == (0, ["left.parquet"])
+    assert "1 file, 4 bytes" in shop.command(["orphans", table])[1]
+    assert "1 file, 4 bytes removed" in shop.command(["orphans", table, "--remove"])[1]
+    assert json.loads(shop.command(["orphans", table, "--json"])[1])["orphans"] == []
+    assert not (place / "left.parquet").exists()
+
+
+def test_the_status_of_a_table_and_of_a_workload_is_shown(shop: Shop) -> None:
+    table = target(shop, "looked_at")
+    run(shop, table, "lossy")
+    code, told = shop.command(["status", table])
+    assert (code, "sales.looked_at: 1 workloads shown" in told, f"{table}-1" in told) == (0, True, True)
+    code, told = shop.command(["status", "--workload-id", f"{table}-1"])
+    assert (code, "VERIFICATION_FAILED" in told) == (0, True)
+    found = json.loads(shop.command(["status", "--workload-id", f"{table}-1", "--json"])[1])
+    assert found["chunks"][0]["attempt"]["state"] == "VERIFICATION_FAILED"
+    assert shop.command(["status", table, "--workload-id", "x"])[0] == 2
+    assert shop.command(["status"])[0] == 0

@@ -1,0 +1,109 @@
+"""The benchmark on Spark, a few of everything: its record has the promised form, and what it compares is the same."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.spark import COMMITS, STEPS, TINY, Measured, report
+from bench.spark_hashes import differing_rows, sum_hmac, sum_xxhash64
+from bench.spark_memory import Fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytest.importorskip("pvdm_kernel")
+KEYS = {
+    "write_seconds",
+    "stage_seconds",
+    "freeze_seconds",
+    "verify_seconds",
+    "verify_both_seconds",
+    "publish_seconds",
+    "xxhash64_seconds",
+    "hmac_builtin_seconds",
+    "except_all_seconds",
+    "plain_commit_ms",
+    "gate_commit_ms",
+    "gate_commit_ms_10000_files",
+    "verify_peak_memory_mb",
+}
+ROWS = ("(1, 'a')", "(1, 'a')", "(2, null)", "(3, 'Grüße')")
+Record = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Record, str, Path]:
+    """The record, what was printed, and the folder; Spark is the session of all tests."""
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        printed: list[str] = []
+        patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(map(str, words))))
+        report(TINY, folder / "out" / "spark.json", tmp_path_factory.mktemp("tpch"))
+    return json.loads((folder / "out" / "spark.json").read_text()), "\n".join(printed), folder / "out"
+
+
+def test_each_scale_factor_has_exactly_the_promised_medians(ran: tuple[Record, str, Path]) -> None:
+    (run,) = ran[0]["runs"]
+    assert set(run) == KEYS
+    assert all(value > 0 for value in run.values()), run
+
+
+def test_each_median_follows_from_its_repetitions_without_the_warm_ups(ran: tuple[Record, str, Path]) -> None:
+    (run,), (measured,) = ran[0]["runs"], ran[0]["measured"]
+    for name in STEPS:
+        assert len(measured["seconds"][name]) == TINY.repetitions, name
+        assert run[f"{name}_seconds"] == statistics.median(measured["seconds"][name]), name
+    assert [len(measured["seconds"][name]) for name in COMMITS] == [TINY.repetitions * TINY.commits] * len(COMMITS)
+    assert run["gate_commit_ms"] == 1e3 * statistics.median(measured["seconds"]["gate_commit"])
+
+
+def test_machine_versions_seed_repetitions_and_ratios_are_printed(ran: tuple[Record, str, Path]) -> None:
+    record, printed, _ = ran
+    assert all(f"{name}: {json.dumps(record[name])}" in printed for name in ("machine", "versions", "seed", "sizes"))
+    assert f"repetitions: {TINY.repetitions}" in printed
+    assert all(name in printed for name in record["measured"][0]["ratios"])
+    assert {"spark", "iceberg", "java", "pvdm-kernel", "tpchgen-cli"} <= set(record["versions"])
+
+
+def test_the_benchmark_leaves_nothing_but_its_record(ran: tuple[Record, str, Path]) -> None:
+    assert [path.name for path in ran[2].iterdir()] == ["spark.json"]
+
+
+def frame(spark: SparkSession, rows: Sequence[str]) -> DataFrame:
+    return spark.sql(f"select * from values {', '.join(rows)} as rows (a, b)")
+
+
+def test_hmac_from_built_ins_is_hmac(spark: SparkSession) -> None:
+    texts = ["1:11:a", "1:11:a", "1:2-", "1:35:Grüße"]
+    wanted = sum(int.from_bytes(hmac.digest(b"k" * 32, text.encode(), "sha256"), "big") for text in texts) % 2**256
+    assert sum_hmac(frame(spark, ROWS), b"k" * 32) == wanted
+
+
+def test_what_it_is_compared_with_sees_a_missing_copy(spark: SparkSession) -> None:
+    whole, part = frame(spark, ROWS), frame(spark, ROWS[1:])
+    assert differing_rows(whole, part) == 1
+    assert sum_xxhash64(whole) != sum_xxhash64(part)
+
+
+def measured(**seconds: list[float]) -> Measured:
+    taken = {name: [1.0] for name in (*STEPS, "gate", *COMMITS)} | seconds
+    return Measured(1, 10, taken, Fresh(1.0, 100.0, 50.0), "ext4", (0.0, 0.0))
+
+
+def test_a_ratio_is_of_times_taken_side_by_side() -> None:
+    found = measured(verify=[1.0, 9.0, 2.0], write=[2.0, 3.0, 8.0]).ratios()["verify / write"]
+    assert (found.median, found.least, found.most) == (0.5, 0.25, 3.0)
+
+
+def test_what_was_left_out_is_null_and_in_no_ratio() -> None:
+    found = measured(hmac_builtin=[], except_all=[])
+    assert (found.run()["hmac_builtin_seconds"], found.run()["except_all_seconds"]) == (None, None)
+    assert not any("hmac" in name or "except" in name for name in found.ratios())

@@ -1,0 +1,192 @@
+"""What was published through pvdm reads the same in Spark, PyIceberg and DuckDB: ends, counts, filters and all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from pyiceberg.table import Table
+
+import pvdm
+from pvdm import Committed, Coordinator
+from pvdm.model.core import Operation
+from pvdm.model.role import Role
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from tests.catalog_rest import Caller
+from tests.engines import (
+    ENDS,
+    FLOATS,
+    NAMES,
+    OLD,
+    QUESTIONS,
+    ROWS,
+    SCHEMA,
+    Engines,
+    arrow,
+    consumer_catalog,
+    known_ends,
+    metadata_location,
+    scanned_ends,
+    told,
+)
+from tests.lake_metadata_examples import column, schema
+from tests.shop import Shop, contract, shop_at
+from tests.steward_http import bearer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# PyIceberg's own.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+Doc = dict[str, Any]
+
+# Name, format version, source column and transform; the last chunk of `chunks` and all of `nothing` has no row.
+PARTITIONED: Mapping[str, tuple[int, int, str]] = {
+    "by_identity": (2, 10, "identity"),
+    "by_bucket": (3, 1, "bucket[3]"),
+    "by_truncate": (2, 10, "truncate[8]"),
+    "by_truncate_number": (3, 3, "truncate[100]"),
+    "by_year": (2, 7, "year"),
+    "by_month": (3, 8, "month"),
+    "by_day": (2, 9, "day"),
+    "by_hour": (3, 8, "hour"),
+}
+MORE: Mapping[str, tuple[int, Sequence[Doc]]] = {
+    "chunks": (3, ROWS),
+    "nothing": (2, ()),
+    "evolved": (2, (*OLD, *ROWS)),
+    "evolved_3": (3, (*OLD, *ROWS)),
+}
+TABLES = (*PARTITIONED, *MORE)
+
+
+def make(shop: Shop, name: str, version: int, spec: tuple[int, str] | None = None, fields: Doc = SCHEMA) -> None:
+    """An empty table, in `raw` or in `sales`."""
+    namespace, table = name.split(".")
+    listed = [] if spec is None else [{"name": "p", "source-id": spec[0], "transform": spec[1], "field-id": 1000}]
+    with httpx.Client(base_url=shop.steward.url) as http:
+        Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text)).make(
+            table,
+            namespace=namespace,
+            **{
+                "schema": fields,
+                "partition-spec": {"spec-id": 0, "fields": listed},
+                "properties": {"format-version": str(version)},
+            },
+        )
+
+
+def write(shop: Shop, name: str, rows: Sequence[Doc], names: Sequence[str] = NAMES) -> None:
+    """Rows on `main` of a table that is not protected."""
+    token = shop.steward.token_for(Role.OPERATOR, "*")
+    location = shop.metadata(name, Role.OPERATOR).location
+    to = Destination(shop.steward.url, name, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
+    with shop.client(Role.OPERATOR, "*") as client:
+        SmallStager(client).stage(lambda: arrow(rows, names), to)
+
+
+def evolve(shop: Shop, spark: SparkSession, name: str) -> None:
+    """A table that had other columns and another partition when its first rows came."""
+    first = schema(
+        0,
+        column(1, "junk", "string"),
+        column(2, "town_once", "string"),
+        column(3, "id", "int"),
+        column(4, "day", "date"),
+    )
+    make(shop, f"sales.{name}", MORE[name][0], (4, "identity"), first)
+    lake = f"own_{shop.steward.url.rpartition(':')[2]}"
+    pvdm.spark_session(shop.steward, Role.OPERATOR, "*", name=lake)
+    values = ", ".join(
+        f"('junk', {'null' if row['town'] is None else repr(row['town'])}, {row['id']}, null)" for row in OLD
+    )
+    spark.sql(f"insert into {lake}.sales.{name} values {values}")
+    for change in (
+        "drop column junk",
+        "rename column town_once to town",
+        "alter column id type bigint",
+        "add columns (flag boolean, small int, ratio float, amount double, price decimal(12, 2), made timestamp_ntz,"
+        " seen timestamp, code binary, place struct<hall: string>, tags array<string>, counts map<string, bigint>)",
+        "add column place.floor int first",
+        "replace partition field p with bucket(2, id) as q",
+        "add partition field truncate(4, town)",
+    ):
+        spark.sql(f"alter table {lake}.sales.{name} {change}")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Shop]:
+    """Every table published, by one Steward and one session."""
+    with shop_at(tmp_path_factory.mktemp("engines")) as made:
+        make(made, "raw.things", 2)
+        write(made, "raw.things", ROWS[:70])
+        write(made, "raw.things", ROWS[70:])
+        for name, (version, source, transform) in PARTITIONED.items():
+            make(made, f"sales.{name}", version, (source, transform))
+        for name in ("chunks", "nothing"):
+            make(made, f"sales.{name}", MORE[name][0])
+        for name in ("evolved", "evolved_3"):
+            evolve(made, spark, name)
+        more = {"chunks": ("chunking:\n  by: partition\n  columns: [flag]", "atomicity: workload")}
+        with Coordinator(made.steward, spark) as coordinator:
+            for name in TABLES:
+                where = {"where": "id < -10000"} if name == "nothing" else {}
+                text = contract(f"sales.{name}", *more.get(name, ()), **where)
+                made.protect(text.replace("raw.orders", "raw.things"))
+                outcome = coordinator.execute_workload(name, table=f"sales.{name}")
+                assert isinstance(outcome, Committed), (name, outcome)
+        yield made
+
+
+@pytest.fixture(params=TABLES)
+def named(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(shop: Shop, named: str) -> Table:
+    catalog = consumer_catalog(shop.steward.url, shop.steward.token_for(Role.CONSUMER, "sales").text)
+    found: Table = catalog.load_table(("sales", named))
+    return found
+
+
+@pytest.fixture
+def engines(shop: Shop, spark: SparkSession, named: str, table: Table) -> Iterator[Engines]:
+    lake = f"read_{shop.steward.url.rpartition(':')[2]}"
+    pvdm.spark_session(shop.steward, Role.CONSUMER, "sales", name=lake)
+    token = shop.steward.token_for(Role.CONSUMER, "sales").text
+    base = metadata_location(shop.steward.url, token, f"sales.{named}")
+    made = Engines(spark, f"{lake}.sales.{named}", table, base)
+    yield made
+    made.close()
+
+
+def rows_of(named: str) -> Sequence[Doc]:
+    return MORE[named][1] if named in MORE else ROWS
+
+
+def test_every_engine_reads_the_same(named: str, engines: Engines, table: Table) -> None:
+    rows = rows_of(named)
+    assert engines.rows() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), told(rows))
+    assert engines.counts() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), len(rows))
+    assert engines.ends(ENDS) == dict.fromkeys(("spark", "duckdb"), known_ends(rows, ENDS))
+    assert scanned_ends(table, ENDS) == known_ends(rows, ENDS)
+    for column_name in FLOATS:
+        # For some the greatest is NaN: that there is one is asked by a filter.
+        found = engines.ends([column_name], f"not isnan({column_name})")
+        assert found == dict.fromkeys(("spark", "duckdb"), known_ends(rows, [column_name]))
+    wrong: dict[tuple[str, str], list[int]] = {}
+    for asked in QUESTIONS:
+        right = sorted(row["id"] for row in rows if asked.holds(row))
+        told_by = engines.ids(asked)
+        wrong |= {(asked.spark, name): ids for name, ids in told_by.items() if ids != right}
+    assert wrong == {}
+
+
+def test_a_published_zero_row_workload_is_a_snapshot_without_files(shop: Shop) -> None:
+    head = shop.metadata("sales.nothing").current_snapshot
+    assert head is not None
+    assert (head.parent_id, head.summary["total-data-files"], head.summary["total-records"]) == (None, "0", "0")
