@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import hmac
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pvdm_kernel
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.memory import own_peak_memory_mb
 from bench.tpch import ROWS_AT_SCALE_FACTOR, lineitem
 from pvdm.digest import Engine, Plan, digest, reference_engine, schema_from_arrow
 from pvdm.digest.kernel import KernelEngine
@@ -131,15 +131,6 @@ def stream(scale_factor: int) -> None:
     found = digest(reader, plans(schema)["both"], KEYS, threads=2, engine=KernelEngine())
     assert found[ProjectionName.CONTENT].rows == ROWS_AT_SCALE_FACTOR[scale_factor]
     print(own_peak_memory_mb())
-
-
-def own_peak_memory_mb() -> float:
-    """Peak memory of this process; on Linux not by `getrusage`, whose figure includes the parent's before `exec`."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return int(lines["VmHWM"].split()[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def report(repetitions: int, out: Path) -> None:

@@ -7,17 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+HOME = Path("build/tpch")
 ROWS_AT_SCALE_FACTOR = {1: 6_001_215, 10: 59_986_052}
 
 
-def lineitem(scale_factor: int, *, parts: int = 1) -> list[Path]:
+def lineitem(scale_factor: float, *, parts: int = 1, home: Path = HOME) -> list[Path]:
     """The files of lineitem at a scale factor; made where they are not there yet."""
-    folder = Path("build/tpch") / f"sf{scale_factor}-{parts}"
+    folder = home / f"sf{scale_factor:g}-{parts}"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        print(f"generating lineitem at scale factor {scale_factor} with tpchgen-cli", file=sys.stderr)
+        print(f"generating lineitem at scale factor {scale_factor:g} with tpchgen-cli", file=sys.stderr)
         program = Path(sys.executable).with_name("tpchgen-cli")
-        options = ["--scale-factor", str(scale_factor), "--tables", "lineitem", "--output-dir", str(folder)]
+        options = ["--scale-factor", f"{scale_factor:g}", "--tables", "lineitem", "--output-dir", str(folder)]
         if parts > 1:
             options += ["--parts", str(parts)]
         subprocess.run([str(program), "parquet", *options], check=True)

@@ -1,0 +1,74 @@
+"""Tables of many files, made at once: one file, hard links to it, and manifests written by `lake.format` alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.desks import Catalog
+from pvdm.lake.entries import header_of
+from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest_list import ListHeader, ManifestFile
+from pvdm.lake.format.manifest_list_write import write_manifest_list
+from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.lake.paths import parse_location
+from pvdm.store.namespaces import Levels
+from pvdm.store.tokens import Grant
+
+FIRST_SNAPSHOT = 77
+
+
+def linked(first: DataFile, count: int) -> list[DataFile]:
+    """So many files that are one: the first, whose name is `0.parquet`, and links to it."""
+    origin = parse_location(first.file_path).local
+    for at in range(1, count):
+        os.link(origin, origin.with_name(f"{at}.parquet"))
+    return [replace(first, file_path=first.file_path.replace("/0.parquet", f"/{at}.parquet")) for at in range(count)]
+
+
+def show(
+    catalog: Catalog,
+    grant: Grant,
+    table: tuple[Levels, str],
+    files: Sequence[DataFile],
+    of_a_manifest: int,
+    now_ms: int,
+) -> None:
+    """The first snapshot of `main`: all these files, in manifests of so many each."""
+    levels, name = table
+    metadata = catalog.tables.load(grant, levels, name).metadata
+    home = Path(parse_location(metadata.location).local) / "metadata"
+    home.mkdir(parents=True, exist_ok=True)
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
+    listed: list[ManifestFile] = []
+    for at in range(0, len(files), of_a_manifest):
+        entries = [
+            ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=FIRST_SNAPSHOT)
+            for each in files[at : at + of_a_manifest]
+        ]
+        written = write_manifest(header, entries)
+        path = home / f"m{at}.avro"
+        path.write_bytes(written.data)
+        listed.append(written.listed(f"file://{path}", FIRST_SNAPSHOT))
+    heading = ListHeader(format_version=2, snapshot_id=FIRST_SNAPSHOT, parent_snapshot_id=None, sequence_number=1)
+    (home / "snap.avro").write_bytes(write_manifest_list(heading, listed).data)
+    snapshot: dict[str, Any] = {
+        "snapshot-id": FIRST_SNAPSHOT,
+        "sequence-number": 1,
+        "timestamp-ms": now_ms,
+        "manifest-list": f"file://{home}/snap.avro",
+        "schema-id": 0,
+        "summary": {"operation": "append"},
+    }
+    set_ref: dict[str, Any] = {
+        "action": "set-snapshot-ref",
+        "ref-name": "main",
+        "type": "branch",
+        "snapshot-id": FIRST_SNAPSHOT,
+    }
+    change = Change(levels, name, (), [{"action": "add-snapshot", "snapshot": snapshot}, set_ref])
+    catalog.commits.commit(grant, [change])

@@ -1,0 +1,212 @@
+"""What publishing one chunk costs on a table with few files and on one with many: CPU time, part by part.
+
+`many` is a table as Iceberg's writers leave it, with thousands of files in a manifest. `scattered` came with a manifest
+for each file, which the gate leaves as they are: a list is read and written whole, so its length is paid for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.many_files import linked, show
+from pvdm.evaluation.record import machine, require_writable, versions, write_json
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from pvdm.steward.publishing import Publishing
+from pvdm.store.attempts import Attempt
+from tests.gate_examples import House
+from tests.protection_examples import SALES
+from tests.verify_examples import SCHEMA, Bench, Row, write
+from tests.verify_examples import bench_at as verify_bench
+from tools.proof_kit import SECOND
+
+ROWS_OF_A_CHUNK = 100
+PARTS = ("verify", "gate", "dispose", "whole")
+MOST = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table before the measurement: so many files, in manifests of so many each."""
+
+    name: str
+    files: int
+    of_a_manifest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done: each shape takes turns with few files on a Steward of their own; the first turn is none."""
+
+    repetitions: int
+    shapes: tuple[Shape, ...]
+
+
+FEW = Shape("few", 10, 10)
+WHOLE = Sizes(15, (Shape("many", 10_000, 1_000), Shape("scattered", 10_000, 1)))
+TINY = Sizes(2, (Shape("many", 20, 10), Shape("scattered", 20, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """CPU time of one part in milliseconds, of this process with all its threads."""
+
+    median_ms: float
+    times_ms: tuple[float, ...]
+
+
+def contract(name: str) -> str:
+    """Each workload has its own range of ids, so that one table takes many."""
+    return (
+        "apiVersion: pvdm/v1\nkind: DataProduct\n"
+        f"metadata:\n  domain: sales\n  product: {name}\n  owner: sales\n"
+        "parameters:\n  least:\n    type: long\n  most:\n    type: long\n"
+        "boundary:\n  source:\n    table: raw.orders\n"
+        "  where: id >= ${least} and id < ${most}\n"
+        f"  target: sales.{name}\n  operation: append\n  claim:\n    column: id\n"
+        "projections:\n  identity: [id]\n"
+    )
+
+
+def chunk_rows(number: int) -> list[Row]:
+    """The rows of one repetition."""
+    first = number * ROWS_OF_A_CHUNK
+    return [(at, f"town {at % 3}", at / 4) for at in range(first, first + ROWS_OF_A_CHUNK)]
+
+
+class Measured:
+    """One Steward with a table of every shape, protected."""
+
+    def __init__(self, bench: Bench, shapes: Sequence[Shape]) -> None:
+        self._bench = bench
+        self._scene = bench.scene
+        self._publishing: Publishing = House(bench.scene.stand, bench.scene).publishing()
+        for shape in shapes:
+            self._make(shape)
+
+    def _make(self, shape: Shape) -> None:
+        scene, bench = self._scene, self._bench
+        body: dict[str, Any] = {"name": shape.name, "schema": SCHEMA, "properties": {"format-version": "2"}}
+        scene.notary.catalog.tables.create(scene.grant(), SALES, body)
+        place = Path(parse_location(bench.state(shape.name).metadata.location).local)
+        files = linked(write(place / "data" / "0.parquet", [(-1, "old", None)]), shape.files)
+        show(scene.notary.catalog, scene.grant(), (SALES, shape.name), files, shape.of_a_manifest, scene.now // 1_000)
+        scene.protect(scene.protection(shape.name, contract=contract(shape.name)))
+        scene.stand.time.pass_by(SECOND)
+
+    def publish(self, name: str, number: int) -> dict[str, float]:
+        """One chunk the whole way; gives what each part took."""
+        bench, scene = self._bench, self._scene
+        attempt = self._staged(name, number)
+        took: dict[str, float] = {}
+        with _timed(took, "verify"):
+            bench.verification.verify(attempt.attempt_id)
+        with _timed(took, "gate"):
+            self._publishing.publish(attempt.workload_id, [attempt.attempt_id])
+        with _timed(took, "dispose"):
+            bench.disposal.dispose(attempt.attempt_id)
+        scene.stand.time.pass_by(SECOND)
+        return took | {"whole": sum(took.values())}
+
+    def _staged(self, name: str, number: int) -> Attempt:
+        bench, scene = self._bench, self._scene
+        producer = scene.grant(Role.PRODUCER, "sales")
+        first = number * ROWS_OF_A_CHUNK
+        bounds = {"least": str(first), "most": str(first + ROWS_OF_A_CHUNK)}
+        bench.workloads.open(producer, f"{name}-{number}", f"sales.{name}", bounds)
+        attempt = bench.workloads.next_attempt(producer, f"{name}-{number}", "all", "measured")
+        prefix = parse_location(attempt.prefix).local
+        file = write(prefix / "data" / "part.parquet", chunk_rows(number))
+        bench.write_snapshot(name, SALES, attempt.branch, [file], home=prefix / "metadata", role=Role.PRODUCER)
+        return bench.workloads.staged(producer, attempt.attempt_id)
+
+
+@contextmanager
+def _timed(into: dict[str, float], name: str) -> Iterator[None]:
+    gc.collect()  # what others left is not this part's to clear away
+    begun = time.process_time()
+    yield
+    into[name] = (time.process_time() - begun) * 1_000
+
+
+def measure(shape: Shape, repetitions: int, folder: Path, tell: Callable[[str], None]) -> dict[str, dict[str, Figure]]:
+    """The shape and few files in turn, so that a busy machine is busy for both of them."""
+    rows = [row for number in range(repetitions + 1) for row in chunk_rows(number)]
+    shapes = (FEW, shape)
+    taken: dict[str, list[dict[str, float]]] = {each.name: [] for each in shapes}
+    with verify_bench(folder, source=[rows]) as bench:
+        measured = Measured(bench, shapes)
+        for number in range(repetitions + 1):
+            for each in shapes if number % 2 else reversed(shapes):
+                took = measured.publish(each.name, number)
+                if number:
+                    taken[each.name].append(took)
+            tell(f"{shape.name}: repetition {number} of {repetitions}")
+    return {name: {part: _figure([each[part] for each in took]) for part in PARTS} for name, took in taken.items()}
+
+
+def _figure(times: Sequence[float]) -> Figure:
+    return Figure(statistics.median(times), tuple(times))
+
+
+def ratios(figures: Mapping[str, Mapping[str, Mapping[str, Figure]]]) -> dict[str, dict[str, float]]:
+    """Each shape beside the table with few files that it took turns with."""
+    return {
+        name: {part: found[name][part].median_ms / found[FEW.name][part].median_ms for part in PARTS}
+        for name, found in figures.items()
+    }
+
+
+def report(sizes: Sizes, out: Path) -> None:
+    """Measure, print and write the record."""
+    require_writable(out)
+    figures: dict[str, dict[str, dict[str, Figure]]] = {}
+    for shape in sizes.shapes:
+        with tempfile.TemporaryDirectory(prefix="pvdm-bench-") as folder:
+            figures[shape.name] = measure(
+                shape, sizes.repetitions, Path(folder), lambda words: print(words, flush=True)
+            )
+    compared = ratios(figures)
+    for name, pair in figures.items():
+        for each, found in pair.items():
+            print(f"{each}: " + ", ".join(f"{part} {found[part].median_ms:.1f} ms" for part in PARTS))
+        print(f"{name} / few: " + ", ".join(f"{part} {compared[name][part]:.2f}" for part in PARTS))
+    held = "holds" if compared["many"]["gate"] <= MOST else "does not hold"
+    print(f"many / few of the gate at most {MOST}: {held}")
+    record: dict[str, object] = {
+        "machine": machine(),
+        "versions": versions(),
+        "sizes": asdict(sizes),
+        "few": asdict(FEW),
+        "rows_of_a_chunk": ROWS_OF_A_CHUNK,
+        "cpu_ms": {
+            name: {each: {part: asdict(figure) for part, figure in found.items()} for each, found in pair.items()}
+            for name, pair in figures.items()
+        },
+        "ratios": compared,
+        "most": MOST,
+    }
+    write_json(out, record)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/bench/publish.json"), help="where the figures go")
+    parser.add_argument("--repetitions", type=int, default=WHOLE.repetitions, help="chunks published on each table")
+    parser.add_argument("--tiny", action="store_true", help="a few of everything: whether it runs, not how fast")
+    asked = parser.parse_args()
+    report(TINY if asked.tiny else replace(WHOLE, repetitions=asked.repetitions), asked.out)
+
+
+if __name__ == "__main__":
+    main()

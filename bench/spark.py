@@ -1,0 +1,248 @@
+"""What proof costs on Spark: TPC-H lineitem written, staged, frozen, verified and published, all in one run.
+
+Spark's plain write is the baseline; other ways to compare two tables are measured in the same run. CONTRIBUTING.md says
+what each figure means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import steward_ledger, tpch
+from bench.publish import FEW, Shape
+from bench.spark_commits import Commits
+from bench.spark_lineitem import Lineitem
+from bench.spark_memory import Fresh, in_a_fresh_process
+from bench.spark_steward import house_at
+from bench.steward_measure import Ratio
+from pvdm.evaluation.record import machine, require_writable, versions, write_json
+from pvdm.evaluation.shop import session
+from pvdm.lake.spark import ICEBERG_RUNTIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = 0
+MANY = Shape("many", 10_000, 1_000)
+WHOLE_MOST = 1.0
+"""Above this scale factor HMAC from built-ins and the multiset difference are left out: they would take hours."""
+SPARK = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8"}
+TOLD = ("spark.master", *SPARK, "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes")
+STEPS = ("write", "stage", "freeze", "verify", "verify_both", "publish", "xxhash64", "hmac_builtin", "except_all")
+COMMITS = ("plain_commit", "gate_commit", "gate_commit_10000_files")
+RATIOS = (
+    ("stage", "write"),
+    ("freeze", "write"),
+    ("verify", "write"),
+    ("verify_both", "write"),
+    ("publish", "write"),
+    ("gate", "write"),
+    ("xxhash64", "write"),
+    ("hmac_builtin", "write"),
+    ("except_all", "write"),
+    ("verify", "xxhash64"),
+    ("verify", "hmac_builtin"),
+    ("verify_both", "except_all"),
+    ("gate_commit", "plain_commit"),
+    ("gate_commit_10000_files", "gate_commit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done: `commits` of each kind in every repetition, and `many` files in the larger of the tables."""
+
+    scale_factors: tuple[float, ...] = (1.0,)
+    repetitions: int = 5
+    warm_ups: int = 1
+    commits: int = 4
+    many: Shape = MANY
+
+
+TINY = Sizes(scale_factors=(0.001,), repetitions=1, warm_ups=1, commits=2, many=Shape("many", 20, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One scale factor: every single time in seconds, in the order of the repetitions."""
+
+    scale_factor: float
+    rows: int
+    seconds: Mapping[str, Sequence[float]]
+    fresh: Fresh
+    file_system: str
+    load_before_and_after: tuple[float, float]
+
+    def run(self) -> dict[str, float | None]:
+        """The medians, as the record promises them."""
+        found: dict[str, float | None] = {f"{name}_seconds": self.median(name) for name in STEPS}
+        for name, key in zip(COMMITS, ("plain_commit_ms", "gate_commit_ms", "gate_commit_ms_10000_files"), strict=True):
+            took = self.median(name)
+            found[key] = None if took is None else 1e3 * took
+        return found | {"verify_peak_memory_mb": self.fresh.peak_memory_mb}
+
+    def median(self, name: str) -> float | None:
+        """None for what was left out."""
+        taken = self.seconds[name]
+        return statistics.median(taken) if taken else None
+
+    def ratios(self) -> dict[str, Ratio]:
+        """Of times that were taken side by side: repetition by repetition, then their median and how far they lie."""
+        made = {}
+        for over, under in RATIOS:
+            pairs = list(zip(self.seconds[over], self.seconds[under], strict=False))
+            if pairs:
+                found = [mine / other for mine, other in pairs]
+                made[f"{over} / {under}"] = Ratio(statistics.median(found), min(found), max(found))
+        first = [self.fresh.seconds / each for each in self.seconds["write"]]
+        made["verify_both in a fresh process / write"] = Ratio(statistics.median(first), min(first), max(first))
+        return made
+
+
+def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path, home: Path) -> Measured:
+    """All repetitions at one scale factor, on a Steward of their own, after the warm-ups."""
+    load, rounds = os.getloadavg()[0], sizes.warm_ups + sizes.repetitions
+    taken: dict[str, list[float]] = {name: [] for name in (*STEPS, "gate", *COMMITS)}
+    with house_at(folder) as house:
+        lineitem = Lineitem(house, spark, SEED, whole=scale_factor <= WHOLE_MOST)
+        commits = Commits(house, sizes.many)
+        try:
+            lineitem.make(tpch.lineitem(scale_factor, home=home))
+            commits.make(rounds * sizes.commits)
+            for number in range(rounds):
+                found = {name: [took] for name, took in lineitem.repetition(number).items()}
+                found |= _committed(commits, sizes, number)
+                if number >= sizes.warm_ups:
+                    for name, took in found.items():
+                        taken[name] += took
+                warm = " (warm-up)" if number < sizes.warm_ups else ""
+                print(f"scale factor {scale_factor:g}: repetition {number + 1} of {rounds}{warm}", flush=True)
+            attempt_id, config = lineitem.staged(), house.shop.steward.config
+        finally:
+            lineitem.close()
+    # The Steward is closed by now: the process that is measured takes its folder over.
+    fresh = in_a_fresh_process(config, attempt_id)
+    loads = (load, os.getloadavg()[0])
+    return Measured(scale_factor, lineitem.rows, taken, fresh, steward_ledger.filesystem(folder), loads)
+
+
+def _committed(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[float]]:
+    """The commits of one repetition, each kind in turn and each time another one first."""
+    found: dict[str, list[float]] = {name: [] for name in COMMITS}
+    for at in range(number * sizes.commits, (number + 1) * sizes.commits):
+        work = {
+            "plain_commit": lambda at=at: commits.plain(at),
+            "gate_commit": lambda at=at: commits.gate(FEW, at),
+            "gate_commit_10000_files": lambda at=at: commits.gate(sizes.many, at),
+        }
+        first = at % len(COMMITS)
+        for name in (*COMMITS[first:], *COMMITS[:first]):
+            found[name].append(work[name]())
+    return found
+
+
+def report(sizes: Sizes, out: Path, home: Path = tpch.HOME) -> None:
+    """Measure, print, write."""
+    require_writable(out)
+    with tempfile.TemporaryDirectory(prefix="spark-", dir=out.parent) as name:
+        folder = Path(name).resolve()
+        with session(folder, app_name="pvdm bench", config=SPARK) as spark:
+            found = []
+            for scale_factor in sorted(sizes.scale_factors):
+                place = folder / f"sf{scale_factor:g}"
+                place.mkdir()
+                found.append(measure(scale_factor, sizes, spark, place, home))
+            told = _versions(spark)
+            settings = {key: spark.conf.get(key) for key in TOLD}
+    record: dict[str, object] = {
+        "runs": [each.run() for each in found],
+        "measured": [
+            asdict(each) | {"ratios": {name: asdict(ratio) for name, ratio in each.ratios().items()}} for each in found
+        ],
+        "table": "TPC-H lineitem, 16 columns; identity: l_orderkey, l_linenumber",
+        "seed": SEED,
+        "repetitions": sizes.repetitions,
+        "sizes": asdict(sizes),
+        "spark": settings,
+        "machine": machine(),
+        "versions": told,
+    }
+    write_json(out, record)
+    show(record, found, sizes)
+    print(f"written to {out}")
+
+
+def _versions(spark: SparkSession) -> dict[str, str | None]:
+    java = spark.sparkContext._jvm
+    assert java is not None
+    return versions() | {
+        "spark": spark.version,
+        "iceberg": ICEBERG_RUNTIME.rpartition(":")[2],
+        "java": java.java.lang.System.getProperty("java.version"),
+        "tpchgen-cli": metadata.version("tpchgen-cli"),
+    }
+
+
+def show(record: Mapping[str, object], found: Sequence[Measured], sizes: Sizes) -> None:
+    """The figures for people."""
+    for each in found:
+        print(
+            f"\nTPC-H lineitem, scale factor {each.scale_factor:g}, {each.rows:,} rows, local[2]: median of"
+            f" {sizes.repetitions} repetitions in turn, {sizes.warm_ups} before them did not count; range in brackets"
+        )
+        for name, taken in each.seconds.items():
+            if not taken:
+                print(f"{name:<26} left out above scale factor {WHOLE_MOST:g}")
+                continue
+            unit, scale, digits = ("ms", 1e3, 1) if name in COMMITS else ("s", 1.0, 3)
+            spread = f"[{scale * min(taken):.{digits}f} - {scale * max(taken):.{digits}f}]"
+            print(
+                f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times"
+            )
+        print(f"{'verify_both, fresh process':<26} {each.fresh.seconds:>9.3f} s  (once)")
+        print(f"{'verify_peak_memory':<26} {each.fresh.peak_memory_mb:>9.0f} MB, of which")
+        print(f"{'  before it began':<26} {each.fresh.memory_before_mb:>9.0f} MB\n")
+        for name, ratio in each.ratios().items():
+            print(f"{name:<40} {ratio.median:>7.3f} [{ratio.least:.3f} - {ratio.most:.3f}]")
+        before, after = each.load_before_and_after
+        print(f"file system: {each.file_system}; load before and after: {before:.1f}, {after:.1f}")
+    if sizes.many.files != MANY.files:
+        print(f"(gate_commit_10000_files: on {sizes.many.files} files only.)")
+    print()
+    for name in ("machine", "versions", "spark", "seed", "repetitions", "sizes"):
+        print(f"{name}: {json.dumps(record[name])}")
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="The first run generates lineitem into build/tpch. CONTRIBUTING.md explains the figures.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/bench/spark.json"), help="where the figures go")
+    parser.add_argument("--scale-factors", type=float, nargs="+", default=[1.0], help="sizes of lineitem")
+    parser.add_argument("--repetitions", type=int, default=5, help="times each step is measured, all taking turns")
+    parser.add_argument("--warm-ups", type=int, default=1, help="repetitions before these, which do not count")
+    parser.add_argument("--tiny", action="store_true", help="a few of everything: whether it runs, not how fast")
+    asked = parser.parse_args()
+    sizes = replace(
+        Sizes(),
+        scale_factors=tuple(asked.scale_factors),
+        repetitions=asked.repetitions,
+        warm_ups=asked.warm_ups,
+    )
+    report(TINY if asked.tiny else sizes, asked.out)
+
+
+if __name__ == "__main__":
+    main()
