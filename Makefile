@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REPORTS := build/test
-CHECKED := $(wildcard src tests tools bench examples)
+CHECKED := $(wildcard src tests tools bench)
 KERNEL_SOURCES := $(wildcard kernel/Cargo.* kernel/*.toml kernel/*.pyi kernel/*.rs) $(shell find kernel/src -name '*.rs')
 
 # Why the native kernel could not be built; there only while it could not.
@@ -16,15 +16,18 @@ KERNEL_NOTICE := $(STAMPS)/kernel-notice
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PREREQUISITES := PYTHON="$(PYTHON)" CARGO="$(CARGO)" sh tools/prerequisites.sh
-KERNEL_CARGO := cd kernel && "$(CARGO)"
+# make's jobserver is not for cargo, which would warn that it cannot reach it.
+ALONE := env -u MAKEFLAGS -u MFLAGS
+KERNEL_CARGO := cd kernel && $(ALONE) "$(CARGO)"
 
 export CARGO
-export PYTHONDONTWRITEBYTECODE = 1
+# Hundreds of tests start `pvdm` anew: what was compiled once is not compiled again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward bench-catalog rck rck-postgresql vectors fuzz wheel clean
+	bench bench-kernel bench-steward bench-catalog bench-publish bench-spark rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -57,15 +60,18 @@ kernel: $(STAMPS)/python
 $(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
 	@echo "setup: the native kernel (about a minute and a half the first time)"
 	@rm -rf build/kernel && mkdir -p build/kernel
-	@$(BIN)/maturin build --quiet --release --compatibility linux --manifest-path kernel/Cargo.toml \
+	@$(ALONE) $(BIN)/maturin build --quiet --release --compatibility linux --manifest-path kernel/Cargo.toml \
 		--interpreter $(BIN)/python --out build/kernel
 	@$(PIP) install --quiet --no-index --no-deps --force-reinstall build/kernel/*.whl
 	@touch $@
 
-demo: setup ## write a table well once and wrongly three times, see what the digest says
+demo: setup ## on real Spark and Iceberg: a good run is published, seven bad ones are refused (needs Java 17)
 	@$(BIN)/pvdm demo
 
-test: lint test-kernel test-python ## lint, then every test but the long ones; says what it could not start
+# Types are checked while the kernel is compiled: neither keeps two cores busy alone.
+test: $(STAMPS)/python ## lint, then every test but the long ones; says what it could not start
+	@$(MAKE) --no-print-directory --jobs=2 lint test-kernel
+	@$(MAKE) --no-print-directory test-python
 
 test-kernel: setup
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) test --locked --quiet; fi
@@ -82,7 +88,7 @@ test-long: setup ## the long tests, and the property tests with many more exampl
 
 lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
 
-lint-python: setup
+lint-python: $(STAMPS)/python
 	@$(BIN)/ruff check $(CHECKED)
 	@$(BIN)/ruff format --check $(CHECKED)
 	@$(BIN)/mypy $(CHECKED)
@@ -91,11 +97,11 @@ lint-python: setup
 lint-kernel: setup
 	@if test ! -f $(STAMPS)/kernel; then exit 0; fi; \
 	for part in fmt clippy; do \
-		(cd kernel && "$(CARGO)" $$part --version > /dev/null 2>&1) || { \
+		($(KERNEL_CARGO) $$part --version > /dev/null 2>&1) || { \
 			echo "lint: cargo $$part is not installed and was not run (rustup component add rustfmt clippy)"; continue; }; \
 		case $$part in \
-			fmt) (cd kernel && "$(CARGO)" fmt --check) || exit 1 ;; \
-			clippy) (cd kernel && "$(CARGO)" clippy --quiet --locked --all-targets --features python -- -D warnings) || exit 1 ;; \
+			fmt) ($(KERNEL_CARGO) fmt --check) || exit 1 ;; \
+			clippy) ($(KERNEL_CARGO) clippy --quiet --locked --all-targets --features python -- -D warnings) || exit 1 ;; \
 		esac; \
 	done
 
@@ -104,7 +110,7 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel bench-steward bench-catalog ## every benchmark
+bench: bench-kernel bench-steward bench-catalog bench-publish bench-spark ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
@@ -117,6 +123,14 @@ bench-steward: setup ## reservations, proofs signed, checked and recorded, log a
 bench-catalog: setup ## commit latency beside PyIceberg's SqlCatalog and Iceberg's Java server (needs mvn); build/bench/catalog.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.catalog --out build/bench/catalog.json
+
+bench-publish: setup ## what a publication costs on a table of 10,000 files beside one of 10; build/bench/publish.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.publish --out build/bench/publish.json
+
+bench-spark: setup ## what proof costs beside Spark's plain write of lineitem (needs Java 17); build/bench/spark.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.spark --out build/bench/spark.json
 
 rck: setup ## Iceberg's REST compatibility kit against the catalog (needs javac and mvn); build/rck.json
 	@$(BIN)/python -m tools.rck.run

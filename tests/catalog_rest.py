@@ -116,21 +116,22 @@ class Lake:
         return Caller(self.steward.http, bearer(token.reveal()))
 
 
-def with_catalog(folder: Path) -> Any:
+def with_catalog(folder: Path, **limits: int) -> Any:
     """The configuration with a catalog in this folder, and room for many requests."""
 
     def changed(config: StewardConfig) -> StewardConfig:
-        service = replace(config.service, limits=Limits(rate_per_second=100_000, burst=1_000_000))
+        roomy = {"rate_per_second": 100_000, "burst": 1_000_000}
+        service = replace(config.service, limits=Limits(**{**roomy, **limits}))
         return replace(config, service=service, catalog=CatalogConfig(f"file://{folder}/warehouse", folder / "catalog"))
 
     return changed
 
 
 @contextlib.contextmanager
-def lake_at(folder: Path, *, ledger_url: str | None = None, clock: Time | None = None) -> Iterator[Lake]:
+def lake_at(folder: Path, *, ledger_url: str | None = None, clock: Time | None = None, **limits: int) -> Iterator[Lake]:
     """A served catalog in this folder; clients with a clock of their own want `RealTime`."""
     folder = folder.resolve()
-    with served(folder, changed=with_catalog(folder), ledger_url=ledger_url, clock=clock) as steward:
+    with served(folder, changed=with_catalog(folder, **limits), ledger_url=ledger_url, clock=clock) as steward:
         lake = Lake(steward, folder)
         body = {"namespace": ["sales"], "properties": {"pvdm.domain": "sales"}}
         lake.caller().done("POST", "/namespaces", json=body)

@@ -80,9 +80,9 @@ def _weaken(weakness: str) -> None:
         case "file":
             own._write_synced = unsynced
         case "folder":
-            own._sync = lambda _: None
+            own.sync_folder = lambda _: None
         case "parent":
-            own.MetadataFiles._make = lambda _, folder: folder.mkdir(parents=True, exist_ok=True)
+            own.Folders.make = lambda _, folder: folder.mkdir(parents=True, exist_ok=True)
         case "left":
             own.MetadataFiles.write = _after_another(own.MetadataFiles.write)
         case other:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from typing import Any
@@ -43,12 +44,21 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-# What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at.
+def pytest_collection_finish() -> None:
+    # Twenty thousand collected tests stay to the end: the garbage collector need not look through them again and again.
+    gc.collect()
+    gc.freeze()
+
+
+# What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at,
+# thousands of tests that take less than their handing out.
 TOGETHER = {
+    "tests/vectors/": "vectors",
     "tests/integration/": "spark",
     "tests/long/test_catalog_model.py": "spark",
     "tests/behaviour/test_bench_catalog.py": "bench-catalog",
     "tests/behaviour/test_bench_steward.py": "bench-steward",
+    "tests/behaviour/steward/test_many_files.py": "bench-publish",
 }
 
 
@@ -57,6 +67,13 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return next((scope for prefix, scope in TOGETHER.items() if nodeid.startswith(prefix)), nodeid)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget a scope that is done: the base class counts all that it ever handed out, after every single test."""
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        super().mark_test_complete(node, item_index, duration)
+        if all(self.assigned_work[node][scope].values()):
+            del self.assigned_work[node][scope]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:

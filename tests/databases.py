@@ -154,7 +154,8 @@ def ledger_at(url: str, *, timeouts: Timeouts | None = None) -> Iterator[Ledger]
         made.close()
 
 
-def _memory() -> Path | None:
+def in_memory() -> Path | None:
+    """Where the system keeps files in memory, if it does."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and os.access(memory, os.W_OK) else None
 
@@ -162,14 +163,14 @@ def _memory() -> Path | None:
 @contextlib.contextmanager
 def memory_folder() -> Iterator[Path]:
     """A folder in memory where the system has one, for what need not wait for a disk."""
-    with tempfile.TemporaryDirectory(prefix="pvdm-", dir=_memory()) as name:
+    with tempfile.TemporaryDirectory(prefix="pvdm-", dir=in_memory()) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgresql]:
     """The session's server, in memory where the system has such a folder: these tests are not about disks."""
-    with server(parent=_memory()) as made:
+    with server(parent=in_memory()) as made:
         with ledger_at(made.url("template1")):
             pass
         yield made

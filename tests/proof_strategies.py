@@ -100,7 +100,7 @@ PROJECTIONS = projections()
 @st.composite
 def cores(draw: st.DrawFn) -> ProofCore:
     verdict, target, rows = draw(VERDICTS), draw(TARGETS), draw(LONGS)
-    removed = draw(PATHS) if target.operation is Operation.OVERWRITE else ()
+    removed = () if target.operation is Operation.APPEND else draw(PATHS)
     return ProofCore(
         attempt=draw(ATTEMPTS),
         target=target,

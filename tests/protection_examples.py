@@ -16,13 +16,12 @@ from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
 from pvdm.errors import PvdmError
 from pvdm.lake.format.updates import apply_updates
-from pvdm.metadata.migration import state_of
+from pvdm.metadata.state import state_of, target_of
 from pvdm.model.migration import (
     Migration,
     NamespaceTarget,
     Protection,
     ProtectionAction,
-    TableTarget,
     contract_sha256,
 )
 from pvdm.model.role import Role
@@ -39,8 +38,29 @@ from tools.proof_kit import SECOND, SIGNERS, fixed
 Doc = dict[str, Any]
 
 SALES: Levels = ("sales",)
-CONTRACT = "product: orders\nowner: sales\n"
-OTHER_CONTRACT = "product: orders\nowner: risk\n"
+
+
+def contract_for(name: str = "orders", levels: Levels = SALES, *, owner: str = "sales", domain: str = "sales") -> str:
+    """A contract that fills this table, day by day, from the table of the same name in `raw`."""
+    return (
+        "apiVersion: pvdm/v1\n"
+        "kind: DataProduct\n"
+        "metadata:\n"
+        f"  domain: {domain}\n"
+        f"  product: {name}\n"
+        f"  owner: {owner}\n"
+        "boundary:\n"
+        "  source:\n"
+        f"    table: raw.{name}\n"
+        f"  target: {'.'.join((*levels, name))}\n"
+        "  operation: append\n"
+        "projections:\n"
+        "  identity: [id]\n"
+    )
+
+
+CONTRACT = contract_for()
+OTHER_CONTRACT = contract_for(owner="risk")
 HASH, OTHER_HASH = contract_sha256(CONTRACT), contract_sha256(OTHER_CONTRACT)
 WORD: list[Doc] = [{"action": "set-properties", "updates": {"word": "mine"}}]
 COLUMN: list[Doc] = [
@@ -131,16 +151,17 @@ class Scene:
         name: str = "orders",
         *,
         action: ProtectionAction = ProtectionAction.PROTECT,
-        contract: str = CONTRACT,
+        contract: str | None = None,
         levels: Levels = SALES,
     ) -> Protection:
         """Tom's word on the table as it is now."""
-        state = state_of(self.found(name, levels).metadata, contract_sha256(contract))
+        contract = contract or contract_for(name, levels, domain=levels[0])
+        metadata = self.found(name, levels).metadata
         return Protection(
             "operator-tom",
             "orders go live",
             action,
-            TableTarget(self.ref(name, levels), state),
+            target_of(self.ref(name, levels), metadata, contract_sha256(contract)),
             contract if action is ProtectionAction.PROTECT else None,
             self.nonce(),
             self.now,
@@ -148,8 +169,13 @@ class Scene:
         )
 
     def namespace_protection(
-        self, *, action: ProtectionAction = ProtectionAction.PROTECT, levels: Levels = SALES, contract: str = CONTRACT
+        self,
+        *,
+        action: ProtectionAction = ProtectionAction.PROTECT,
+        levels: Levels = SALES,
+        contract: str | None = None,
     ) -> Protection:
+        contract = contract or contract_for(levels=levels, domain=levels[0])
         found = self.space(levels)
         named = NamespaceRef(self.notary.catalog.name, found.namespace_id, full_name(levels))
         return Protection(

@@ -262,6 +262,15 @@ def approvals() -> Iterator[Case]:
     yield case("protection-other-contract", "contract_mismatch", "another contract than the one it names", changed)
     without = signed(spoiled(PROTECTION, put("contract", value=None)), "operator-tom")
     yield case("protection-without-contract", "document_value_invalid", "the contract is left out", without)
+    unbound = signed(spoiled(PROTECTION, lambda predicate: predicate["target"].pop("snapshot_id")), "operator-tom")
+    yield case("protection-without-snapshot", "document_key_missing", "does not say what main showed", unbound)
+    for name, spoils, value in (
+        ("snapshot-below-zero", "main showed the snapshot -1, which is Iceberg's word for none", "-1"),
+        ("snapshot-too-large", "main showed a snapshot of 64 bits", str(2**63)),
+        ("snapshot-number", "the snapshot that main showed is a number, which loses digits elsewhere", 1),
+    ):
+        wrong = signed(spoiled(PROTECTION, put("target", "snapshot_id", value=value)), "operator-tom")
+        yield case(f"protection-{name}", "document_value_invalid", spoils, wrong)
     still = signed(spoiled(MIGRATION, put("after", value=MIGRATION.before.to_json())), "operator-tom")
     yield case("migration-of-nothing", "document_value_invalid", "from a state to itself", still)
     swapped = signed(payload_of(PROTECTION), "operator-tom")

@@ -76,10 +76,10 @@ check_java() {
         *) version= ;;
     esac
     if [ -z "$version" ]; then
-        say "java: not found; Java $JAVA_MIN or newer is needed by Spark (nothing in this version starts Spark yet)" \
+        say "java: not found; Java $JAVA_MIN or newer is needed by Spark" \
             "apt-get install openjdk-17-jre-headless" "dnf install java-21-openjdk-headless" "brew install openjdk@17"
     elif ! at_least "$version" "$JAVA_MIN" 0; then
-        say "java: found $version; Java $JAVA_MIN or newer is needed by Spark (nothing in this version starts Spark yet)" \
+        say "java: found $version; Java $JAVA_MIN or newer is needed by Spark" \
             "apt-get install openjdk-17-jre-headless" "dnf install java-21-openjdk-headless" "brew install openjdk@17"
     fi
 }

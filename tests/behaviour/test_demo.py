@@ -1,148 +1,223 @@
-"""`pvdm demo` tells the truth, tells no digest, and the README shows what it really prints."""
+"""`pvdm demo` as a command, without Spark: what it takes, what it says, and that it cannot say what is not so."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pyarrow.parquet as pq
 import pytest
 
 from pvdm.cli import main
-from pvdm.digest import Engine, Partial
+from pvdm.cli.demo_words import audit_lines, begin_lines, masked, scene_lines
+from pvdm.errors import PvdmError, UnavailableError, VerificationError
+from pvdm.evaluation.orders import DAYS, SHOPS, Orders, Sight
+from pvdm.evaluation.scenes import SCRIPTS, Played, Scene, Script, Told, _sentence, require_as_told
+from pvdm.evaluation.shop import CONTRACT, session
+from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Explained, Rehashed, Standing
+from pvdm.model.contract import parse_contract
+from pvdm.model.table import TableRef
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"<!-- demo:begin -->\n```console\n(.*?)```\n<!-- demo:end -->", re.DOTALL)
+SEEN = Sight(2_500, Decimal("1246477.04"))
+REPORT = AuditReport(
+    TableRef("lake", "0188c1f0-1111-7222-8333-944445555666", "sales.orders"),
+    7,
+    (AuditedSnapshot(1, None, 0, Standing.OK, 2_500, 0, 2, 0, workload_id="orders-1", proof_ids=("a", "b")),),
+    (Explained("protect", "c", 0, 1, "tom", "orders go live", "d"),),
+    (),
+    Rehashed(2, 2, 99),
+)
+
+
+def as_told(script: Script) -> Scene:
+    """A scene that ends just as its script says."""
+    told = None if script.code is None else Told(script.code, "it was refused", check=script.check)
+    return Scene(script.name, script.title, script.table, Played(script.outcome, script.classes, told, 2), SEEN)
 
 
 @pytest.fixture
-def scenes(engine: Engine, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
-    assert main(["demo", "--rows", "500", "--engine", engine.name, "--json"]) == 0
-    return {scene["name"]: scene for scene in json.loads(capsys.readouterr().out)["scenes"]}
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command plays scenes that are made up."""
+
+    def play(folder: Path, *, rows: int, seed: int, show: Callable[[Any], None]) -> tuple[list[Scene], AuditReport]:
+        (folder / "orders.yaml").write_text(f"{rows} {seed}")
+        scenes = [as_told(script) for script in SCRIPTS]
+        show(begin_lines(rows))
+        for number, scene in enumerate(scenes, 1):
+            show(scene_lines(number, scene))
+        show(audit_lines(REPORT))
+        return scenes, REPORT
+
+    monkeypatch.setattr("pvdm.cli.demo.play", play)
 
 
-def judged(scene: dict[str, Any]) -> tuple[object, ...]:
-    return scene["rows_written"], scene["identity"], scene["content"], scene["verdict"], scene["class"]
+@pytest.mark.usefixtures("played")
+def test_json_is_one_document_with_every_scene_and_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--json", "--rows", "100", "--seed", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["seed"], found["kept"], found["audit"]["holds"]) == (100, 3, None, True)
+    assert [scene["name"] for scene in found["scenes"]] == [script.name for script in SCRIPTS]
+    assert found["scenes"][5]["error"]["check"] == 5
+    assert found["scenes"][0]["consumer"] == {"table": "sales.orders", "rows": 2_500, "amount": "1246477.04"}
 
 
-def test_another_order_and_layout_passes(scenes: dict[str, dict[str, Any]]) -> None:
-    assert judged(scenes["relaid"]) == (500, "equal", "equal", "PASS", None)
+@pytest.mark.usefixtures("played")
+def test_people_read_every_scene_and_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line.startswith("2. ")]
+    assert "   VERIFICATION_FAILED (missing)" in said
+    assert "   error: it was refused (proof_wrong_table, check 5 of the gate)" in said
+    assert "   a consumer of sales.orders sees 2,500 orders, 1,246,477.04 in all" in said
+    assert "   +2,500 rows in 2 files by orders-1: ok, a receipt and 2 proofs" in said
 
 
-def test_dropped_rows_are_missing(scenes: dict[str, dict[str, Any]]) -> None:
-    assert judged(scenes["dropped"]) == (494, "differs", "differs", "FAIL", "missing")
+@pytest.mark.usefixtures("played")
+def test_what_is_kept_lies_where_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--keep", str(tmp_path / "new" / "demo")]) == 0
+    assert [path.name for path in (tmp_path / "new" / "demo").iterdir()] == ["orders.yaml"]
+    assert f"everything is in {tmp_path / 'new' / 'demo'}" in capsys.readouterr().out
 
 
-def test_a_doubled_chunk_is_added_rows(scenes: dict[str, dict[str, Any]]) -> None:
-    assert judged(scenes["doubled"]) == (550, "differs", "differs", "FAIL", "added")
-
-
-def test_a_changed_amount_is_seen_by_content_alone(scenes: dict[str, dict[str, Any]]) -> None:
-    assert judged(scenes["changed"]) == (500, "equal", "differs", "FAIL", "modified")
-
-
-def test_the_readme_shows_what_the_demo_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    block = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert block is not None
-    command, _, shown = block[1].partition("\n")
-    prompt, program, *words = shlex.split(command)
-    assert (prompt, program, main(words)) == ("$", "pvdm", 0)
-    assert capsys.readouterr().out == shown
-
-
-@pytest.mark.parametrize("words", [[], ["--json"]], ids=["text", "json"])
-def test_no_digest_is_shown(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("played")
+def test_what_is_not_kept_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sums: set[int] = set()
-    judge = Partial.__post_init__
-
-    def remember(partial: Partial) -> None:
-        sums.add(partial.total)
-        judge(partial)
-
-    monkeypatch.setattr(Partial, "__post_init__", remember)
-    main(["demo", "--rows", "50", *words])
-    shown = "".join(capsys.readouterr())
-    assert len(sums) > 2
-    assert not [each for each in sums if each and (str(each) in shown or f"{each:064x}" in shown)]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["demo"]) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_seed_makes_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("a", "b"):
-        main(["demo", "--rows", "50", "--seed", "3", "--keep", str(tmp_path / name)])
-    assert pq.read_table(tmp_path / "a" / "relaid-0.parquet") == pq.read_table(tmp_path / "b" / "relaid-0.parquet")
-
-
-def test_kept_files_are_named_by_scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["demo", "--rows", "50", "--keep", str(tmp_path / "orders")])
-    assert sorted(path.stem for path in (tmp_path / "orders").iterdir()) == [
-        "changed",
-        "doubled-0",
-        "doubled-1",
-        "dropped",
-        "intended",
-        "relaid-0",
-        "relaid-1",
-        "relaid-2",
-        "relaid-3",
-    ]
-
-
+@pytest.mark.usefixtures("played")
 def test_a_folder_in_use_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert main(["demo", "--rows", "50", "--keep", str(tmp_path), "--json"]) == 2
+    assert main(["demo", "--keep", str(tmp_path), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_empty"
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def interrupt(*_words: object, **_named: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def test_an_interrupted_demo_leaves_no_new_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("pvdm.evaluation.scenes._changed", interrupt)
-    assert main(["demo", "--rows", "50", "--keep", str(tmp_path / "new" / "orders")]) == 4
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interrupted_demo_leaves_an_empty_folder_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("pvdm.evaluation.scenes._changed", interrupt)
-    assert main(["demo", "--rows", "50", "--keep", str(tmp_path)]) == 4
-    assert list(tmp_path.iterdir()) == []
-
-
+@pytest.mark.usefixtures("played")
 def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["demo", "--rows", "50", "--keep", str(tmp_path / "file" / "orders"), "--json"]) == 2
+    assert main(["demo", "--keep", str(tmp_path / "file" / "demo"), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "folder_not_writable"
 
 
+@pytest.mark.usefixtures("played")
 def test_an_empty_name_is_not_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--rows", "50", "--keep", ""]) == 2
+    assert main(["demo", "--keep", ""]) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_reference_makes_fewer_orders_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["demo", "--engine", "reference"])
-    shown = capsys.readouterr()
-    assert shown.out.startswith("intended: 2,000 orders")
-    assert "2,000 orders instead of 200,000" in shown.err
-
-
-def test_a_digest_that_misses_a_change_fails_the_demo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_the_kernel_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Partial, "matches", lambda _self, _other: True)
-    assert main(["demo", "--rows", "50", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "demo_failed"
+    def missing() -> NoReturn:
+        raise UnavailableError("kernel_missing", "no kernel")
+
+    monkeypatch.setattr("pvdm.evaluation.shop.kernel_engine", missing)
+    assert main(["demo", "--keep", str(tmp_path / "demo"), "--json"]) == 7
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
+    assert list((tmp_path / "demo").iterdir()) == []
+
+
+@pytest.mark.parametrize("java", [None, "exit 1", """echo 'openjdk version "11.0.22" 2024-01-16' >&2"""])
+def test_without_java_17_the_package_is_named(
+    java: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "java"
+    if java is not None:
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").write_text(f"#!/bin/sh\n{java}\n")
+        (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    with pytest.raises(UnavailableError) as caught, session(tmp_path):
+        pass
+    assert caught.value.code == "java_missing"
+    assert "openjdk-17-jre-headless" in str(caught.value.hint)
+
+
+def test_without_pyspark_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
+    with pytest.raises(UnavailableError) as caught, session(tmp_path):
+        pass
+    assert (caught.value.code, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")
+
+
+@pytest.mark.parametrize("said", [[], ["one", "", "the last line"]])
+def test_a_spark_that_does_not_start_tells_the_last_line_of_its_log(
+    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> NoReturn:
+        (tmp_path / "spark.log").write_text("\n".join(said))
+        raise RuntimeError("the gateway ended")
+
+    monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
+    monkeypatch.setattr("pvdm.evaluation.shop.spark_session", start)
+    with pytest.raises(UnavailableError) as caught, session(tmp_path):
+        pass
+    assert (caught.value.code, caught.value.got) == (
+        "spark_not_started",
+        "the gateway ended / the last line" if said else "the gateway ended",
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_a_scene_that_ends_otherwise_fails_the_demo(script: Script) -> None:
+    good = as_told(script)
+    require_as_told(script, good, SEEN)
+    told = None if good.played.told is None else replace(good.played.told, code="other")
+    wrong = [
+        replace(good, played=replace(good.played, outcome="accepted")),
+        replace(good, played=replace(good.played, classes=("added",))),
+        replace(good, played=replace(good.played, told=told or Told("other", "an error"))),
+        replace(good, seen=replace(SEEN, rows=2_499)),
+        replace(good, seen=replace(SEEN, amount=SEEN.amount + 1)),
+    ]
+    if script.check is not None and good.played.told is not None:
+        wrong.append(replace(good, played=replace(good.played, told=replace(good.played.told, check=6))))
+    for scene in wrong:
+        with pytest.raises(PvdmError) as caught:
+            require_as_told(script, scene, SEEN)
+        assert (caught.value.code, caught.value.exit_code) == ("demo_failed", 1)
+
+
+def test_what_changes_at_every_run_is_not_shown() -> None:
+    uuid, sha = "0188c1f0-1111-7222-8333-944445555666", "ab" * 32
+    text = f"expected 2210 bytes, SHA-256 {sha}, got {uuid} and {sha[:32]} at file:///tmp/x/a-1.parquet of 1250 rows"
+    assert masked(text, {}) == "expected … bytes, SHA-256 …, got … and … at … of 1250 rows"
+    assert masked(f"expected {uuid}", {uuid: "sales.orders"}) == "expected the UUID of sales.orders"
+
+
+def test_an_error_keeps_the_number_of_the_gates_check() -> None:
+    assert Told.of(VerificationError("proof_wrong_table", "no", check=5)).check == 5
+    assert Told.of(VerificationError("proof_wrong_table", "no")).check is None
+
+
+def test_the_catalogs_sentence_is_found_in_a_java_error() -> None:
+    said = "An error occurred in o1.\n: org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no\n\tat"
+    assert _sentence(said) == Told("ForbiddenException", "Forbidden: no")
+    assert _sentence("something else\nat") == Told("unknown", "something else")
+
+
+def test_the_same_seed_makes_the_same_orders_and_two_days_share_them() -> None:
+    orders = Orders(101, 3)
+    assert orders.table == Orders(101, 3).table
+    assert orders.table != Orders(101, 4).table
+    assert sum(orders.sight(day).rows for day in DAYS) == 101
+    ids = [number for day in DAYS for shop in SHOPS for number in orders.ids(day, shop)]
+    assert sorted(ids) == list(range(1, 102))
+
+
+def test_the_contracts_of_the_demo_are_good() -> None:
+    text = CONTRACT.format(product="orders", target="sales.orders")
+    assert parse_contract(text.encode(), "orders.yaml").boundary.target == "sales.orders"

@@ -295,6 +295,13 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
     bring(asset, asset.data)
 
 
+def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    asset = ASSETS["protection-snapshot-too-large.json"]
+    assert refusal(asset).code == "document_value_invalid"
+    monkeypatch.setattr("pvdm.model.migration.require_long", _nothing)
+    bring(asset, asset.data)
+
+
 @pytest.mark.parametrize(
     ("door", "data"),
     [

@@ -15,7 +15,7 @@ from pvdm.steward.config import CatalogConfig, load_config
 from pvdm.steward.http.roles import RULES
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("concepts.md", "errors.md", "operations.md", "security.md")
+PAGES = ("concepts.md", "errors.md", "operations.md", "security.md", "verification.md")
 TEXTS = {page: (ROOT / "docs" / page).read_text("utf-8") for page in PAGES}
 OPERATIONS = TEXTS["operations.md"]
 METRICS = (ROOT / "src" / "pvdm" / "steward" / "http" / "metrics.py").read_text("utf-8")
@@ -84,6 +84,7 @@ def test_every_key_of_the_catalog_is_on_the_page_with_its_default(tmp_path: Path
     found = load_config(path).catalog
     assert found is not None
     defaults = {"name": found.name, "warehouse": Path(found.warehouse).name, "metadata": found.metadata.name}
+    defaults["vault"] = found.vault.name
     assert defaults.keys() == {field.name for field in dataclasses.fields(CatalogConfig)}
     rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \| \S", OPERATIONS, re.MULTILINE))
     assert {key: rows.get(key) for key in defaults} == defaults

@@ -1,0 +1,357 @@
+"""A table whose history is proved, with real keys, log and manifests, and a way to tell one lie at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pvdm.digest.plan import fingerprint
+from pvdm.lake.format.avro import write_avro
+from pvdm.lake.format.manifest_entry import DataFile, IdMap
+from pvdm.lake.format.manifest_list import ManifestFile, read_manifest_list
+from pvdm.lake.format.manifest_list_write import write_manifest_list
+from pvdm.lake.format.new_table import new_table
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.updates import apply_updates
+from pvdm.lake.manifest_root import MANIFESTS_KEY, manifests_root
+from pvdm.lake.next_snapshot import Publication, Wanted, next_snapshot
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit_bundle import AuditBundle
+from pvdm.metadata.audit_evidence import Evidence, LoggedStatement, MetadataFile
+from pvdm.metadata.audit_report import AuditReport, Standing
+from pvdm.metadata.state import state_of, target_of
+from pvdm.model.break_glass import BreakGlass
+from pvdm.model.core import Operation, ProofCore, RowCounts, Staged, Target
+from pvdm.model.files import AddedFile, FileSet
+from pvdm.model.migration import Migration, Protection, ProtectionAction, contract_sha256
+from pvdm.model.proof import NotaryPart, Proof
+from pvdm.model.receipt import Receipt
+from pvdm.model.table import TableRef
+from pvdm.model.verdict import FailureClass, Verdict
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.root import TrustRoot
+from pvdm.trust.statement import Predicate
+from pvdm.trust.verify import sign_statement
+from pvdm.verify.fetch import Files
+from tests.catalog_examples import request
+from tests.log_storage import MemoryStorage, open_log
+from tools.proof_kit import CORE, EPOCH, NOW, ORIGIN, ROOT, SECOND, SIGNERS, failed_part, fixed, notary_part
+
+CONTRACT = "product: orders\nowner: sales\n"
+HASH = contract_sha256(CONTRACT)
+UUID = "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f"
+TABLE = TableRef("lake", UUID, "sales.orders")
+
+KINDS = {
+    Receipt: EntryKind.RECEIPT,
+    Proof: EntryKind.PROOF,
+    BreakGlass: EntryKind.BREAK_GLASS,
+    Protection: EntryKind.PROTECTION,
+    Migration: EntryKind.MIGRATION,
+}
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Local:
+    """Manifests as they lie on disk."""
+
+    def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
+        return Files().read(location, most=most)
+
+
+@dataclass
+class History:
+    """A table that grows; its clock moves a second with everything that happens."""
+
+    folder: Path
+    version: int = 2
+    now: int = NOW - 1_000 * SECOND
+    counter: int = 0
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+    statements: list[LoggedStatement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.resolve()
+        self.metadata = new_table(
+            request(self.version),
+            location=f"file://{self.folder}/orders",
+            table_uuid=UUID,
+            now_ms=self.now // 1_000,
+        )
+        self.path = f"file://{self.folder}/metadata/00000.metadata.json"
+        self.log = open_log(self.storage, SIGNERS["log-keeper"])
+
+    # What happens to the table
+
+    def tick(self) -> int:
+        self.now += SECOND
+        self.counter += 1
+        return self.counter
+
+    def commit(self, updates: Sequence[Any]) -> None:
+        self.metadata = apply_updates(self.metadata, updates, now_ms=self.now // 1_000, previous_location=self.path)
+        self.path = f"file://{self.folder}/metadata/{self.counter:05d}.metadata.json"
+
+    def data_file(self, name: str, rows: int = 10) -> DataFile:
+        """A data file on disk, as a manifest lists it."""
+        path = self.folder / "orders" / "data" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(f"rows of {name}".encode() * rows)
+        return DataFile(
+            file_path=f"file://{path}",
+            file_format="PARQUET",
+            record_count=rows,
+            file_size_in_bytes=path.stat().st_size,
+            partition=IdMap([(1000, 20_000)]),
+        )
+
+    def snapshot(
+        self,
+        added: Sequence[DataFile] = (),
+        removed: Sequence[str] = (),
+        *,
+        relist: Callable[[bytes], bytes] | None = None,
+        said: Callable[[Any], Any] = same,
+    ) -> Publication:
+        """The next snapshot of main, and its files on disk; `relist` and `said` change its list and its words."""
+        number = self.tick()
+        folder = self.folder / "vault"
+        folder.mkdir(exist_ok=True)
+        made = next_snapshot(
+            self.metadata,
+            Wanted(tuple(added), frozenset(removed), {}),
+            branch="main",
+            snapshot_id=1_000 + number,
+            now_ms=self.now // 1_000,
+            place=lambda name: f"file://{folder}/{name}",
+            reader=Files(),
+        )
+        if relist is not None:
+            made = relisted(made, relist)
+        for file in made.files:
+            (folder / file.name).write_bytes(file.data)
+        add, move = made.updates
+        assert isinstance(add, dict)
+        self.commit([{**add, "snapshot": said(add["snapshot"])}, move])
+        return made
+
+    # What is said about it
+
+    def say(self, predicate: Predicate, signer: str) -> str:
+        """Sign and log a statement; its id."""
+        self.tick()
+        envelope = sign_statement(predicate, SIGNERS[signer])
+        data = envelope.to_bytes()
+        kind = KINDS[type(predicate)]
+        index = self.storage.size()
+        self.log.append([LogEntry(kind, hashlib.sha256(data).hexdigest(), self.now)])
+        self.statements.append(LoggedStatement(kind, data, self.now, index, ()))
+        return envelope.payload_sha256
+
+    def protection(self, action: ProtectionAction = ProtectionAction.PROTECT) -> Protection:
+        contract = CONTRACT if action is ProtectionAction.PROTECT else None
+        return Protection(
+            "operator-tom",
+            "orders go live",
+            action,
+            target_of(TABLE, self.metadata, HASH),
+            contract,
+            fixed(f"approval {self.counter}", 16),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+
+    def protect(self, action: ProtectionAction = ProtectionAction.PROTECT) -> str:
+        return self.say(self.protection(action), "operator-tom")
+
+    def migrate(self, updates: Sequence[Any]) -> str:
+        before = self.metadata
+        self.commit(updates)
+        said = Migration(
+            "operator-tom",
+            "the table has to say more",
+            TABLE,
+            state_of(before, HASH),
+            state_of(self.metadata, HASH),
+            "[]",
+            None,
+            fixed(f"approval {self.counter}", 16),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+        return self.say(said, "operator-tom")
+
+    def core(self, added: Sequence[DataFile], removed: Sequence[str] = (), *, chunk: str = "all") -> ProofCore:
+        """The core of a PASS about these files."""
+        metadata, number = self.metadata, self.counter
+        attempt = replace(
+            CORE.attempt,
+            contract_sha256=HASH,
+            workload_id=f"work-{number}",
+            chunk_id=chunk,
+            attempt_id=fixed(f"attempt {number} {chunk}", 16),
+            nonce=fixed(f"nonce {number} {chunk}", 16),
+        )
+        target = Target(
+            TABLE,
+            "main",
+            metadata.current_snapshot_id,
+            Operation.OVERWRITE if removed else Operation.APPEND,
+            (),
+            fingerprint(to_model(metadata.current_schema)).hex(),
+            metadata.default_spec_id,
+            metadata.format_version,
+        )
+        files = sorted((bound(file) for file in added), key=lambda file: file.published_path)
+        rows = sum(file.record_count for file in added)
+        return replace(
+            CORE,
+            attempt=attempt,
+            target=target,
+            staged=Staged(f"pvdm_{attempt.attempt_id}", 77),
+            files=FileSet(tuple(files), tuple(sorted(removed))),
+            rows=RowCounts(rows, rows),
+        )
+
+    def part(self, core: ProofCore, signer: str = "notary-a") -> NotaryPart:
+        made = notary_part() if core.verdict.passed else failed_part()
+        return replace(made, notary=signer, issued_at=self.now, expires_at=self.now + 3_600 * SECOND)
+
+    def prove(self, core: ProofCore, signer: str = "notary-a") -> str:
+        return self.say(Proof(core, self.part(core, signer)), signer)
+
+    def override(self, core: ProofCore, fail_proof_id: str) -> str:
+        said = BreakGlass(
+            "operator-ruth",
+            "known and explained in incident 4711",
+            TABLE,
+            core.target.base_snapshot_id,
+            fail_proof_id,
+            core.files.hashes,
+            fixed(f"break {self.counter}", 16),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+        return self.say(said, "operator-ruth")
+
+    def receipt(
+        self, made: Publication, core: ProofCore, proof_ids: Sequence[str], override_id: str | None = None
+    ) -> Receipt:
+        """What the publication that was just committed made visible."""
+        head = self.metadata.current_snapshot
+        assert head is not None
+        return Receipt(
+            "notary-a",
+            EPOCH,
+            core.attempt.workload_id,
+            tuple(sorted(proof_ids)),
+            override_id,
+            TABLE,
+            "main",
+            head.parent_id,
+            made.snapshot_id,
+            made.manifest_list_sha256,
+            self.path,
+            hashlib.sha256(self.metadata.to_bytes()).hexdigest(),
+            self.now,
+        )
+
+    def publish(
+        self,
+        *added: DataFile,
+        removed: Sequence[str] = (),
+        core: Callable[[ProofCore], ProofCore] = same,
+        receipt: Callable[[Receipt], Receipt] = same,
+        shown: Sequence[DataFile] | None = None,
+        gone: Sequence[str] | None = None,
+        signer: str = "notary-a",
+        passed: bool = True,
+        waived: bool = False,
+        **more: Any,
+    ) -> int:
+        """Proof, snapshot, receipt; a `Callable` tells a lie that is then signed; `shown` and `gone` are published."""
+        self.tick()
+        proved = core(self.core(added, removed))
+        if not passed:
+            proved = replace(proved, verdict=Verdict.failed(FailureClass.MODIFIED))
+        proof_id = self.prove(proved, signer)
+        override_id = self.override(proved, proof_id) if waived else None
+        made = self.snapshot(added if shown is None else shown, removed if gone is None else gone, **more)
+        self.say(receipt(self.receipt(made, proved, [proof_id], override_id)), "notary-a")
+        return made.snapshot_id
+
+    # What an auditor has in hand
+
+    def logged(self) -> tuple[LoggedStatement, ...]:
+        size = self.storage.size()
+        return tuple(
+            replace(each, hashes=self.log.prove_inclusion(each.index, size).hashes) for each in self.statements
+        )
+
+    def evidence(self) -> Evidence:
+        assert self.storage.note is not None
+        return Evidence(
+            TABLE, HASH, MetadataFile(self.path, self.metadata.to_bytes()), self.storage.note, self.logged()
+        )
+
+    def audit(self, *, again: bool = False, root: TrustRoot = ROOT, evidence: Evidence | None = None) -> AuditReport:
+        judge = AuditJudge(root, ORIGIN, NOW)
+        return audit(evidence or self.evidence(), Local(), judge, again=Files() if again else None)
+
+    def bundle(self) -> AuditBundle:
+        """The bundle that an export of this table gives."""
+        files = {f"file://{path}": path.read_bytes() for path in (self.folder / "vault").iterdir()}
+        return AuditBundle(self.evidence(), files)
+
+
+def listing(change: Callable[[list[ManifestFile]], list[ManifestFile]]) -> Callable[[bytes], bytes]:
+    """The manifest list with other manifests."""
+
+    def relist(data: bytes) -> bytes:
+        read = read_manifest_list(data)
+        return write_manifest_list(read.header, change(list(read.manifests))).data
+
+    return relist
+
+
+def relisted(made: Publication, relist: Callable[[bytes], bytes]) -> Publication:
+    """The publication with another manifest list."""
+    *others, last = made.files
+    read = read_manifest_list(relist(last.data))
+    known = {file.location: file.data for file in others}
+    own = [each.manifest_path for each in read.manifests if each.added_snapshot_id == made.snapshot_id]
+    root = manifests_root((path, sha256(known.get(path) or local(path).read_bytes())) for path in own)
+    extra = [(key, value) for key, value in read.file.extra if key != MANIFESTS_KEY]
+    bound_to = [*extra, (MANIFESTS_KEY, root.encode())]
+    data = write_avro(read.file.schema_text, bound_to, read.file.records, codec=read.file.codec)
+    return replace(made, files=(*others, replace(last, data=data)), manifest_list_sha256=sha256(data))
+
+
+def local(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def bound(file: DataFile) -> AddedFile:
+    data = local(file.file_path).read_bytes()
+    return AddedFile(file.file_path, file.file_path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def standings(report: AuditReport) -> list[Standing]:
+    return [each.standing for each in report.snapshots]
+
+
+def codes(report: AuditReport) -> set[str]:
+    """Every finding of a report, by its code."""
+    found = [*report.findings, *(finding for each in report.snapshots for finding in each.findings)]
+    return {finding.code for finding in found}

@@ -1,0 +1,190 @@
+"""Takes the gate's numbered checks out one by one, in a copy, and prints which tests of the gate then go red.
+
+    python -m tools.mutate_gate [CHECK …]
+
+A check that can be taken out without any test noticing ends the script with 1.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+PARTS: Final = ("words", "table", "ledger", "moved", "override", "workload")
+RED_TESTS_MAX: Final = 8
+"""Of a check that many tests need, so many are enough to be named."""
+ROOM: Final = "src/pvdm/metadata"
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A function whose body is replaced; `inside` takes out only the calls to it in that function.
+
+    `part` names the tests that are run: `tests/behaviour/gate/test_gate_PART.py`.
+    """
+
+    check: str
+    file: str
+    function: str
+    body: str = "return None"
+    inside: str | None = None
+    part: str = "words"
+
+
+# Where later checks need what a check gives, the body gives it without checking.
+LENIENT_ENVELOPE: Final = """
+import base64, json
+from pvdm.trust.envelope import Signature
+made = json.loads(data)
+signatures = tuple(Signature(each["keyid"], base64.b64decode(each["sig"])) for each in made["signatures"])
+return Envelope(made["payloadType"], base64.b64decode(made["payload"]), signatures)
+"""
+ANY_KEY: Final = """
+return root.find(envelope.signature.key_id) or next(key for key in root.keys if RootRole.NOTARY in key.roles)
+"""
+ANY_NOTARIES: Final = "return VerifiedProof(statements[0].predicate.core, tuple(statements[:1]))"
+ANY_STATEMENT: Final = """
+import json
+return Proof.from_json(json.loads(envelope.payload)["predicate"])
+"""
+
+MUTATIONS: Final = (
+    Mutation("1", "checks_proof.py", "check_1_envelope", LENIENT_ENVELOPE),
+    Mutation("2 signature", "checks_proof.py", "check_2_signature", ANY_KEY),
+    Mutation("2 notaries", "checks_proof.py", "check_2_notaries", ANY_NOTARIES),
+    Mutation("2 in the transaction", "checks_proof.py", "check_2_again"),
+    Mutation("3", "checks_proof.py", "check_3_statement", ANY_STATEMENT),
+    Mutation("4", "checks_proof.py", "check_4_verdict"),
+    Mutation("5", "checks_table.py", "check_5_target", part="table"),
+    Mutation("5 in the transaction", "judging.py", "check_target", inside="judge_again", part="table"),
+    Mutation("6", "checks_proof.py", "check_6_expiry"),
+    Mutation("6 in the transaction", "judging.py", "check_6_expiry", inside="judge_again"),
+    Mutation("7", "checks_table.py", "check_7_structure", part="table"),
+    Mutation("8", "checks_table.py", "check_8_branch", part="table"),
+    Mutation("9 files", "checks_table.py", "check_9_files", part="table"),
+    Mutation("9 boundary", "checks_table.py", "check_9_boundary", part="table"),
+    Mutation("9 apart", "checks_table.py", "check_9_apart", part="table"),
+    Mutation("5, 7–9 on a moved base", "gate.py", "judge_base", inside="_make", part="table"),
+    Mutation("10", "checks_ledger.py", "check_10_bytes", part="ledger"),
+    Mutation("11", "checks_ledger.py", "check_11_logged"),
+    Mutation("12 nonce and chunk", "checks_ledger.py", "check_12_once", part="ledger"),
+    Mutation("12 claim", "checks_ledger.py", "check_12_claim", part="ledger"),
+    Mutation("12 override", "checks_ledger.py", "check_12_override", part="override"),
+    Mutation("14", "checks_ledger.py", "check_14_shown", part="ledger"),
+    Mutation("whole plan", "checks_workload.py", "require_whole", part="workload"),
+    Mutation("workload statement", "checks_workload.py", "require_bound", part="workload"),
+    Mutation("verified for this proof", "judging.py", "require_found", part="table"),
+    Mutation("nothing but the publication", "publication.py", "require_only", part="ledger"),
+)
+
+
+class _Emptied(ast.NodeTransformer):
+    """Gives the function another body."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self.mutation = mutation
+        self.hits = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """The function itself; others are looked through."""
+        self.generic_visit(node)
+        if node.name == self.mutation.function:
+            self.hits += 1
+            node.body = ast.parse(f"def it():\n{textwrap.indent(self.mutation.body, '    ')}").body[0].body  # type: ignore[attr-defined]
+        return node
+
+
+class _Uncalled(ast.NodeTransformer):
+    """Takes out calls that stand alone, in one function."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self.mutation = mutation
+        self.within = False
+        self.hits = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Only inside of the one function."""
+        outer, self.within = self.within, self.within or node.name == self.mutation.inside
+        self.generic_visit(node)
+        self.within = outer
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """A statement that is a call to the function becomes nothing."""
+        called = node.value.func if isinstance(node.value, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
+        if self.within and name == self.mutation.function:
+            self.hits += 1
+            return ast.copy_location(ast.Pass(), node)
+        return node
+
+
+def mutated(source: str, mutation: Mutation) -> str:
+    """The source without the check; a check that is not found is an error."""
+    tree = ast.parse(source)
+    transformer = _Emptied(mutation) if mutation.inside is None else _Uncalled(mutation)
+    changed = ast.fix_missing_locations(transformer.visit(tree))
+    if transformer.hits != 1:
+        raise LookupError(f"{mutation.function} was found {transformer.hits} times in {mutation.file}")
+    return ast.unparse(changed)
+
+
+def red(copy: Path, parts: Sequence[str]) -> list[str]:
+    """The tests of these parts that fail there."""
+    tests = [f"tests/behaviour/gate/test_gate_{part}.py" for part in parts]
+    options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"--maxfail={RED_TESTS_MAX}"]
+    paths = f"{copy}/src:{copy}:{ROOT}/build/pykernel"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=copy,
+        env={"PYTHONPATH": paths, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1, 2):
+        raise RuntimeError(done.stdout[-2_000:] + done.stderr[-2_000:])
+    return sorted(set(_FAILED.findall(done.stdout)))
+
+
+def run(wanted: Sequence[str], say: Callable[[str], None]) -> int:
+    """Every mutation, or those whose check is named; how many nobody noticed."""
+    unseen = 0
+    with tempfile.TemporaryDirectory(prefix="pvdm-mutants-") as folder:
+        copy = Path(folder)
+        for part in ("src", "tests", "tools", "spec", "vectors", "pyproject.toml"):
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy / part)
+        if before := red(copy, PARTS):
+            raise RuntimeError(f"the gate's tests are red as they are: {before[:5]}")
+        for mutation in MUTATIONS:
+            if wanted and mutation.check.split()[0] not in wanted:
+                continue
+            path = copy / ROOM / mutation.file
+            whole = path.read_text()
+            path.write_text(mutated(whole, mutation))
+            found = red(copy, [mutation.part])
+            path.write_text(whole)
+            unseen += not found
+            say(f"{mutation.check} ({mutation.function}): {'NOT NOTICED' if not found else f'{len(found)} tests'}")
+            for name in found:
+                say(f"    {name.partition('::')[2]}")
+    return unseen
+
+
+if __name__ == "__main__":
+    sys.exit(1 if run(sys.argv[1:], lambda line: print(line, flush=True)) else 0)
