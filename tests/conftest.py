@@ -54,6 +54,7 @@ def pytest_collection_finish() -> None:
 # thousands of tests that take less than their handing out.
 TOGETHER = {
     "tests/vectors/": "vectors",
+    "tests/unit/test_errors_doc.py": "errors",
     "tests/integration/": "spark",
     "tests/long/test_catalog_model.py": "spark",
     "tests/behaviour/test_bench_catalog.py": "bench-catalog",

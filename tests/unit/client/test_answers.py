@@ -101,7 +101,7 @@ ATTEMPT: Json = {
     "snapshot_id": None,
     "extent": {"rows_added": "152", "files_added": "3", "rows_removed": "3661", "files_removed": "4"},
     "refusal": REFUSAL,
-    "job": {"state": "waiting", "tries": 2, "problem": REFUSAL},
+    "job": {"state": "waiting", "tries": 2, "problem": REFUSAL, "again_seconds": 17},
 }
 PROOF: Json = {
     "proof_id": HASH,
