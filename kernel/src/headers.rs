@@ -18,7 +18,7 @@ const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
 const PAGES_MAX_BYTES: u64 = 1_073_741_824;
 const BATCH_MAX_BYTES: u64 = 67_108_864;
 const BATCH_MAX_ROWS: u64 = 16_384;
-const DICTIONARY_PAGE: i64 = 2;
+pub const DICTIONARY_PAGE: i64 = 2;
 
 /// Refuses what a decoder would not bear: its own recursion follows the schema.
 pub fn check_footer(data: &[u8]) -> Result<()> {

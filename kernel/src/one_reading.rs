@@ -1,7 +1,7 @@
 //! What engines read in different ways is refused: the rows that were digested must be those that every reader sees.
 
 use crate::error::{Fault, Result};
-use crate::headers::{chunk_end, chunk_start, header};
+use crate::headers::{DICTIONARY_PAGE, chunk_end, chunk_start, header};
 use crate::resolve::{Shape, inside, joined};
 use crate::schema::{Field, Slot, Type};
 use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
@@ -13,7 +13,6 @@ use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
 
 const DATA_PAGE: i64 = 0;
-const DICTIONARY_PAGE: i64 = 2;
 const DATA_PAGE_V2: i64 = 3;
 const RLE: i64 = 3;
 const MAGIC_BYTES: usize = 4;

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from pvdm.errors import InputError
@@ -76,27 +77,24 @@ def write_new(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> bool:
     """Put the data under the name, whole or not at all; the same data again is nothing to do, other data is refused."""
     if mode == PUBLIC_MODE and _holds(path, data):
         return False
-    temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
-    try:
-        _write_synced(temporary, data, mode)
-        os.link(temporary, path)
-    except FileExistsError:
-        raise _exists(path) from None
-    except OSError as error:
-        raise _not_writable(path, error.strerror or type(error).__name__) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    # A link never replaces what is there, as a rename would.
+    _put(path, data, mode, os.link)
     return True
 
 
 def write_over(path: Path, data: bytes) -> None:
     """Put the data in the place of what is under the name: whoever reads it sees the one or the other, whole."""
+    _put(path, data, PUBLIC_MODE, os.replace)
+
+
+def _put(path: Path, data: bytes, mode: int, named: Callable[[Path, Path], None]) -> None:
+    """Write the data aside, durable, and have it `named` as it is meant to be."""
     temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
-        _write_synced(temporary, data, PUBLIC_MODE)
-        temporary.replace(path)
+        _write_synced(temporary, data, mode)
+        named(temporary, path)
+    except FileExistsError:
+        raise _exists(path) from None
     except OSError as error:
         raise _not_writable(path, error.strerror or type(error).__name__) from None
     finally:

@@ -121,7 +121,7 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
         yield f"    {each}", None
     if found.findings_more:
         yield f"    and {found.findings_more:,} findings more", None
-    problem = None if found.job is None else found.job.problem
+    problem = found.problem
     if found.job is not None and problem is not None:
         tries = f"{found.job.tries} tries, job {found.job.state.value}"
         yield f"    the Steward cannot go on ({tries}): {problem.code}: {problem.message}", "bold red"

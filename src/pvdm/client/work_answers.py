@@ -241,6 +241,11 @@ class AttemptView:
     job: JobView | None
 
     @property
+    def problem(self) -> RefusalView | None:
+        """What keeps the Steward from going on with it, if anything does."""
+        return None if self.job is None else self.job.problem
+
+    @property
     def overridden(self) -> bool:
         """Whether it was published although its verdict is FAIL: by an override, and not by proof."""
         return self.state is AttemptState.COMMITTED and self.verdict is Outcome.FAIL

@@ -14,6 +14,7 @@ from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, VerificationFailed
 from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError, VerificationError
+from pvdm.model.branch import is_stewards
 from pvdm.model.contract import BoundContract
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
@@ -21,10 +22,9 @@ from pvdm.physical.watchdog import Terminated, termination_raised, watched
 
 CHUNKS_PAGE: Final = 500
 PROBLEM_TRIES: Final = 5
-_LOOK_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 20.0
 _FIRST: Final = "the first attempt"
 _AGAIN: Final = "taken up again"
-_BRANCH_PREFIX: Final = "pvdm_"
 
 Make = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager takes."""
@@ -122,9 +122,7 @@ class Run:
 
     def _hurried(self, attempt: AttemptView) -> AttemptView:
         """An attempt whose last try met a problem is tried at once: it may be mended by now."""
-        if attempt.job is None or attempt.job.problem is None:
-            return attempt
-        return self._client.staged(attempt.attempt_id)
+        return attempt if attempt.problem is None else self._client.staged(attempt.attempt_id)
 
     def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
         """Rows on the branch, or the attempt given up and nothing left of it."""
@@ -205,14 +203,13 @@ class Run:
     def _awaited(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
         """The attempt when it has ended, or waits for the other chunks; `through`: ended."""
         while not attempt.settled or (through and attempt.waiting):
-            problem = None if attempt.job is None else attempt.job.problem
+            problem = attempt.problem
             if problem is not None or not through:  # of one that is proved nothing more is told than its end
                 self._tell(chunk, Doing.VERIFYING, attempt, problem=None if problem is None else problem.message)
-            if attempt.job is not None and problem is not None and attempt.job.tries >= PROBLEM_TRIES:
-                raise stuck(attempt)
+            require_going(attempt)
             if through and attempt.waiting:
                 time.sleep(0.2)
-            attempt = self._client.await_attempt(attempt.attempt_id, seconds=_LOOK_SECONDS)
+            attempt = self._client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
         if attempt.state not in _DOING and not attempt.waiting:
             raise stuck(attempt)
         self._found[chunk.chunk_id] = attempt  # first: what is published counts among what is done
@@ -303,7 +300,7 @@ def again(attempt: AttemptView) -> str:
 
 def is_own(attempt: AttemptView) -> bool:
     """Whether the Steward made the attempt's branch; another one, which has no such name, was taken over."""
-    return attempt.branch.startswith(_BRANCH_PREFIX)
+    return is_stewards(attempt.branch)
 
 
 def kept_branch(attempt: AttemptView) -> str:
@@ -315,11 +312,16 @@ def kept_branch(attempt: AttemptView) -> str:
     )
 
 
+def require_going(attempt: AttemptView) -> None:
+    """Where the Steward has met a problem often enough, a person is told."""
+    if attempt.job is not None and attempt.problem is not None and attempt.job.tries >= PROBLEM_TRIES:
+        raise stuck(attempt)
+
+
 def stuck(attempt: AttemptView) -> UnavailableError:
     """What keeps the Steward from going on, which is nobody's verdict, and when it tries again."""
-    job = attempt.job
-    problem = None if job is None else job.problem
-    seconds = None if job is None else job.again_seconds
+    problem = attempt.problem
+    seconds = None if attempt.job is None else attempt.job.again_seconds
     itself = "" if seconds is None else f"the Steward tries again by itself in {max(1, seconds)} s; "
     mend = "" if problem is None or problem.hint is None else f"{problem.hint}; "
     return UnavailableError(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pvdm.client import AttemptView, StewardClient
 from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, VerificationFailed
 from pvdm.durable.progress import Doing, Step, Watch, unwatched
-from pvdm.durable.run import PROBLEM_TRIES, failure, stuck
+from pvdm.durable.run import LOOK_SECONDS, failure, require_going, stuck
 from pvdm.errors import ConflictError, RolledBackError
 from pvdm.model.states import AttemptState
-
-_LOOK_SECONDS: Final = 20.0
 
 
 def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
@@ -22,11 +18,9 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = unw
     attempt = client.publish_override(override_id)
     published = Doing.SKIPPED if attempt.state is AttemptState.COMMITTED else Doing.PUBLISHED
     while not attempt.settled:
-        problem = None if attempt.job is None else attempt.job.problem
-        _tell(watch, attempt, Doing.VERIFYING, None if problem is None else problem.message)
-        if attempt.job is not None and problem is not None and attempt.job.tries >= PROBLEM_TRIES:
-            raise stuck(attempt)
-        attempt = client.await_attempt(attempt.attempt_id, seconds=_LOOK_SECONDS)
+        _tell(watch, attempt, Doing.VERIFYING, None if attempt.problem is None else attempt.problem.message)
+        require_going(attempt)
+        attempt = client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
     return _outcome(attempt, watch, published)
 
 

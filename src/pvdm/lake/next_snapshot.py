@@ -131,12 +131,13 @@ class _Writer:
         self.metadata = metadata
         self.snapshot_id = snapshot_id
         self._place = place
+        self._home = place("any").rpartition("/")[0]
         self.files: list[NewFile] = []
         self.gone: list[DataFile] = []
 
     def is_own(self, listed: ManifestFile) -> bool:
         """Whether it lies where this writer writes, and nobody else does."""
-        return listed.manifest_path.rpartition("/")[0] == self._place("any").rpartition("/")[0]
+        return listed.manifest_path.rpartition("/")[0] == self._home
 
     def added(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
         """A manifest of new files; none where there is no file."""
@@ -197,11 +198,13 @@ def _kept(
 
 def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None) -> list[list[ManifestFile]]:
     """What is written together, if it is written: small manifests of one spec where they are many, else each alone."""
+    if merge_from is None:
+        return [[each] for each in listed]
     small: dict[int, list[ManifestFile]] = {}
     for each in listed:
         if each.content is ManifestContent.DATA and each.manifest_length < MERGED_BYTES and writer.is_own(each):
             small.setdefault(each.partition_spec_id, []).append(each)
-    many = [group for group in small.values() if merge_from is not None and len(group) >= merge_from]
+    many = [group for group in small.values() if len(group) >= merge_from]
     merged = {each.manifest_path for group in many for each in group}
     alone = [[each] for each in listed if each.manifest_path not in merged]
     return alone + [part for group in many for part in _filled(group)]

@@ -63,8 +63,8 @@ class Claim:
 
         Null is in no range.
         """
-        low = _VALUE if lower is None else _edge(column_type, lower, after_lower)
-        high = _ABOVE_VALUES if upper is None else _edge(column_type, upper, after_upper)
+        low = _VALUE if lower is None else edge(column_type, lower, after_lower)
+        high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after_upper)
         first, last = _shown(column_type, lower), _shown(column_type, upper)
         if low >= high:
             raise _invalid("a lower bound below the upper one", f"{first} to {last}")
@@ -119,7 +119,8 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
     return _VALUE + body
 
 
-def _edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
+def edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
+    """Where a range begins or ends: just before the value, or just after it."""
     return _encode(column_type, value) + (b"\x00" if after else b"")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pvdm.model.claim import Claim, ClaimValue, successor
+from pvdm.model.claim import Claim, ClaimValue, edge, successor
 from pvdm.model.expression import (
     And,
     Compare,
@@ -30,16 +30,13 @@ def is_bounded(where: Expression, column: str) -> bool:
 def read_claim(where: Expression, column: str, kind: str, value_of: Callable[[Literal], LiteralValue]) -> Claim:
     """The claim of a filter that bounds the column, which has this type of Iceberg's."""
 
-    def key(value: ClaimValue) -> bytes:
-        return Claim.value(column, kind, value).lower
-
     def cut(literal: Literal, after: bool) -> _Cut:
         value = _claimed(value_of(literal))
         # Of a type that counts `<= 5` is `< 6`, so that it meets no `>= 6` and no `> 5`.
         following = successor(kind, value) if after else None
         if following is not None:
-            return _Cut(key(following), following, False)
-        return _Cut(key(value) + (b"\x00" if after else b""), value, after)
+            return _Cut(edge(kind, following, False), following, False)
+        return _Cut(edge(kind, value, after), value, after)
 
     null = Claim.value(column, kind, None)  # a column whose type has no one order cannot be claimed at all
     found = _extent(where, column, cut)

@@ -306,8 +306,7 @@ class Disposal:
 
 def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
     """Whether the branch shows what was published of it, and nothing that its owner has put there since."""
-    head = staged_head(metadata, attempt.branch)
-    return attempt.branch in metadata.refs and (None if head is None else str(head)) == attempt.staged_snapshot_id
+    return attempt.branch in metadata.refs and staged_head(metadata, attempt.branch) == attempt.staged_snapshot_id
 
 
 def branch_removal(metadata: TableMetadata, attempt: Attempt) -> tuple[list[Json], list[Json]]:

@@ -18,6 +18,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN, RefType
 from pvdm.model import document
+from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract, parse_contract
 from pvdm.model.core import Operation
@@ -39,7 +40,6 @@ from pvdm.verify.opening import require_usable
 from pvdm.verify.planning import claim_of, plan_workload
 from pvdm.verify.source import PinnedSource
 
-BRANCH_PREFIX: Final = "pvdm_"
 PREFIX_FOLDER: Final = "pvdm"
 _WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
 _GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
@@ -71,11 +71,6 @@ class Queue:
         self.changed(attempt_id)
 
 
-def branch_of(attempt_id: str) -> str:
-    """The branch that the Steward makes for an attempt."""
-    return f"{BRANCH_PREFIX}{attempt_id}"
-
-
 def is_adopted(attempt: Attempt) -> bool:
     """Whether the attempt took over a branch that somebody staged before (`pvdm publish`): always storage `copied`.
 
@@ -100,14 +95,14 @@ def parameters_of(workload: Workload) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
 
 
-def staged_head(metadata: TableMetadata, branch: str) -> int | None:
-    """The snapshot that the branch shows; None where it shows nothing that main does not show as well."""
+def staged_head(metadata: TableMetadata, branch: str) -> str | None:
+    """The snapshot that the branch shows, as the ledger has it; None where main shows all of it as well."""
     ref = metadata.refs.get(branch)
     current = metadata.current_snapshot_id
     if ref is None:
         return None
     shown = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
-    return None if shown else ref.snapshot_id
+    return None if shown else str(ref.snapshot_id)
 
 
 class Workloads:
@@ -333,7 +328,7 @@ class Workloads:
                 unit,
                 found.attempt_id,
                 nonce=secrets.token_hex(16),
-                staged_snapshot_id=None if head is None else str(head),
+                staged_snapshot_id=head,
                 reason="staged",
             )
 
@@ -375,7 +370,7 @@ class Workloads:
                 unit,
                 attempt_id,
                 nonce=secrets.token_hex(16),
-                staged_snapshot_id=None if head is None else str(head),
+                staged_snapshot_id=head,
                 reason=opening.reason,
             )
 
@@ -416,7 +411,7 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
             expected="a branch with staged data (`spark.wap.branch`)",
             got=ascii(branch[:80]),
         )
-    if branch == MAIN or branch.startswith(BRANCH_PREFIX):
+    if branch == MAIN or is_stewards(branch):
         raise NotAllowedError(
             "branch_reserved",
             "this branch is not published so",

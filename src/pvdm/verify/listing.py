@@ -140,7 +140,7 @@ def _optional_inner(slot: Inner) -> Inner:
 
 
 def _numbered(schema: Schema) -> Schema:
-    """Ids as Iceberg deals them out to a new table: level by level."""
+    """Ids from 1 on, level by level; files without ids are read by their columns' names, so any ids will do."""
     ids = _dealt(schema.fields)
     return Schema(tuple(_with_ids(each, (at,), ids) for at, each in enumerate(schema.fields)))
 

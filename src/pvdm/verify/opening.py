@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -55,13 +56,7 @@ def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer)
     except pa.ArrowException:
         return  # Arrow cannot write such columns; the kernel judges them when it reads them
     stand_in = replace(file, size=len(data), sha256=None, record_count=None)
-    engine = kernel_engine()
-    try:
-        for batch in intent.rows(stand_in, lambda _: data):
-            _judge(engine, plan, batch.slice(0, 0))
-    except (VerificationError, InputError) as error:
-        column = intent.source_of(str(error.details.get("column", "")).partition(".")[0])
-        raise _refused(error, column, file.location, footer) from None
+    _require_taken(plan, intent.rows(stand_in, lambda _: data), file.location, footer, intent.source_of)
 
 
 def require_schema(schema: Schema, location: str, footer: Footer) -> None:
@@ -73,12 +68,20 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
         raise unusable(_unwritable(location, error), _MEND) from None
     file = ScanFile(location, len(data), None, 0, 0, IdMap(), IdMap())
     scan = Scan(schema, frozenset(), (file,), {}, named=schema)
+    _require_taken(plan, scan_batches(scan, file, lambda _: data, read_batches), location, footer, lambda name: name)
+
+
+def _require_taken(
+    plan: Plan, batches: Iterator[pa.RecordBatch], location: str, footer: Footer, source_of: Callable[[str], str]
+) -> None:
+    """Whether the batches can be read, and rows of their types are taken; `source_of` gives a column's own name."""
     engine = kernel_engine()
     try:
-        for batch in scan_batches(scan, file, lambda _: data, read_batches):
+        for batch in batches:
             _judge(engine, plan, batch.slice(0, 0))
     except (VerificationError, InputError) as error:
-        raise _refused(error, str(error.details.get("column", "")), location, footer) from None
+        column = source_of(str(error.details.get("column", "")).partition(".")[0])
+        raise _refused(error, column, location, footer) from None
 
 
 def _unwritable(location: str, error: Exception) -> InputError:
