@@ -55,6 +55,7 @@ def pytest_collection_finish() -> None:
 TOGETHER = {
     "tests/vectors/": "vectors",
     "tests/unit/test_errors_doc.py": "errors",
+    "tests/unit/verify/test_verification_page.py": "findings",
     "tests/integration/": "spark",
     "tests/long/test_catalog_model.py": "spark",
     "tests/behaviour/test_bench_catalog.py": "bench-catalog",

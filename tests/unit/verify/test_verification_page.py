@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.observed import class_of
-from tests.error_codes import Maker, Reader
+from tests.error_codes import Maker, Raised, Reader
 from tests.unit.test_errors_doc import RUST, sources
 
 ROOT = Path(__file__).parents[3]
@@ -35,15 +36,18 @@ class Findings(Reader):
         super()._add_classes()
 
 
-RAISED = Findings(sources()).raised
+@functools.cache
+def raised() -> frozenset[Raised]:
+    """Read where a test asks for it; other workers have no need of it."""
+    return frozenset(Findings(sources()).raised)
 
 
 def by_itself() -> set[str]:
-    return {each.pattern for each in RAISED if each.exit_code == FOUND}
+    return {each.pattern for each in raised() if each.exit_code == FOUND}
 
 
 def becoming() -> dict[str, FailureClass]:
-    found = [(each.pattern, each.where.partition(":")[0]) for each in RAISED if each.exit_code == REFUSED]
+    found = [(each.pattern, each.where.partition(":")[0]) for each in raised() if each.exit_code == REFUSED]
     return {code: BECOMING[module] for code, module in found if module in BECOMING}
 
 
