@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +87,13 @@ def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
 
 def contract_of(unit: Unit, sha256: str) -> DataProductContract:
     """A contract of the ledger, read as it was judged when it was taken in."""
-    return parse_contract(protections.contract(unit, sha256))
+    return _read_before(protections.contract(unit, sha256))
+
+
+@functools.lru_cache(maxsize=64)
+def _read_before(data: bytes) -> DataProductContract:
+    """Every step of every chunk asks for it, and the same bytes are the same contract."""
+    return parse_contract(data)
 
 
 def parameters_of(workload: Workload) -> dict[str, str]:

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from pvdm.errors import ConflictError, InputError, UnavailableError
@@ -46,9 +46,10 @@ class Timeouts:
 class Ledger:
     """An open database; hands out units of work."""
 
-    def __init__(self, engine: Engine, *, busy_seconds: int) -> None:
+    def __init__(self, engine: Engine, *, timeouts: Timeouts) -> None:
         self._engine = engine
-        self._busy_seconds = busy_seconds
+        self._timeouts = timeouts
+        self._unpooled: Engine | None = None
         self._begin_here()
 
     def __repr__(self) -> str:
@@ -87,12 +88,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def anew(self) -> Iterator[Ledger]:
-        """The same database by connections of its own, opened now: what anybody else is shown."""
-        other = open_ledger(self._engine.url.render_as_string(hide_password=False))
-        try:
-            yield other
-        finally:
-            other.close()
+        """The same database by connections that nobody used before, each closed after use: what others are shown."""
+        engine = self._own_engine()
+        if self._unpooled is None:
+            # Kept without any connection: it knows the statements, whose making costs more than a connection.
+            self._unpooled = _open(engine.url, self._timeouts, poolclass=NullPool)
+        yield Ledger(self._unpooled, timeouts=self._timeouts)
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -108,14 +109,20 @@ class Ledger:
     def _begin_here(self) -> None:
         """Turns are among the threads of one process; PostgreSQL takes many writers, and queues them itself."""
         self._process = os.getpid()
-        self._turns = Turns(self._busy_seconds) if self.dialect == "sqlite" else None
+        self._turns = Turns(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
+        self._unpooled = None
 
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
     """Connect, set what durability needs, and refuse a database that cannot give it. Does not migrate."""
     limits = timeouts or Timeouts()
-    parsed = _parse(url)
-    engine = _open_sqlite(parsed, limits) if parsed.get_backend_name() == "sqlite" else _open_postgresql(parsed, limits)
+    return Ledger(_open(_parse(url), limits, poolclass=QueuePool), timeouts=limits)
+
+
+def _open(url: URL, limits: Timeouts, *, poolclass: type[Pool]) -> Engine:
+    """An engine whose database was reached and found durable."""
+    opened = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
+    engine = opened(url, limits, poolclass)
     try:
         with engine.connect() as connection:
             if engine.dialect.name == "postgresql":
@@ -126,7 +133,7 @@ def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
     except BaseException:
         engine.dispose()
         raise
-    return Ledger(engine, busy_seconds=limits.busy_seconds)
+    return engine
 
 
 def _parse(url: str) -> URL:
@@ -154,9 +161,9 @@ def _url_invalid(got: str) -> InputError:
     )
 
 
-def _open_sqlite(url: URL, limits: Timeouts) -> Engine:
+def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     _make_private(Path(str(url.database)))
-    engine = create_engine(url, hide_parameters=True, pool_timeout=limits.connect_seconds)
+    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_waiting(limits, poolclass))
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: object) -> None:
@@ -195,7 +202,12 @@ def _make_private(path: Path) -> None:
         ) from None
 
 
-def _open_postgresql(url: URL, limits: Timeouts) -> Engine:
+def _waiting(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
+    """How long to wait for a connection, where there are only so many."""
+    return {"pool_timeout": limits.connect_seconds} if poolclass is QueuePool else {}
+
+
+def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     settings = {
         "statement_timeout": limits.statement_seconds * 1000,
         "lock_timeout": limits.busy_seconds * 1000,
@@ -208,7 +220,8 @@ def _open_postgresql(url: URL, limits: Timeouts) -> Engine:
         hide_parameters=True,
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
-        pool_timeout=limits.connect_seconds,
+        poolclass=poolclass,
+        **_waiting(limits, poolclass),
         connect_args={
             "connect_timeout": limits.connect_seconds,
             "application_name": "pvdm",

@@ -72,6 +72,22 @@ def test_every_connection_has_the_settings_of_a_ledger(tmp_path: Path, pragma: s
         assert unit.execute(text(f"PRAGMA {pragma}")).scalar_one() == value
 
 
+def backend(ledger: Ledger) -> int:
+    with ledger.read() as unit:
+        return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+
+def test_whoever_looks_anew_has_a_connection_that_nobody_used(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.fresh()) as ledger:
+        seen = [backend(ledger), backend(ledger)]
+        assert len(set(seen)) == 1
+        for _ in range(2):
+            with ledger.anew() as other:
+                seen.append(backend(other))
+        assert len(set(seen)) == 3
+        assert backend(ledger) == seen[0]
+
+
 def test_a_server_that_does_not_sync_is_refused() -> None:
     with server("fsync=off") as made, pytest.raises(UnavailableError) as caught:
         open_ledger(made.url())

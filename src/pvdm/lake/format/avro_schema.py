@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +16,8 @@ AVRO_FIXED_MAX_BYTES: Final = 1_048_576
 AVRO_NAME_MAX_CHARACTERS: Final = 1_024
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+# Longer texts are not kept in memory for the next file.
+_KEPT_MAX_CHARACTERS: Final = 65_536
 _BYTES_AT_LEAST: Final = {"null": 0, "float": 4, "double": 8}
 
 
@@ -113,6 +116,16 @@ def weight(node: Node) -> int:
 
 def parse_avro_schema(text: str) -> RecordNode:
     """The tree of a file's schema; its root is a record."""
+    return _parsed_before(text) if len(text) <= _KEPT_MAX_CHARACTERS else _parsed(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed_before(text: str) -> RecordNode:
+    """Manifests of one table share their schema's text, and reading it costs more than reading a short manifest."""
+    return _parsed(text)
+
+
+def _parsed(text: str) -> RecordNode:
     data = text.encode()
     if len(data) > AVRO_SCHEMA_MAX_BYTES:
         raise InputError(
