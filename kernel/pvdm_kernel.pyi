@@ -10,9 +10,9 @@ import pyarrow as pa
 __version__: str
 
 class KernelError(Exception):
-    """A batch or plan was refused; `args` are code, column, row, expected, got."""
+    """A batch or plan was refused; `args` are code, column, row, expected, got, and a file's row group."""
 
-    args: tuple[str, str, int | None, str, str]
+    args: tuple[str, str, int | None, str, str, int | None]
 
 class PanicException(BaseException):
     """A bug in the kernel."""
@@ -50,3 +50,41 @@ class ParquetFile:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches of those of the schema's columns that the file has; others are not decoded."""
+
+class Sieve:
+    """The first pass of locating: which buckets of keys differ between two sides. `plan` has identity, then content."""
+
+    def __init__(self, plan: str, key: bytes, bits: int) -> None: ...
+    def add(self, batch: pa.RecordBatch, staged: bool) -> None:
+        """Every row of one side; the GIL is released. After an error the sieve is void."""
+
+    def read(self, file: ParquetFile) -> None:
+        """Every row of a staged file."""
+
+    def merge(self, other: Sieve) -> None:
+        """Take in what another one of the same locating saw."""
+
+    def differing(self) -> tuple[int, int]:
+        """Buckets that differ, and the rows of both sides in them."""
+
+    def suspects(self, fields: bool, memory_bytes: int, spool: str, limit_bytes: int) -> Suspects:
+        """What collects these rows; `spool` is a path that is not there, for what memory does not hold."""
+
+class Suspects:
+    """The second pass: the rows of those buckets. Once absorbed or tallied it is used up."""
+
+    def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
+        """Intended rows."""
+
+    def read(self, file: ParquetFile, number: int) -> None:
+        """Every row of a staged file."""
+
+    def absorb(self, other: Suspects) -> None:
+        """Take over what another one of the same locating collected."""
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether memory did not hold them."""
+
+    def tally(self, samples: int) -> str:
+        """What is wrong, as JSON: for each class its rows, by file, and the first places; the fields that differ."""

@@ -150,3 +150,63 @@ def edited(data: bytes, change: Callable[[Struct], None]) -> bytes:
     body, footer = split(data)
     change(footer)
     return joined(body, footer)
+
+
+def statistics(footer: Struct, column: int, group: int = 0) -> Struct:
+    """The statistics of a column chunk."""
+    found: Struct = get(told(columns(groups(footer)[group])[column]), 12)
+    return found
+
+
+def drop(fields: Struct, *numbers: int) -> None:
+    """The struct without these fields."""
+    fields[:] = [each for each in fields if each[0] not in numbers]
+
+
+COLUMN_INDEX, OFFSET_INDEX = 6, 4
+"""The fields of a column chunk that say where its page index lies; each has its length behind it."""
+
+
+def index_edited(data: bytes, kind: int, column: int, change: Callable[[Struct], None], group: int = 0) -> bytes:
+    """The file with another page index for one chunk, put behind everything else."""
+    body, footer = split(data)
+    chunk = columns(groups(footer)[group])[column]
+    found, _ = parse(body, get(chunk, kind))
+    change(found)
+    new = written(found)
+    put(chunk, kind, I64, len(body))
+    put(chunk, kind + 1, I32, len(new))
+    return joined(body + new, footer)
+
+
+def pages(data: bytes, column: int = 0, group: int = 0) -> list[tuple[Struct, bytes]]:
+    """The pages of a chunk: each with its header."""
+    body, footer = split(data)
+    fields = told(columns(groups(footer)[group])[column])
+    at = min(value for number, _, value in fields if number in (9, 11))
+    end, found = at + get(fields, 7), []
+    while at < end:
+        header, start = parse(body, at)
+        at = start + get(header, 3)
+        found.append((header, body[start:at]))
+    return found
+
+
+def repaged(data: bytes, change: Callable[[list[tuple[Struct, bytes]]], None]) -> bytes:
+    """A file of one column and one row group with other pages, and without page indexes."""
+    _, footer = split(data)
+    (chunk,) = columns(groups(footer)[0])
+    fields, found = told(chunk), pages(data)
+    change(found)
+    body, starts = b"PAR1", []
+    for header, content in found:
+        starts.append((get(header, 1), len(body)))
+        body += written(header) + content
+    drop(chunk, 4, 5, 6, 7)
+    drop(fields, 11)
+    put(fields, 9, I64, next(start for kind, start in starts if kind != 2))
+    if starts[0][0] == 2:
+        put(fields, 11, I64, starts[0][1])
+    put(fields, 7, I64, len(body) - 4)
+    put(groups(footer)[0], 6, I64, len(body) - 4)
+    return joined(body, footer)

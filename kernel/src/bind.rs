@@ -381,7 +381,8 @@ fn bind_variant(place: &Place, array: &ArrayRef) -> Result<Option<Values>> {
         return Ok(None);
     };
     if source.column_by_name("typed_value").is_some() {
-        return Err(place.unsupported("a shredded variant (typed_value)"));
+        let expected = "a variant of metadata and value alone";
+        return Err(Fault::new("variant_shredded", &place.path, expected, "typed_value beside them"));
     }
     let part = |name: &str| -> Option<Column> {
         let (at, field) = source.fields().find(name).filter(|(_, field)| *field.data_type() != DataType::Null)?;

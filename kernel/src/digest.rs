@@ -89,10 +89,10 @@ pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec
     Ok(rows)
 }
 
-fn bind(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<BatchColumn>>> {
+pub(crate) fn bind(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<BatchColumn>>> {
     Ok(bind_batch(plan, batch)?.into_iter().map(|column| column.map(BatchColumn::new)).collect())
 }
 
-fn pick<'a>(columns: &'a [Option<BatchColumn>], positions: &[usize]) -> Vec<&'a BatchColumn> {
+pub(crate) fn pick<'a>(columns: &'a [Option<BatchColumn>], positions: &[usize]) -> Vec<&'a BatchColumn> {
     positions.iter().filter_map(|position| columns[*position].as_ref()).collect()
 }

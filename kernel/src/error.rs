@@ -10,6 +10,8 @@ pub struct Fault {
     pub code: &'static str,
     pub column: String,
     pub row: Option<usize>,
+    /// The row group of a file, where one is at fault.
+    pub group: Option<usize>,
     pub expected: String,
     pub got: String,
 }
@@ -17,12 +19,18 @@ pub struct Fault {
 impl Fault {
     pub fn new(code: &'static str, column: &str, expected: impl Into<String>, got: impl Into<String>) -> Self {
         let (expected, got) = (shortened(&expected.into()), shortened(&got.into()));
-        Fault { code, column: shortened(column), row: None, expected, got }
+        Fault { code, column: shortened(column), row: None, group: None, expected, got }
     }
 
     /// The same fault, met at this row.
     pub fn at(mut self, row: usize) -> Self {
         self.row.get_or_insert(row);
+        self
+    }
+
+    /// The same fault, met in this row group of a file.
+    pub fn in_group(mut self, group: usize) -> Self {
+        self.group.get_or_insert(group);
         self
     }
 }

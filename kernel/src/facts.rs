@@ -1,15 +1,17 @@
 //! Exact facts of a file's columns, for the manifest entry: counts, and the least and greatest value of each leaf.
 
+use crate::bound::{Bound, hex, joined};
+use crate::claims::Watch;
 use crate::error::{Fault, Result};
+use crate::narrow::count;
 use crate::resolve::{Shape, holds};
 use crate::schema::{Field, Type};
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, StringArray, StructArray};
 use arrow_buffer::{NullBuffer, i256};
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, Fields, TimeUnit};
 use serde_json::{Value, json};
-use std::cmp::Ordering;
 
 /// Longer bounds are cut: no reader wants them, and a file's word must not fill the memory.
 const BOUND_MAX_BYTES: usize = 65_536;
@@ -24,42 +26,21 @@ pub struct Leaf {
     way: Vec<String>,
     /// Whether the file has the column; readers fill in what it lacks.
     present: bool,
+    /// The file's own leaf and its type.
+    source: Option<(usize, DataType)>,
     values: u64,
     nulls: u64,
     nans: u64,
     bounds: Option<(Bound, Bound)>,
 }
 
-/// A value in a form that compares as its type does.
-#[derive(Clone, Debug, PartialEq)]
-enum Bound {
-    Integer(i64),
-    Decimal(i256),
-    Float(f32),
-    Double(f64),
-    Bytes(Vec<u8>),
-}
-
-impl Bound {
-    fn order(&self, other: &Bound) -> Ordering {
-        match (self, other) {
-            (Bound::Integer(a), Bound::Integer(b)) => a.cmp(b),
-            (Bound::Decimal(a), Bound::Decimal(b)) => a.cmp(b),
-            // Negative zero is below zero, as in Java.
-            (Bound::Float(a), Bound::Float(b)) => a.total_cmp(b),
-            (Bound::Double(a), Bound::Double(b)) => a.total_cmp(b),
-            (Bound::Bytes(a), Bound::Bytes(b)) => a.cmp(b),
-            _ => Ordering::Equal,
-        }
-    }
-}
-
 /// One leaf a primitive column outside lists and maps, in canonical order.
-pub fn leaves(fields: &[Field], shape: &Shape) -> Vec<Leaf> {
+pub fn leaves(fields: &[Field], shape: &Shape, file: &Fields) -> Vec<Leaf> {
     let mut found = Vec::new();
     gather(fields, &[], &mut found);
     for leaf in &mut found {
         leaf.present = holds(shape, &leaf.way);
+        leaf.source = source(shape, file, &leaf.way);
     }
     found
 }
@@ -77,6 +58,7 @@ fn gather(fields: &[Field], way: &[String], found: &mut Vec<Leaf>) {
                 path: below.join("."),
                 way: below,
                 present: false,
+                source: None,
                 values: 0,
                 nulls: 0,
                 nans: 0,
@@ -86,23 +68,59 @@ fn gather(fields: &[Field], way: &[String], found: &mut Vec<Leaf>) {
     }
 }
 
+/// Which of the file's own leaves stands at the end of the way, and its type; none where it is a group, as a variant is.
+fn source(shape: &Shape, file: &Fields, way: &[String]) -> Option<(usize, DataType)> {
+    let (name, rest) = way.split_first()?;
+    let Shape::Struct(children) = shape else { return None };
+    let (at, inner) = children.iter().find(|child| child.name == *name)?.source.as_ref()?;
+    let before: usize = file[..*at].iter().map(|field| count(field)).sum();
+    match (file[*at].data_type(), rest) {
+        (DataType::Struct(fields), [_, ..]) => source(inner, fields, rest).map(|(at, kind)| (before + at, kind)),
+        (kind, []) if !kind.is_nested() => Some((before, kind.clone())),
+        _ => None,
+    }
+}
+
 impl Leaf {
-    /// Adds a batch that was resolved to the schema, and that the closed list of casts has let pass.
-    pub fn add(&mut self, batch: &StructArray) -> Result<()> {
-        let Some((array, nulls)) = reached(batch, &self.way) else {
-            // An ancestor that the file lacks: every value below it is null.
-            self.count(batch.len(), batch.len());
-            return Ok(());
-        };
-        let missing = match array.data_type() {
-            DataType::Null => array.len(),
-            _ => nulls.as_ref().map_or(0, NullBuffer::null_count),
-        };
-        self.count(array.len(), missing);
-        if missing < array.len() {
-            self.widen(&array, nulls.as_ref().filter(|nulls| nulls.null_count() > 0))?;
+    /// Adds a batch that was resolved to the schema, where no single leaf of the file is measured for this one.
+    pub fn add(&mut self, batch: &StructArray) {
+        if self.source.is_some() {
+            return;
         }
-        Ok(())
+        let nulls = match reached(batch, &self.way) {
+            // A column or an ancestor that the file lacks: every value is null.
+            None => batch.len(),
+            Some((array, _)) if array.data_type() == &DataType::Null => batch.len(),
+            Some((_, nulls)) => nulls.map_or(0, |nulls| nulls.null_count()),
+        };
+        self.count(batch.len(), nulls);
+    }
+
+    /// Adds what was measured of a row group's pages, which the closed list of casts has let pass.
+    pub fn join(&mut self, chunks: &[Watch]) -> Result<()> {
+        let Some((at, given)) = self.source.clone() else { return Ok(()) };
+        let Some(chunk) = chunks.get(at) else { return Ok(()) };
+        chunk.with(|chunk| {
+            for page in &chunk.pages {
+                self.count(page.entries as usize, (page.entries - page.present) as usize);
+                self.nans += page.nans;
+                let found = match &page.bounds {
+                    Some((low, high)) => self.cast(low, &given).zip(self.cast(high, &given)),
+                    // Values, but neither an order nor NaN: nothing is known of them.
+                    None if page.present > page.nans && !self.has_no_order() => None,
+                    None => continue,
+                };
+                if self.has_no_order() {
+                    continue;
+                }
+                let Some(found) = found else {
+                    let (expected, got) = (self.kind.to_string(), given.to_string());
+                    return Err(Fault::new("parquet_type_unsupported", &self.path, expected, got));
+                };
+                self.bounds = joined(self.bounds.take(), Some(found));
+            }
+            Ok(())
+        })
     }
 
     fn count(&mut self, values: usize, nulls: usize) {
@@ -110,56 +128,46 @@ impl Leaf {
         self.nulls += nulls as u64;
     }
 
-    fn widen(&mut self, array: &ArrayRef, nulls: Option<&NullBuffer>) -> Result<()> {
-        let found = match (array.data_type(), &self.kind) {
-            (DataType::Float32, Type::Float) => {
-                let values = array.as_primitive::<Float32Type>().values();
-                self.nans += rows(array.len(), nulls).filter(|row| values[*row].is_nan()).count() as u64;
-                let numbers = rows(array.len(), nulls).map(|row| values[row]).filter(|value| !value.is_nan());
-                ends(numbers, |a, b| a.total_cmp(b).is_lt()).map(|(low, high)| (Bound::Float(low), Bound::Float(high)))
+    /// No bounds: their values have no order that readers use.
+    fn has_no_order(&self) -> bool {
+        matches!(self.kind, Type::Variant | Type::Geometry | Type::Geography | Type::Unknown)
+    }
+
+    /// A value of the file in the units of the table.
+    fn cast(&self, bound: &Bound, given: &DataType) -> Option<Bound> {
+        Some(match (bound, given, &self.kind) {
+            (Bound::Float(_), DataType::Float32, Type::Float) | (Bound::Double(_), DataType::Float64, Type::Double) => {
+                bound.clone()
             }
-            (DataType::Float32, Type::Double) => {
-                let values = array.as_primitive::<Float32Type>().values();
-                self.doubles(rows(array.len(), nulls).map(|row| f64::from(values[row])))
-            }
-            (DataType::Float64, Type::Double) => {
-                let values = array.as_primitive::<Float64Type>().values();
-                self.doubles(rows(array.len(), nulls).map(|row| values[row]))
-            }
-            // No bounds: their values have no order that readers use.
-            (_, Type::Variant | Type::Geometry | Type::Geography | Type::Unknown) => None,
-            (_, kind) => match Scalars::of(array, kind) {
-                Some(scalars) => scalars.ends(array.len(), nulls),
-                None => {
-                    let got = array.data_type().to_string();
-                    return Err(Fault::new("parquet_type_unsupported", &self.path, kind.to_string(), got));
+            (Bound::Float(value), DataType::Float32, Type::Double) => Bound::Double(f64::from(*value)),
+            (Bound::Bytes(_), DataType::Utf8, Type::String)
+            | (Bound::Bytes(_), DataType::Binary, Type::Binary)
+            | (Bound::Bytes(_), DataType::FixedSizeBinary(_), Type::Fixed(_) | Type::Uuid) => bound.clone(),
+            // The scales are equal: nothing else may stand for a decimal of a table.
+            (_, DataType::Decimal128(_, from) | DataType::Decimal256(_, from), Type::Decimal { scale, .. })
+                if i32::from(*from) == i32::from(*scale) =>
+            {
+                match bound {
+                    Bound::Integer(value) => Bound::Decimal(i256::from_i128((*value).into())),
+                    Bound::Decimal(_) => bound.clone(),
+                    _ => return None,
                 }
-            },
-        };
-        self.join(found);
-        Ok(())
-    }
-
-    fn doubles(&mut self, values: impl Iterator<Item = f64>) -> Option<(Bound, Bound)> {
-        let mut nans = 0;
-        let numbers = values.filter(|value| {
-            nans += u64::from(value.is_nan());
-            !value.is_nan()
-        });
-        let found = ends(numbers, |a, b| a.total_cmp(b).is_lt());
-        self.nans += nans;
-        found.map(|(low, high)| (Bound::Double(low), Bound::Double(high)))
-    }
-
-    fn join(&mut self, found: Option<(Bound, Bound)>) {
-        let Some((low, high)) = found else { return };
-        self.bounds = Some(match self.bounds.take() {
-            None => (low, high),
-            Some((least, greatest)) => (
-                if low.order(&least).is_lt() { low } else { least },
-                if high.order(&greatest).is_gt() { high } else { greatest },
-            ),
-        });
+            }
+            (
+                Bound::Integer(value),
+                given,
+                Type::Boolean
+                | Type::Int
+                | Type::Long
+                | Type::Date
+                | Type::Time
+                | Type::Timestamp
+                | Type::TimestampTz
+                | Type::TimestampNs
+                | Type::TimestampTzNs,
+            ) => Bound::Integer(value.wrapping_mul(units(given, &self.kind)?)),
+            _ => return None,
+        })
     }
 
     /// For Python: counts as numbers, bounds as hex of Iceberg's single values. A bound that is too long is cut, which
@@ -206,11 +214,6 @@ fn boundary(text: &[u8]) -> usize {
     (0..=BOUND_MAX_BYTES).rev().find(|at| text[*at] & 0xc0 != 0x80).unwrap_or(0)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| DIGITS[usize::from(half)] as char).collect()
-}
-
 /// The array at the end of a way of struct fields, and where it is null, its ancestors' nulls included; `None` where an
 /// ancestor is not in the file.
 pub fn reached(batch: &StructArray, way: &[String]) -> Option<(ArrayRef, Option<NullBuffer>)> {
@@ -232,13 +235,6 @@ pub fn rows(count: usize, nulls: Option<&NullBuffer>) -> impl Iterator<Item = us
         Some(nulls) => (None, Some(nulls.valid_indices())),
     };
     all.into_iter().flatten().chain(some.into_iter().flatten())
-}
-
-fn ends<T: Copy>(mut values: impl Iterator<Item = T>, below: impl Fn(&T, &T) -> bool) -> Option<(T, T)> {
-    let first = values.next()?;
-    Some(values.fold((first, first), |(low, high), value| {
-        (if below(&value, &low) { value } else { low }, if below(&high, &value) { value } else { high })
-    }))
 }
 
 /// Two's complement, big-endian, without needless leading bytes.
@@ -302,27 +298,6 @@ impl<'a> Scalars<'a> {
             _ => return None,
         })
     }
-
-    fn ends(&self, count: usize, nulls: Option<&NullBuffer>) -> Option<(Bound, Bound)> {
-        match self {
-            Scalars::Integers(numbers, units) => {
-                let (low, high) = numbers.ends(count, nulls)?;
-                Some((Bound::Integer(low.wrapping_mul(*units)), Bound::Integer(high.wrapping_mul(*units))))
-            }
-            Scalars::Decimals(Unscaled::I128(values)) => {
-                let (low, high) = ends(rows(count, nulls).map(|row| values[row]), i128::lt)?;
-                Some((Bound::Decimal(i256::from_i128(low)), Bound::Decimal(i256::from_i128(high))))
-            }
-            Scalars::Decimals(Unscaled::I256(values)) => {
-                let (low, high) = ends(rows(count, nulls).map(|row| values[row]), i256::lt)?;
-                Some((Bound::Decimal(low), Bound::Decimal(high)))
-            }
-            Scalars::Bytes(strings) => {
-                let (low, high) = ends(rows(count, nulls).map(|row| strings.value(row)), |a, b| a < b)?;
-                Some((Bound::Bytes(low.to_vec()), Bound::Bytes(high.to_vec())))
-            }
-        }
-    }
 }
 
 impl<'a> Strings<'a> {
@@ -366,20 +341,6 @@ impl Numbers<'_> {
     pub fn value(&self, row: usize) -> i64 {
         each_number!(self, values => i64::from(values[row]), booleans => i64::from(booleans.value(row)))
     }
-
-    fn ends(&self, count: usize, nulls: Option<&NullBuffer>) -> Option<(i64, i64)> {
-        each_number!(self,
-            values => {
-                let (low, high) = match nulls {
-                    // Without nulls over the plain slice, which compilers make fast.
-                    None => (*values.iter().min()?, *values.iter().max()?),
-                    Some(_) => ends(rows(count, nulls).map(|row| values[row]), |a, b| a < b)?,
-                };
-                Some((i64::from(low), i64::from(high)))
-            },
-            booleans => ends(rows(count, nulls).map(|row| i64::from(booleans.value(row))), i64::lt)
-        )
-    }
 }
 
 /// How many units of the target one unit of the source is.
@@ -396,7 +357,7 @@ fn units(source: &DataType, target: &Type) -> Option<i64> {
     })
 }
 
-fn numbers(array: &ArrayRef) -> Option<Numbers<'_>> {
+pub fn numbers(array: &ArrayRef) -> Option<Numbers<'_>> {
     Some(match array.data_type() {
         DataType::Boolean => Numbers::Boolean(array.as_boolean()),
         DataType::Int8 => Numbers::I8(array.as_primitive::<Int8Type>().values()),

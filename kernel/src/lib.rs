@@ -1,13 +1,19 @@
 //! Canonical rows and keyed multiset digests over Arrow data (spec/canonical.md, spec/digest.md).
 
 mod bind;
+mod bound;
 mod bucket;
+mod claims;
 mod column;
 pub mod digest;
 pub mod element;
 pub mod error;
 mod facts;
 mod headers;
+pub mod locate;
+mod locate_hash;
+mod locate_spool;
+mod locate_tally;
 mod names;
 mod narrow;
 mod one_reading;

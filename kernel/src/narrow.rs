@@ -62,7 +62,8 @@ fn mark(shape: &Shape, field: &ArrowField, found: &mut Vec<bool>) {
     }
 }
 
-fn count(field: &ArrowField) -> usize {
+/// How many leaves a column of the file has.
+pub fn count(field: &ArrowField) -> usize {
     match field.data_type() {
         kind if kind.is_nested() => inside(field).into_iter().map(|each| count(each)).sum(),
         _ => 1,

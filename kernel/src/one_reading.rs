@@ -12,13 +12,13 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
 
-const DATA_PAGE: i64 = 0;
-const DATA_PAGE_V2: i64 = 3;
+pub const DATA_PAGE: i64 = 0;
+pub const DATA_PAGE_V2: i64 = 3;
 const RLE: i64 = 3;
-const MAGIC_BYTES: usize = 4;
+pub const MAGIC_BYTES: usize = 4;
 
 /// What a field of Parquet's own structures is. Our decoder takes a field of another wire type, others pass it over.
-enum Kind {
+pub enum Kind {
     Bool,
     Byte,
     I16,
@@ -31,9 +31,9 @@ enum Kind {
     One(&'static [(i16, Kind)]),
 }
 
-use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, One, Struct};
+pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, One, Struct};
 
-const EMPTY: Kind = Struct(&[]);
+pub const EMPTY: Kind = Struct(&[]);
 const DECIMAL: Kind = Struct(&[(1, Int), (2, Int)]);
 const TIME: Kind = Struct(&[(1, Bool), (2, One(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
 const LOGICAL: Kind = One(&[(5, DECIMAL), (7, TIME), (8, TIME), (10, Struct(&[(1, Byte), (2, Bool)]))]);
@@ -120,7 +120,7 @@ impl Kind {
 }
 
 /// Whether a value is spelled in the one way that every parser understands alike.
-fn is_plain(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
+pub fn is_plain(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
     let (fields, most) = match kind {
         List(inner) => return each_is_plain(scan, inner),
         Struct(fields) => (fields, usize::MAX),
@@ -292,7 +292,7 @@ pub fn require_one_reading(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
     require_apart(ranges, start)
 }
 
-fn footer_start(data: &[u8]) -> Option<usize> {
+pub fn footer_start(data: &[u8]) -> Option<usize> {
     let end = data.len().checked_sub(2 * MAGIC_BYTES)?;
     let length = u32::from_le_bytes(*data.get(end..)?.first_chunk::<4>()?) as usize;
     end.checked_sub(length)
@@ -411,7 +411,7 @@ fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, told: &Group)
 }
 
 /// No byte belongs to two columns, nor to a column and the footer.
-fn require_apart(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
+pub fn require_apart(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
     ranges.retain(|(start, end)| start < end);
     ranges.sort_unstable();
     ranges.push((footer, footer));

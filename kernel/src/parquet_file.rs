@@ -1,6 +1,7 @@
 //! A Parquet file in memory: one pass gives its rows to a digester and the exact facts for its manifest entry.
 
 use crate::bucket::{Bucket, buckets};
+use crate::claims::{Claims, Watch, Watched};
 use crate::digest::Digester;
 use crate::error::{Fault, Result};
 use crate::facts::{Leaf, leaves};
@@ -10,11 +11,12 @@ use crate::one_reading::{require_one_reading, require_types};
 use crate::resolve::{Known, Shape, resolved, shape};
 use crate::schema::{parse_fields, parse_value};
 use arrow_array::StructArray;
+use arrow_schema::ArrowError;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema_by_columns};
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema_by_columns};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use serde_json::{Value, json};
@@ -66,6 +68,11 @@ impl ParquetFile {
         self.reading(mask, Arc::new(shape))
     }
 
+    /// The rows in every column of the schema, as `read` gives them to a digester.
+    pub fn whole(&self) -> Result<Batches> {
+        self.reading(ProjectionMask::all(), self.shape.clone())
+    }
+
     fn reading(&self, mask: ProjectionMask, shape: Arc<Shape>) -> Result<Batches> {
         let (data, footer, batch_rows) = (self.data.clone(), self.footer.clone(), self.batch_rows);
         let mut made = Batches { data, footer, mask, batch_rows, shape, reader: None, group: 0, seen: 0, rows: 0 };
@@ -81,18 +88,40 @@ impl ParquetFile {
     pub fn read(&self, digester: &mut Digester) -> Result<Value> {
         require_types("", &self.known.wanted, &self.shape, self.footer.schema().fields())?;
         require_one_reading(&self.data, self.footer.metadata())?;
-        let mut leaves = leaves(&self.known.wanted, &self.shape);
+        let claims = Claims::of(&self.data, self.footer.metadata())?;
+        let mut leaves = leaves(&self.known.wanted, &self.shape, self.footer.schema().fields());
         let mut buckets = buckets(&self.known.wanted, &self.buckets)?;
-        let mut batches = self.reading(ProjectionMask::all(), self.shape.clone())?;
-        for batch in &mut batches {
-            let batch = batch?;
-            digester.update(&batch)?;
-            // What no projection has is published all the same.
-            digester.check_rest(&batch)?;
-            leaves.iter_mut().try_for_each(|leaf| leaf.add(&batch))?;
-            buckets.iter_mut().try_for_each(|bucket| bucket.add(&batch))?;
+        let mut rows = 0;
+        for group in 0..self.footer.metadata().num_row_groups() {
+            let watched = claims.watch(group)?;
+            let mut sorted = claims.sorting(group)?;
+            let mut seen = 0;
+            for batch in self.watching(group, &watched)? {
+                let batch = StructArray::from(batch.map_err(pages_unreadable)?);
+                seen += arrow_array::Array::len(&batch) as u64;
+                sorted.add(&batch).map_err(|fault| fault.in_group(group))?;
+                let batch = resolved(&self.shape, &batch)?;
+                digester.update(&batch)?;
+                // What no projection has is published all the same.
+                digester.check_rest(&batch)?;
+                leaves.iter_mut().for_each(|leaf| leaf.add(&batch));
+                buckets.iter_mut().try_for_each(|bucket| bucket.add(&batch))?;
+            }
+            require_group_rows(self.footer.metadata(), group, seen)?;
+            claims.judge(group, &watched)?;
+            leaves.iter_mut().try_for_each(|leaf| leaf.join(&watched))?;
+            rows += seen;
         }
-        Ok(self.facts(batches.rows, &leaves, &buckets))
+        require_rows(self.footer.metadata(), rows)?;
+        Ok(self.facts(rows, &leaves, &buckets))
+    }
+
+    /// The rows of one row group, whose pages are measured on the way.
+    fn watching(&self, group: usize, chunks: &[Watch]) -> Result<ParquetRecordBatchReader> {
+        let columns = self.footer.parquet_schema();
+        let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), None).map_err(unreadable)?;
+        let pages = Watched { data: &self.data, metadata: self.footer.metadata(), group, chunks };
+        ParquetRecordBatchReader::try_new_with_row_groups(&levels, &pages, self.batch_rows, None).map_err(unreadable)
     }
 
     fn facts(&self, rows: u64, leaves: &[Leaf], buckets: &[Bucket]) -> Value {
@@ -138,11 +167,7 @@ impl Batches {
     /// The next row group, once this one is found to have its rows; after the last the whole file.
     fn close(&mut self) -> Result<()> {
         self.reader = None;
-        let claimed = self.footer.metadata().row_group(self.group - 1).num_rows();
-        if u64::try_from(claimed) != Ok(self.seen) {
-            let expected = format!("{} rows, as the pages hold", self.seen);
-            return Err(Fault::new("parquet_rows_lie", "", expected, format!("{claimed} in a row group's footer")));
-        }
+        require_group_rows(self.footer.metadata(), self.group - 1, self.seen)?;
         self.open_next()?;
         if self.reader.is_none() { require_rows(self.footer.metadata(), self.rows) } else { Ok(()) }
     }
@@ -162,7 +187,7 @@ impl Iterator for Batches {
                 }
                 Some(Err(error)) => {
                     self.reader = None;
-                    return Some(Err(Fault::new("parquet_unreadable", "", "readable pages", error.to_string())));
+                    return Some(Err(pages_unreadable(error)));
                 }
                 None => {
                     if let Err(fault) = self.close() {
@@ -174,6 +199,15 @@ impl Iterator for Batches {
         }
         None
     }
+}
+
+fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
+    let claimed = footer.row_group(group).num_rows();
+    if u64::try_from(claimed) == Ok(seen) {
+        return Ok(());
+    }
+    let (expected, got) = (format!("{seen} rows, as the pages hold"), format!("{claimed} in a row group's footer"));
+    Err(Fault::new("parquet_rows_lie", "", expected, got).in_group(group))
 }
 
 /// Footer and pages must agree: readers that count by the footer and readers that scan see the same.
@@ -222,6 +256,10 @@ fn split_offsets(metadata: &ParquetMetaData) -> Vec<i64> {
 
 fn unreadable(error: ParquetError) -> Fault {
     Fault::new("parquet_unreadable", "", "a Parquet file", error.to_string())
+}
+
+fn pages_unreadable(error: ArrowError) -> Fault {
+    Fault::new("parquet_unreadable", "", "readable pages", error.to_string())
 }
 
 #[cfg(test)]

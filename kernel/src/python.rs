@@ -2,10 +2,12 @@
 
 use crate::digest::{self, Digester};
 use crate::error::Fault;
+use crate::locate::{Place, Sieve, Suspects};
+use crate::locate_spool::{Records, Spool};
 use crate::parquet_file::{Batches, ParquetFile};
 use crate::schema::Plan;
 use crate::sha256::Path;
-use arrow_array::{RecordBatch, StructArray};
+use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_data::ArrayData;
 use arrow_pyarrow::{FromPyArrowUnchecked, ToPyArrow};
 use bytes::Bytes;
@@ -13,14 +15,15 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroize;
 
-pyo3::create_exception!(pvdm_kernel, KernelError, PyException, "code, column, row, expected, got");
+pyo3::create_exception!(pvdm_kernel, KernelError, PyException, "code, column, row, expected, got, row group");
 
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
-        KernelError::new_err((fault.code, fault.column, fault.row, fault.expected, fault.got))
+        KernelError::new_err((fault.code, fault.column, fault.row, fault.expected, fault.got, fault.group))
     }
 }
 
@@ -107,6 +110,89 @@ impl PyParquetFile {
     }
 }
 
+/// The first pass of locating: which buckets of keys differ between two sides.
+#[pyclass(name = "Sieve", module = "pvdm_kernel")]
+struct PySieve(Sieve);
+
+#[pymethods]
+impl PySieve {
+    #[new]
+    fn new(plan: &str, key: [u8; 32], bits: u32) -> PyResult<Self> {
+        Ok(PySieve(Sieve::new(Plan::parse(plan)?, &key, bits)?))
+    }
+
+    fn add(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, staged: bool) -> PyResult<()> {
+        let batch = import(batch)?;
+        Ok(py.detach(|| self.0.add(&batch, staged))?)
+    }
+
+    /// Every row of a staged file.
+    fn read(&mut self, py: Python<'_>, file: &PyParquetFile) -> PyResult<()> {
+        Ok(py.detach(|| file.0.whole()?.try_for_each(|batch| self.0.add(&batch?, true)))?)
+    }
+
+    fn merge(&mut self, py: Python<'_>, other: &PySieve) -> PyResult<()> {
+        Ok(py.detach(|| self.0.merge(&other.0))?)
+    }
+
+    fn differing(&self) -> (u64, u64) {
+        self.0.differing()
+    }
+
+    fn suspects(&self, fields: bool, memory_bytes: usize, spool: PathBuf, limit_bytes: u64) -> PySuspects {
+        let spool = Spool { path: spool, limit_bytes };
+        PySuspects(Some(self.0.suspects(fields, |names| Records::new(names, memory_bytes, spool))))
+    }
+}
+
+/// The second pass: the rows of those buckets. Once absorbed or tallied it is used up.
+#[pyclass(name = "Suspects", module = "pvdm_kernel")]
+struct PySuspects(Option<Suspects>);
+
+impl PySuspects {
+    fn there(&mut self) -> PyResult<&mut Suspects> {
+        self.0.as_mut().ok_or_else(|| PyValueError::new_err("these suspects are used up"))
+    }
+}
+
+#[pymethods]
+impl PySuspects {
+    fn add(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, file: u32, first_row: u64) -> PyResult<()> {
+        let (batch, suspects) = (import(batch)?, self.there()?);
+        Ok(py.detach(|| suspects.add(&batch, Place { staged: false, file, row: first_row }))?)
+    }
+
+    /// Every row of a staged file.
+    fn read(&mut self, py: Python<'_>, file: &PyParquetFile, number: u32) -> PyResult<()> {
+        let suspects = self.there()?;
+        Ok(py.detach(|| {
+            let mut row = 0;
+            file.0.whole()?.try_for_each(|batch| {
+                let batch = batch?;
+                suspects.add(&batch, Place { staged: true, file: number, row })?;
+                row += batch.len() as u64;
+                Ok::<(), Fault>(())
+            })
+        })?)
+    }
+
+    fn absorb(&mut self, other: &mut PySuspects) -> PyResult<()> {
+        let other = other.0.take().ok_or_else(|| PyValueError::new_err("these suspects are used up"))?;
+        Ok(self.there()?.absorb(other)?)
+    }
+
+    #[getter]
+    fn is_spooled(&mut self) -> PyResult<bool> {
+        Ok(self.there()?.is_spooled())
+    }
+
+    /// What is wrong, as JSON.
+    fn tally(&mut self, py: Python<'_>, samples: usize) -> PyResult<String> {
+        let suspects = self.0.take().ok_or_else(|| PyValueError::new_err("these suspects are used up"))?;
+        Ok(py.detach(|| suspects.tally(samples))?.to_string())
+    }
+}
+
 #[pyclass(name = "Batches", module = "pvdm_kernel", frozen)]
 struct PyBatches(Mutex<Batches>);
 
@@ -149,6 +235,8 @@ fn hash_paths() -> Vec<&'static str> {
 fn pvdm_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyDigester>()?;
     module.add_class::<PyParquetFile>()?;
+    module.add_class::<PySieve>()?;
+    module.add_class::<PySuspects>()?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
     module.add_function(wrap_pyfunction!(hash_paths, module)?)?;
     module.add("KernelError", module.py().get_type::<KernelError>())?;

@@ -129,6 +129,15 @@ fn inner(path: &str, slot: &Slot, file: &ArrowField, known: &Known, seen: &mut H
                 Box::new(inner(&at_value, value, values, known, seen)?),
             ))
         }
+        (Type::Variant, DataType::Struct(parts)) => {
+            // Its parts are no columns: an id on one would be that of a column to come.
+            match parts.iter().find(|part| has_id(part)) {
+                Some(part) => {
+                    Err(Fault::new("field_id_unknown", &joined(path, part.name()), "no id inside a variant", "an id"))
+                }
+                None => Ok(Shape::AsIs),
+            }
+        }
         // Whatever does not fit is refused by the closed list of casts, with both types named.
         _ => Ok(Shape::AsIs),
     }

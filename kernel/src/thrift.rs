@@ -118,6 +118,15 @@ impl<'a> Scan<'a> {
         self.data.get(start..self.at)
     }
 
+    /// A boolean in a list.
+    pub fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            1 => Some(true),
+            2 => Some(false),
+            _ => None,
+        }
+    }
+
     /// Passes over one element of a list.
     pub fn element(&mut self, kind: u8) -> Option<()> {
         self.inside(kind, SKIP_DEPTH_MAX)

@@ -96,6 +96,8 @@ def source(path: str, part: pa.Field[Any]) -> Source:
             return Source(path, part.type, PrimitiveType(Kind.UUID))
         case [name] if name in _VARIANT_EXTENSIONS and holds_variant(storage):
             return Source(path, part.type, PrimitiveType(Kind.VARIANT))
+        case [name] if name in _VARIANT_EXTENSIONS and is_shredded(storage):
+            raise variant_shredded(path)
     raise type_unsupported(path, part.type, extensions)
 
 
@@ -107,6 +109,22 @@ def holds_variant(candidate: Source) -> bool:
         and all(
             source(f"{candidate.path}.{part.name}", part).type == PrimitiveType(Kind.BINARY) for part in candidate.parts
         )
+    )
+
+
+def is_shredded(candidate: Source) -> bool:
+    """Whether this is a struct with some of a variant's values in columns of their own."""
+    return candidate.type is Shape.STRUCT and any(part.name == "typed_value" for part in candidate.parts)
+
+
+def variant_shredded(path: str) -> InputError:
+    """The error for a variant that is not whole in its two columns."""
+    return InputError(
+        "variant_shredded",
+        f"column {path!r} is a variant with some of its values in columns of their own",
+        expected="a variant of metadata and value alone",
+        got="typed_value beside them",
+        column=path,
     )
 
 

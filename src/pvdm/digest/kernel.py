@@ -30,13 +30,13 @@ class KernelEngine:
         """The canonical rows of one projection."""
         exported.judge(batch)
         position = plan.projections.index(plan.projection(projection))
-        with _guarded(batch):
-            return pvdm_kernel.encode(_plan_json(plan), position, batch)
+        with guarded(batch):
+            return pvdm_kernel.encode(plan_json(plan), position, batch)
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> KernelAccumulator:
         """An accumulator at zero."""
         keys = [element_keys[projection.name] for projection in plan.projections]
-        return KernelAccumulator(plan, pvdm_kernel.Digester(_plan_json(plan), keys, self._hash_path))
+        return KernelAccumulator(plan, pvdm_kernel.Digester(plan_json(plan), keys, self._hash_path))
 
 
 class KernelAccumulator:
@@ -49,12 +49,12 @@ class KernelAccumulator:
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch."""
         exported.judge(batch)
-        with _guarded(batch):
+        with guarded(batch):
             self._digester.update(batch)
 
     def read_parquet(self, data: bytes, request: str) -> str:
         """Add every row of a Parquet file in memory; gives its facts as JSON."""
-        with _guarded_file():
+        with guarded_file():
             return pvdm_kernel.ParquetFile(data, request).read(self._digester)
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
@@ -72,11 +72,12 @@ class KernelAccumulator:
 
 def parquet_batches(data: bytes, request: str) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file in memory, resolved by field id."""
-    with _guarded_file():
+    with guarded_file():
         yield from pvdm_kernel.ParquetFile(data, request).batches()
 
 
-def _plan_json(plan: Plan) -> str:
+def plan_json(plan: Plan) -> str:
+    """As the kernel reads it."""
     return json.dumps(
         {
             "schema": plan.schema.to_json(),
@@ -88,7 +89,8 @@ def _plan_json(plan: Plan) -> str:
 
 
 @contextmanager
-def _guarded(batch: pa.RecordBatch) -> Iterator[None]:
+def guarded(batch: pa.RecordBatch) -> Iterator[None]:
+    """What the kernel refuses of a batch, in our words."""
     try:
         yield
     except pvdm_kernel.KernelError as error:
@@ -102,24 +104,33 @@ def _guarded(batch: pa.RecordBatch) -> Iterator[None]:
 
 
 @contextmanager
-def _guarded_file() -> Iterator[None]:
+def guarded_file() -> Iterator[None]:
     """Whatever is wrong with a file is a fact about the file: a FAIL, not a wrong call."""
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        code, column, row, expected, got = error.args
-        where = f"column {column!r}" if column else "the file"
-        if row is not None:
-            where += f", row {row}"
-        raise VerificationError(code, f"{where} is refused", expected=expected, got=got, column=column) from None
+        raise _refused_file(error) from None
     except pvdm_kernel.PanicException as error:
         raise VerificationError(
             "parquet_unreadable", "the file cannot be read", expected="a Parquet file", got=str(error)[:400]
         ) from None
 
 
+def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
+    code, column, row, expected, got, group = error.args
+    where = f"column {column!r}" if column else "the file"
+    if group is not None:
+        where += f", row group {group}"
+    if row is not None:
+        where += f", row {row}"
+    found = VerificationError(code, f"{where} is refused", expected=expected, got=got, column=column)
+    if group is not None:
+        found.details["row_group"] = group
+    return found
+
+
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
-    code, column, row, expected, got = error.args
+    code, column, row, expected, got, _ = error.args
     if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
         # By the name the user knows: pyarrow's.
         got = str(batch.schema.field(column).type)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from pvdm.digest import exported, variant
-from pvdm.digest.arrow import Shape, Source, holds_variant, source, type_unsupported
+from pvdm.digest.arrow import Shape, Source, holds_variant, is_shredded, source, variant_shredded
 from pvdm.digest.columns import DOUBLE, SINGLE, Column, open_column, widen, within
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
@@ -252,8 +252,8 @@ def bind(target: Field | Inner, found: Source, mode: Mode, depth: int = 1) -> Sl
             inside = [("element", element, found.parts[0])]
         case MapType(key, value), Shape.MAP:
             inside = [("key", key, found.parts[0]), ("value", value, found.parts[1])]
-        case PrimitiveType(Kind.VARIANT), Shape.STRUCT if any(part.name == "typed_value" for part in found.parts):
-            raise type_unsupported(path, found.arrow)  # shredded
+        case PrimitiveType(Kind.VARIANT), Shape.STRUCT if is_shredded(found):
+            raise variant_shredded(path)
         case _ if not accepted(found, target, mode):
             raise InputError(
                 "cast_refused",

@@ -1,0 +1,146 @@
+//! Values in a form that compares as their type does: the ends of a column, a row group or a page.
+
+use arrow_buffer::i256;
+use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::schema::types::ColumnDescriptor;
+use std::cmp::Ordering;
+
+/// A value of a file, compared as its type is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bound {
+    Integer(i64),
+    Decimal(i256),
+    Float(f32),
+    Double(f64),
+    Bytes(Vec<u8>),
+}
+
+impl Bound {
+    pub fn order(&self, other: &Bound) -> Ordering {
+        match (self, other) {
+            (Bound::Integer(a), Bound::Integer(b)) => a.cmp(b),
+            (Bound::Decimal(a), Bound::Decimal(b)) => a.cmp(b),
+            // Negative zero is below zero, as in Java.
+            (Bound::Float(a), Bound::Float(b)) => a.total_cmp(b),
+            (Bound::Double(a), Bound::Double(b)) => a.total_cmp(b),
+            (Bound::Bytes(a), Bound::Bytes(b)) => a.cmp(b),
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+/// The least and the greatest of both.
+pub fn joined(a: Option<(Bound, Bound)>, b: Option<(Bound, Bound)>) -> Option<(Bound, Bound)> {
+    match (a, b) {
+        (Some((least, greatest)), Some((low, high))) => Some((
+            if low.order(&least).is_lt() { low } else { least },
+            if high.order(&greatest).is_gt() { high } else { greatest },
+        )),
+        (a, b) => a.or(b),
+    }
+}
+
+/// How Parquet orders the values of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Boolean,
+    Int32,
+    Int64,
+    Float,
+    Double,
+    /// Byte by byte, without a sign.
+    Bytes,
+    /// Two's complement, the most significant byte first.
+    Decimal,
+    /// None that all readers share, so nobody may say what is least.
+    Undefined,
+}
+
+impl Order {
+    pub fn of(column: &ColumnDescriptor) -> Order {
+        let logical = column.logical_type_ref();
+        let unsigned = match (logical, column.converted_type()) {
+            (Some(LogicalType::Integer(kind)), _) => !kind.is_signed,
+            (_, kind) => matches!(
+                kind,
+                ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64
+            ),
+        };
+        let odd = matches!(
+            logical,
+            Some(
+                LogicalType::Unknown
+                    | LogicalType::Float16
+                    | LogicalType::Variant { .. }
+                    | LogicalType::Geometry { .. }
+                    | LogicalType::Geography { .. }
+            )
+        );
+        if unsigned || odd || column.converted_type() == ConvertedType::INTERVAL {
+            return Order::Undefined;
+        }
+        let decimal =
+            matches!(logical, Some(LogicalType::Decimal { .. })) || column.converted_type() == ConvertedType::DECIMAL;
+        match column.physical_type() {
+            Physical::BOOLEAN => Order::Boolean,
+            Physical::INT32 => Order::Int32,
+            Physical::INT64 => Order::Int64,
+            Physical::INT96 => Order::Undefined,
+            Physical::FLOAT => Order::Float,
+            Physical::DOUBLE => Order::Double,
+            Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY if decimal => Order::Decimal,
+            Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => Order::Bytes,
+        }
+    }
+
+    /// A value as it stands in statistics and plain pages; `None` where it is none of the type.
+    pub fn value(self, bytes: &[u8]) -> Option<Bound> {
+        Some(match self {
+            Order::Boolean => match bytes {
+                [flag @ (0 | 1)] => Bound::Integer((*flag).into()),
+                _ => return None,
+            },
+            Order::Int32 => Bound::Integer(i32::from_le_bytes(bytes.try_into().ok()?).into()),
+            Order::Int64 => Bound::Integer(i64::from_le_bytes(bytes.try_into().ok()?)),
+            Order::Float => Bound::Float(f32::from_le_bytes(bytes.try_into().ok()?)),
+            Order::Double => Bound::Double(f64::from_le_bytes(bytes.try_into().ok()?)),
+            Order::Bytes => Bound::Bytes(bytes.to_vec()),
+            Order::Decimal => Bound::Decimal(decimal(bytes)?),
+            Order::Undefined => return None,
+        })
+    }
+}
+
+/// A number that stands there with its most significant byte first; Arrow has none of more than 32 bytes.
+pub fn decimal(bytes: &[u8]) -> Option<i256> {
+    if bytes.is_empty() || bytes.len() > 32 {
+        return None;
+    }
+    let mut whole = if bytes[0] & 0x80 == 0 { [0; 32] } else { [0xff; 32] };
+    whole[32 - bytes.len()..].copy_from_slice(bytes);
+    Some(i256::from_be_bytes(whole))
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| DIGITS[usize::from(half)] as char).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_signed() {
+        assert_eq!(decimal(&[0xff, 0x7f]), Some(i256::from_i128(-129)));
+        assert_eq!(decimal(&[0, 0x80]), Some(i256::from_i128(128)));
+        assert_eq!((decimal(&[]), decimal(&[0; 33])), (None, None));
+    }
+
+    #[test]
+    fn a_value_has_the_width_of_its_type() {
+        assert_eq!(Order::Int32.value(&[1, 0, 0]), None);
+        assert_eq!(Order::Int32.value(&[255; 4]), Some(Bound::Integer(-1)));
+        assert_eq!(Order::Boolean.value(&[2]), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! Bloom filters of Parquet: split into blocks of 256 bits, by XXH64 of a value's plain bytes.
+
+use bytes::Bytes;
+use twox_hash::XxHash64;
+
+/// Readers set memory aside for the whole filter.
+const FILTER_MAX_BYTES: usize = 134_217_728;
+const BLOCK_BYTES: usize = 32;
+const SALTS: [u32; 8] =
+    [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
+
+/// The blocks of one filter.
+#[derive(Debug)]
+pub struct Filter(Bytes);
+
+impl Filter {
+    /// `None` where the bytes are no filter that every reader takes.
+    pub fn of(blocks: Bytes) -> Option<Filter> {
+        let size = blocks.len();
+        (size.is_multiple_of(BLOCK_BYTES) && (BLOCK_BYTES..=FILTER_MAX_BYTES).contains(&size)).then_some(Filter(blocks))
+    }
+
+    /// Whether a reader that asks the filter for this value looks into the row group.
+    pub fn has(&self, value: &[u8]) -> bool {
+        let hash = XxHash64::oneshot(0, value);
+        let count = (self.0.len() / BLOCK_BYTES) as u64;
+        let block = (((hash >> 32) * count) >> 32) as usize * BLOCK_BYTES;
+        SALTS.iter().zip(self.0[block..block + BLOCK_BYTES].chunks_exact(4)).all(|(salt, word)| {
+            let bit = (hash as u32).wrapping_mul(*salt) >> 27;
+            word[(bit / 8) as usize] >> (bit % 8) & 1 == 1
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! A column chunk's dictionary: its values in their order, so that a page of indices is measured without its values.
+
+use crate::bound::{Bound, Order};
+use bytes::Bytes;
+use parquet::basic::Type as Physical;
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// Sorting pays off where many rows name few values.
+const RANKED_MAX: usize = 4_096;
+
+#[derive(Debug)]
+pub struct Dictionary {
+    data: Bytes,
+    order: Order,
+    /// Where each value begins and ends.
+    spans: Vec<(u32, u32)>,
+    keys: Keys,
+    nans: Option<Vec<bool>>,
+    /// Which values any row has; kept where somebody asks.
+    used: Vec<bool>,
+}
+
+#[derive(Debug)]
+enum Keys {
+    /// Numbers that compare as the values do.
+    Numbers(Vec<i64>),
+    /// The place of each value among the sorted ones, and the values' places in that order.
+    Ranks(Vec<i64>, Vec<usize>),
+    /// Too many to sort: values are compared themselves.
+    None,
+}
+
+impl Dictionary {
+    /// `None` where the bytes are not exactly so many values.
+    pub fn of(data: Bytes, count: u32, physical: Physical, width: usize, order: Order) -> Option<Dictionary> {
+        let count = usize::try_from(count).ok()?;
+        let spans = spans(&data, physical, width).filter(|spans| spans.len() == count)?;
+        let mut made = Dictionary { data, order, spans, keys: Keys::None, nans: None, used: Vec::new() };
+        match order {
+            Order::Int32 | Order::Int64 | Order::Float | Order::Double | Order::Boolean => {
+                let keys = (0..count).map(|at| made.number(at)).collect::<Option<Vec<i64>>>()?;
+                made.keys = Keys::Numbers(keys);
+                let nans: Vec<bool> = (0..count).map(|at| made.is_nan(at)).collect();
+                made.nans = nans.contains(&true).then_some(nans);
+            }
+            Order::Decimal if (0..count).any(|at| order.value(made.value(at)).is_none()) => return None,
+            Order::Bytes | Order::Decimal if count <= RANKED_MAX => made.rank(),
+            _ => {}
+        }
+        Some(made)
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub fn value(&self, at: usize) -> &[u8] {
+        let (start, end) = self.spans[at];
+        &self.data[start as usize..end as usize]
+    }
+
+    pub fn bound(&self, at: usize) -> Option<Bound> {
+        self.order.value(self.value(at))
+    }
+
+    pub fn length(&self, at: usize) -> u64 {
+        u64::from(self.spans[at].1 - self.spans[at].0)
+    }
+
+    pub fn mark_all(&mut self) {
+        self.used = vec![false; self.spans.len()];
+    }
+
+    pub fn mark(&mut self, at: usize) {
+        if let Some(used) = self.used.get_mut(at) {
+            *used = true;
+        }
+    }
+
+    /// The values that rows have, where marks were kept.
+    pub fn in_use(&self) -> impl Iterator<Item = &[u8]> {
+        self.used.iter().enumerate().filter(|(_, used)| **used).map(|(at, _)| self.value(at))
+    }
+
+    pub fn distinct_in_use(&self) -> u64 {
+        self.in_use().collect::<HashSet<&[u8]>>().len() as u64
+    }
+
+    fn is_nan(&self, at: usize) -> bool {
+        match self.bound(at) {
+            Some(Bound::Float(value)) => value.is_nan(),
+            Some(Bound::Double(value)) => value.is_nan(),
+            _ => false,
+        }
+    }
+
+    pub fn nans(&self) -> Option<&[bool]> {
+        self.nans.as_deref()
+    }
+
+    /// A table of numbers that compare as the values do, where there is one.
+    pub fn keys(&self) -> Option<&[i64]> {
+        match &self.keys {
+            Keys::Numbers(keys) | Keys::Ranks(keys, _) => Some(keys),
+            Keys::None => None,
+        }
+    }
+
+    /// The value that such a number stands for.
+    pub fn keyed(&self, key: i64) -> Option<Bound> {
+        match &self.keys {
+            Keys::Ranks(_, sorted) => {
+                let at = *sorted.get(usize::try_from(key).ok()?)?;
+                self.order.value(self.value(at))
+            }
+            _ => Some(match self.order {
+                Order::Float => Bound::Float(f32::from_bits(turned32(key as i32) as u32)),
+                Order::Double => Bound::Double(f64::from_bits(turned64(key) as u64)),
+                _ => Bound::Integer(key),
+            }),
+        }
+    }
+
+    pub fn compare(&self, a: usize, b: usize) -> Ordering {
+        match self.order {
+            Order::Bytes => self.value(a).cmp(self.value(b)),
+            order => match (order.value(self.value(a)), order.value(self.value(b))) {
+                (Some(a), Some(b)) => a.order(&b),
+                _ => Ordering::Equal,
+            },
+        }
+    }
+
+    pub fn is_sorted(&self) -> bool {
+        self.order != Order::Undefined && (1..self.len()).all(|at| self.compare(at - 1, at).is_le())
+    }
+
+    fn rank(&mut self) {
+        let mut sorted: Vec<usize> = (0..self.len()).collect();
+        sorted.sort_unstable_by(|a, b| self.compare(*a, *b));
+        let mut ranks = vec![0; self.len()];
+        for (rank, at) in sorted.iter().enumerate() {
+            ranks[*at] = rank as i64;
+        }
+        self.keys = Keys::Ranks(ranks, sorted);
+    }
+
+    fn number(&self, at: usize) -> Option<i64> {
+        Some(match self.order.value(self.value(at))? {
+            Bound::Integer(value) => value,
+            Bound::Float(value) => turned32(value.to_bits() as i32).into(),
+            Bound::Double(value) => turned64(value.to_bits() as i64),
+            _ => return None,
+        })
+    }
+}
+
+/// Bits of a float that compare as whole numbers do, and back again.
+fn turned32(bits: i32) -> i32 {
+    bits ^ ((bits >> 31) as u32 >> 1) as i32
+}
+
+fn turned64(bits: i64) -> i64 {
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+/// The plain values of a page that is nothing but values.
+pub fn spans(data: &[u8], physical: Physical, width: usize) -> Option<Vec<(u32, u32)>> {
+    let size = u32::try_from(data.len()).ok()?;
+    if physical == Physical::BYTE_ARRAY {
+        let (mut found, mut at) = (Vec::new(), 0_usize);
+        while at < data.len() {
+            let length = u32::from_le_bytes(*data.get(at..)?.first_chunk::<4>()?) as usize;
+            let (start, end) = (at + 4, at.checked_add(4)?.checked_add(length)?);
+            data.get(start..end)?;
+            found.push((start as u32, end as u32));
+            at = end;
+        }
+        return Some(found);
+    }
+    let width = u32::try_from(width).ok().filter(|width| *width > 0)?;
+    size.is_multiple_of(width).then(|| (0..size / width).map(|at| (at * width, (at + 1) * width)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_keep_their_order_as_numbers() {
+        let sorted = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, 2.5, f64::INFINITY];
+        let keys: Vec<i64> = sorted.iter().map(|value| turned64(value.to_bits() as i64)).collect();
+        assert!(
+            keys.is_sorted() && keys.iter().zip(sorted).all(|(key, value)| turned64(*key) as u64 == value.to_bits())
+        );
+    }
+
+    #[test]
+    fn a_dictionary_is_exactly_its_values() {
+        let data = Bytes::from_static(b"\x01\0\0\0b\x02\0\0\0ab");
+        let of = |count| Dictionary::of(data.clone(), count, Physical::BYTE_ARRAY, 0, Order::Bytes);
+        let found = of(2).unwrap();
+        assert_eq!((found.value(0), found.value(1), found.is_sorted()), (&b"b"[..], &b"ab"[..], false));
+        assert_eq!(found.keys().unwrap(), [1, 0]);
+        assert!(of(1).is_none() && of(3).is_none());
+    }
+}

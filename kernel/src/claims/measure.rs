@@ -1,0 +1,389 @@
+//! What the pages of a column chunk hold, measured from the very bytes that are decoded into rows.
+
+use crate::bound::{Bound, Order, decimal, joined};
+use crate::claims::bloom::Filter;
+use crate::claims::dictionary::{Dictionary, spans};
+use crate::claims::plain::plainly;
+use crate::claims::runs::{bits, each_run};
+use crate::error::{Fault, Result};
+use bytes::Bytes;
+use parquet::basic::{Encoding, Type as Physical};
+use parquet::column::page::Page;
+use parquet::schema::types::ColumnDescPtr;
+
+/// One data page.
+#[derive(Debug, Default)]
+pub struct Measure {
+    /// Entries with a value or without.
+    pub entries: u64,
+    pub present: u64,
+    pub nans: u64,
+    pub bounds: Option<(Bound, Bound)>,
+    /// Rows that begin here, and whether the page begins with one.
+    pub rows: u64,
+    pub begins_row: bool,
+    /// The bytes of its values, where these are byte arrays.
+    pub bytes: u64,
+    pub repetition: Vec<u64>,
+    pub definition: Vec<u64>,
+    pub by_dictionary: bool,
+}
+
+/// A column chunk, page by page as a decoder asks for them.
+#[derive(Debug)]
+pub struct Chunk {
+    pub column: ColumnDescPtr,
+    pub order: Order,
+    pub pages: Vec<Measure>,
+    pub dictionary: Option<Dictionary>,
+    /// The first thing that was wrong; a decoder goes on all the same.
+    pub fault: Option<Fault>,
+    filter: Option<Filter>,
+    marks: bool,
+}
+
+/// The ends of a page's values so far, and what else is counted of them.
+#[derive(Default)]
+struct Seen {
+    bounds: Option<(Bound, Bound)>,
+    nans: u64,
+    bytes: u64,
+}
+
+impl Chunk {
+    /// `marks` keeps which values of the dictionary rows have.
+    pub fn new(column: ColumnDescPtr, filter: Option<Filter>, marks: bool) -> Chunk {
+        let order = Order::of(&column);
+        let marks = marks || filter.is_some();
+        Chunk { column, order, pages: Vec::new(), dictionary: None, fault: None, filter, marks }
+    }
+
+    pub fn see(&mut self, page: &Page) {
+        if self.fault.is_none()
+            && let Err(fault) = self.measure(page)
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    fn measure(&mut self, page: &Page) -> Result<()> {
+        match page {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                let (physical, width) = (self.column.physical_type(), self.width());
+                let mut made = Dictionary::of(buf.clone(), *num_values, physical, width, self.order)
+                    .ok_or_else(|| self.odd("a dictionary of as many values as it says", "another"))?;
+                if self.marks {
+                    made.mark_all();
+                }
+                self.dictionary = Some(made);
+                Ok(())
+            }
+            Page::DataPage { buf, num_values, encoding, .. } => {
+                let mut found = Measure { entries: (*num_values).into(), ..Measure::default() };
+                let (repetition, rest) = self.prefixed(buf, self.column.max_rep_level())?;
+                let (definition, values) = self.prefixed(rest, self.column.max_def_level())?;
+                self.levels(&mut found, repetition, definition)?;
+                let at = buf.len() - values.len();
+                self.values(found, buf.slice(at..), *encoding)
+            }
+            Page::DataPageV2 { buf, num_values, encoding, def_levels_byte_len, rep_levels_byte_len, .. } => {
+                let mut found = Measure { entries: (*num_values).into(), ..Measure::default() };
+                let first = *rep_levels_byte_len as usize;
+                let second = first.saturating_add(*def_levels_byte_len as usize);
+                let short = || self.odd("levels inside their page", "others");
+                let repetition = buf.get(..first).ok_or_else(short)?;
+                let definition = buf.get(first..second).ok_or_else(short)?;
+                self.levels(&mut found, repetition, definition)?;
+                self.values(found, buf.slice(second..), *encoding)
+            }
+        }
+    }
+
+    /// The levels of a page of the first version have their length before them.
+    fn prefixed<'a>(&self, data: &'a [u8], most: i16) -> Result<(&'a [u8], &'a [u8])> {
+        if most == 0 {
+            return Ok((&[], data));
+        }
+        let found = data
+            .split_first_chunk::<4>()
+            .and_then(|(length, rest)| rest.split_at_checked(u32::from_le_bytes(*length) as usize));
+        found.ok_or_else(|| self.odd("levels inside their page", "others"))
+    }
+
+    fn levels(&self, found: &mut Measure, repetition: &[u8], definition: &[u8]) -> Result<()> {
+        let (rep, def) = (self.column.max_rep_level(), self.column.max_def_level());
+        found.repetition = self.histogram(repetition, rep, found.entries)?;
+        found.definition = self.histogram(definition, def, found.entries)?;
+        found.rows = found.repetition[0];
+        found.present = *found.definition.last().unwrap_or(&0);
+        found.begins_row = true;
+        if rep > 0 && found.entries > 0 {
+            each_run(repetition, bits(rep.unsigned_abs().into()), 1, |level, _| {
+                found.begins_row = level == 0;
+                Some(())
+            });
+        }
+        Ok(())
+    }
+
+    fn histogram(&self, data: &[u8], most: i16, entries: u64) -> Result<Vec<u64>> {
+        let mut found = vec![0; usize::from(most.unsigned_abs()) + 1];
+        if most == 0 {
+            found[0] = entries;
+            return Ok(found);
+        }
+        each_run(data, bits(most.unsigned_abs().into()), entries, |level, times| {
+            *found.get_mut(level as usize)? += times;
+            Some(())
+        })
+        .ok_or_else(|| self.odd("levels of the column", "others"))?;
+        Ok(found)
+    }
+
+    fn values(&mut self, mut found: Measure, data: Bytes, encoding: Encoding) -> Result<()> {
+        #[allow(deprecated)]
+        let by_dictionary = matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
+        let seen = if by_dictionary {
+            found.by_dictionary = true;
+            self.indexed(&data, found.present)?
+        } else if encoding == Encoding::PLAIN {
+            self.plain(&data, found.present)?
+        } else {
+            let data = plainly(&self.column, data, encoding, found.present)
+                .ok_or_else(|| self.odd("values that can be decoded", "others"))?;
+            self.plain(&data, found.present)?
+        };
+        (found.bounds, found.nans, found.bytes) = (seen.bounds, seen.nans, seen.bytes);
+        self.pages.push(found);
+        Ok(())
+    }
+
+    /// The bytes of a value, where all have as many.
+    fn width(&self) -> usize {
+        match self.column.physical_type() {
+            Physical::BOOLEAN | Physical::BYTE_ARRAY => 0,
+            Physical::INT32 | Physical::FLOAT => 4,
+            Physical::INT64 | Physical::DOUBLE => 8,
+            Physical::INT96 => 12,
+            Physical::FIXED_LEN_BYTE_ARRAY => usize::try_from(self.column.type_length()).unwrap_or(0),
+        }
+    }
+
+    fn indexed(&mut self, data: &[u8], count: u64) -> Result<Seen> {
+        let odd =
+            |got: &str| Fault::new("parquet_ambiguous", &self.column.path().string(), "indices of a dictionary", got);
+        if count == 0 {
+            return Ok(Seen::default());
+        }
+        let dictionary = self.dictionary.as_mut().ok_or_else(|| odd("no dictionary"))?;
+        let (width, data) = data.split_first().ok_or_else(|| odd("none"))?;
+        let width = u32::from(*width);
+        let sized = self.column.physical_type() == Physical::BYTE_ARRAY;
+        let seen = if self.marks {
+            each_run(data, width, count, |at, _| {
+                dictionary.mark(at as usize);
+                Some(())
+            })
+            .and_then(|()| by_indices(dictionary, data, width, count, sized))
+        } else {
+            by_indices(dictionary, data, width, count, sized)
+        };
+        seen.ok_or_else(|| odd("others"))
+    }
+
+    /// Plain values, exactly so many.
+    fn plain(&self, data: &[u8], count: u64) -> Result<Seen> {
+        let many = || self.odd("as many values as the levels say", "another number");
+        let count = usize::try_from(count).map_err(|_| many())?;
+        if self.column.physical_type() == Physical::BOOLEAN {
+            if self.filter.is_some() || data.len() < count.div_ceil(8) {
+                return Err(many());
+            }
+            let ones = (0..count).filter(|at| data[at / 8] >> (at % 8) & 1 == 1).count();
+            let ends = (i64::from(ones == count), i64::from(ones > 0));
+            let bounds = (count > 0).then_some((Bound::Integer(ends.0), Bound::Integer(ends.1)));
+            return Ok(Seen { bounds, ..Seen::default() });
+        }
+        if self.column.physical_type() == Physical::BYTE_ARRAY {
+            return self.texts(data, count);
+        }
+        let width = self.width();
+        if data.len() != count.checked_mul(width).ok_or_else(many)? || width == 0 && count > 0 {
+            return Err(many());
+        }
+        if let Some(filter) = &self.filter
+            && data.chunks_exact(width.max(1)).any(|value| !filter.has(value))
+        {
+            return Err(self.not_in_filter());
+        }
+        Ok(match self.order {
+            Order::Int32 => integers(data.as_chunks::<4>().0.iter().map(|value| i32::from_le_bytes(*value))),
+            Order::Int64 => integers(data.as_chunks::<8>().0.iter().map(|value| i64::from_le_bytes(*value))),
+            Order::Float => {
+                let values = data.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+                floats(values, f32::is_nan, f32::total_cmp, Bound::Float)
+            }
+            Order::Double => {
+                let values = data.as_chunks::<8>().0.iter().map(|value| f64::from_le_bytes(*value));
+                floats(values, f64::is_nan, f64::total_cmp, Bound::Double)
+            }
+            Order::Bytes | Order::Decimal => self.strings(data.chunks_exact(width.max(1)))?,
+            Order::Boolean | Order::Undefined => Seen::default(),
+        })
+    }
+
+    fn texts(&self, data: &[u8], count: usize) -> Result<Seen> {
+        let many = || self.odd("as many values as the levels say", "another number");
+        let spans = spans(data, Physical::BYTE_ARRAY, 0).filter(|spans| spans.len() == count).ok_or_else(many)?;
+        let values = spans.iter().map(|(start, end)| &data[*start as usize..*end as usize]);
+        if let Some(filter) = &self.filter
+            && values.clone().any(|value| !filter.has(value))
+        {
+            return Err(self.not_in_filter());
+        }
+        let mut seen = self.strings(values)?;
+        seen.bytes = (data.len() - 4 * count) as u64;
+        Ok(seen)
+    }
+
+    fn strings<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<Seen> {
+        let mut seen = Seen::default();
+        match self.order {
+            Order::Bytes => {
+                let Some(first) = values.next() else { return Ok(seen) };
+                let (low, high) = values.fold((first, first), |(low, high), value| {
+                    if value < low {
+                        (value, high)
+                    } else if value > high {
+                        (low, value)
+                    } else {
+                        (low, high)
+                    }
+                });
+                seen.bounds = Some((Bound::Bytes(low.to_vec()), Bound::Bytes(high.to_vec())));
+            }
+            Order::Decimal => {
+                for value in values {
+                    let value = decimal(value).ok_or_else(|| self.odd("numbers of at most 32 bytes", "others"))?;
+                    let one = Some((Bound::Decimal(value), Bound::Decimal(value)));
+                    seen.bounds = joined(seen.bounds, one);
+                }
+            }
+            _ => {}
+        }
+        Ok(seen)
+    }
+
+    /// After the last page: every value that rows have by the dictionary must be in the filter.
+    pub fn finish(&mut self) -> Result<()> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        if let (Some(filter), Some(dictionary)) = (&self.filter, &self.dictionary)
+            && dictionary.in_use().any(|value| !filter.has(value))
+        {
+            return Err(self.not_in_filter());
+        }
+        Ok(())
+    }
+
+    fn not_in_filter(&self) -> Fault {
+        let path = self.column.path().string();
+        Fault::new(
+            "parquet_bloom_filter_lies",
+            &path,
+            "a bloom filter that has every value",
+            "one without a value of a row",
+        )
+    }
+
+    fn odd(&self, expected: &str, got: &str) -> Fault {
+        Fault::new("parquet_ambiguous", &self.column.path().string(), expected, got)
+    }
+}
+
+fn integers<T: Copy + Ord + Into<i64>>(values: impl Iterator<Item = T> + Clone) -> Seen {
+    // Twice over the values, each of which compilers make fast.
+    let ends = values.clone().min().zip(values.max());
+    let bounds = ends.map(|(low, high)| (Bound::Integer(low.into()), Bound::Integer(high.into())));
+    Seen { bounds, ..Seen::default() }
+}
+
+fn floats<T: Copy>(
+    values: impl Iterator<Item = T>,
+    is_nan: impl Fn(T) -> bool,
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+    bound: impl Fn(T) -> Bound,
+) -> Seen {
+    let (mut ends, mut nans) = (None, 0);
+    for value in values {
+        if is_nan(value) {
+            nans += 1;
+            continue;
+        }
+        ends = Some(match ends {
+            None => (value, value),
+            Some((low, high)) => (
+                if order(&value, &low).is_lt() { value } else { low },
+                if order(&value, &high).is_gt() { value } else { high },
+            ),
+        });
+    }
+    Seen { bounds: ends.map(|(low, high)| (bound(low), bound(high))), nans, bytes: 0 }
+}
+
+fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, sized: bool) -> Option<Seen> {
+    let mut seen = Seen::default();
+    match (dictionary.keys(), dictionary.nans()) {
+        (Some(keys), None) => {
+            let (mut low, mut high) = (i64::MAX, i64::MIN);
+            each_run(data, width, count, |at, _| {
+                let key = *keys.get(at as usize)?;
+                (low, high) = (low.min(key), high.max(key));
+                Some(())
+            })?;
+            seen.bounds = Some((dictionary.keyed(low)?, dictionary.keyed(high)?));
+        }
+        (Some(keys), Some(nans)) => {
+            let mut ends: Option<(i64, i64)> = None;
+            each_run(data, width, count, |at, times| {
+                let key = *keys.get(at as usize)?;
+                if nans[at as usize] {
+                    seen.nans += times;
+                } else {
+                    ends = Some(ends.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                }
+                Some(())
+            })?;
+            seen.bounds = match ends {
+                Some((low, high)) => Some((dictionary.keyed(low)?, dictionary.keyed(high)?)),
+                None => None,
+            };
+        }
+        (None, _) => seen.bounds = by_values(dictionary, data, width, count)?,
+    }
+    if sized {
+        each_run(data, width, count, |at, times| {
+            seen.bytes += dictionary.length(at as usize) * times;
+            Some(())
+        })?;
+    }
+    Some(seen)
+}
+
+/// Where there are too many values to sort.
+fn by_values(dictionary: &Dictionary, data: &[u8], width: u32, count: u64) -> Option<Option<(Bound, Bound)>> {
+    let mut ends: Option<(usize, usize)> = None;
+    each_run(data, width, count, |at, _| {
+        let at = Some(at as usize).filter(|at| *at < dictionary.len())?;
+        ends = Some(match ends {
+            None => (at, at),
+            Some((low, high)) => (
+                if dictionary.compare(at, low).is_lt() { at } else { low },
+                if dictionary.compare(at, high).is_gt() { at } else { high },
+            ),
+        });
+        Some(())
+    })?;
+    Some(ends.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?))))
+}

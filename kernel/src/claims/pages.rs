@@ -1,0 +1,99 @@
+//! The pages of a row group on their way to the decoder, each seen once.
+
+use crate::claims::measure::Chunk;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::RowGroups;
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::Result;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::serialized_reader::SerializedPageReader;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One column chunk, shared by the decoder's page reader and the judge.
+#[derive(Clone)]
+pub struct Watch(Arc<Mutex<Chunk>>);
+
+impl Watch {
+    pub fn new(chunk: Chunk) -> Watch {
+        Watch(Arc::new(Mutex::new(chunk)))
+    }
+
+    pub fn with<T>(&self, act: impl FnOnce(&mut Chunk) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A row group whose pages are watched.
+pub struct Watched<'a> {
+    pub data: &'a Bytes,
+    pub metadata: &'a ParquetMetaData,
+    pub group: usize,
+    pub chunks: &'a [Watch],
+}
+
+impl RowGroups for Watched<'_> {
+    fn num_rows(&self) -> usize {
+        usize::try_from(self.metadata.row_group(self.group).num_rows()).unwrap_or(0)
+    }
+
+    fn column_chunks(&self, at: usize) -> Result<Box<dyn PageIterator>> {
+        let column = self.metadata.row_group(self.group).column(at);
+        let pages = SerializedPageReader::new(Arc::new(self.data.clone()), column, self.num_rows(), None)?;
+        Ok(Box::new(Once(Some(Box::new(Pages { pages, chunk: self.chunks[at].clone() })))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.metadata.row_group(self.group)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        self.metadata
+    }
+}
+
+struct Once(Option<Box<dyn PageReader>>);
+
+impl Iterator for Once {
+    type Item = Result<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Ok)
+    }
+}
+
+impl PageIterator for Once {}
+
+struct Pages {
+    pages: SerializedPageReader<Bytes>,
+    chunk: Watch,
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        let page = self.pages.get_next_page()?;
+        if let Some(page) = &page {
+            self.chunk.with(|chunk| chunk.see(page));
+        }
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.pages.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
+        self.pages.at_record_boundary()
+    }
+}

@@ -1,0 +1,98 @@
+//! A row group's word that its rows are sorted, held to the rows as they come.
+
+use crate::bound::Bound;
+use crate::claims::judge::{Place, UNVERIFIED, compared};
+use crate::claims::told::Sorting;
+use crate::error::Result;
+use crate::facts::{numbers, reached};
+use arrow_array::cast::AsArray;
+use arrow_array::types::*;
+use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_buffer::{NullBuffer, i256};
+use arrow_schema::DataType;
+use parquet::schema::types::SchemaDescriptor;
+use std::cmp::Ordering;
+
+pub const CODE: &str = "parquet_sorting_lies";
+
+/// The columns by which a row group is said to be sorted, and the last row so far.
+pub struct Sorted {
+    by: Vec<(Vec<String>, bool, bool)>,
+    last: Option<Vec<Option<Bound>>>,
+}
+
+impl Sorted {
+    pub fn of(told: &[Sorting], schema: &SchemaDescriptor) -> Result<Sorted> {
+        let place = Place { code: CODE, column: "", page: None };
+        let mut by = Vec::new();
+        for each in told {
+            let at = usize::try_from(each.column).ok().filter(|at| *at < schema.num_columns());
+            let Some(column) = at.map(|at| schema.column(at)) else {
+                return Err(place.fault("sorting_columns", "a column of the file", each.column));
+            };
+            if column.max_rep_level() > 0 {
+                let place = Place { code: UNVERIFIED, column: &column.path().string(), page: None };
+                return Err(place.fault("sorting_columns", "columns outside lists and maps", "one inside"));
+            }
+            by.push((column.path().parts().to_vec(), each.descending, each.nulls_first));
+        }
+        Ok(Sorted { by, last: None })
+    }
+
+    /// The next rows, as the file has them.
+    pub fn add(&mut self, batch: &StructArray) -> Result<()> {
+        if self.by.is_empty() {
+            return Ok(());
+        }
+        let columns: Vec<_> = self.by.iter().map(|(way, _, _)| reached(batch, way)).collect();
+        for row in 0..batch.len() {
+            let mut next = Vec::with_capacity(columns.len());
+            for (column, (way, _, _)) in columns.iter().zip(&self.by) {
+                let place = Place { code: UNVERIFIED, column: &way.join("."), page: None };
+                let odd = || place.fault("sorting_columns", "columns of types that have an order", "another");
+                let (array, nulls) = column.as_ref().ok_or_else(odd)?;
+                next.push(at(array, nulls.as_ref(), row).ok_or_else(odd)?);
+            }
+            if let Some(last) = &self.last
+                && self.order(last, &next).is_gt()
+            {
+                let column = self.by[0].0.join(".");
+                let place = Place { code: CODE, column: &column, page: None };
+                return Err(place.fault("sorting_columns", "rows in their order", "others"));
+            }
+            self.last = Some(next);
+        }
+        Ok(())
+    }
+
+    fn order(&self, a: &[Option<Bound>], b: &[Option<Bound>]) -> Ordering {
+        let pairs = a.iter().zip(b).zip(&self.by).map(|((a, b), (_, descending, nulls_first))| match (a, b) {
+            (Some(a), Some(b)) if *descending => compared(b, a),
+            (Some(a), Some(b)) => compared(a, b),
+            (None, None) => Ordering::Equal,
+            (None, Some(_)) if *nulls_first => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) if *nulls_first => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+        });
+        pairs.fold(Ordering::Equal, Ordering::then)
+    }
+}
+
+fn at(array: &ArrayRef, nulls: Option<&NullBuffer>, row: usize) -> Option<Option<Bound>> {
+    if array.data_type() == &DataType::Null || nulls.is_some_and(|nulls| nulls.is_null(row)) {
+        return Some(None);
+    }
+    Some(Some(match array.data_type() {
+        DataType::Float32 => Bound::Float(array.as_primitive::<Float32Type>().value(row)),
+        DataType::Float64 => Bound::Double(array.as_primitive::<Float64Type>().value(row)),
+        DataType::Utf8 => Bound::Bytes(array.as_string::<i32>().value(row).into()),
+        DataType::Binary => Bound::Bytes(array.as_binary::<i32>().value(row).to_vec()),
+        DataType::FixedSizeBinary(_) => Bound::Bytes(array.as_fixed_size_binary().value(row).to_vec()),
+        DataType::Decimal128(_, _) => {
+            Bound::Decimal(i256::from_i128(array.as_primitive::<Decimal128Type>().value(row)))
+        }
+        DataType::Decimal256(_, _) => Bound::Decimal(array.as_primitive::<Decimal256Type>().value(row)),
+        _ => Bound::Integer(numbers(array)?.value(row)),
+    }))
+}

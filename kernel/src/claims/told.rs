@@ -1,0 +1,340 @@
+//! What a file says of its own values: in the footer, in page headers, in page indexes and before bloom filters.
+
+use crate::one_reading::{Binary, Bool, EMPTY, Int, Kind, List, Long, One, Struct, is_plain};
+use crate::thrift::Scan;
+
+/// The statistics of a column chunk or of a page; what is absent is no claim.
+#[derive(Debug, Default)]
+pub struct Statistics<'a> {
+    /// The old fields, least first.
+    pub old: [Option<&'a [u8]>; 2],
+    pub ends: [Option<&'a [u8]>; 2],
+    pub exact: [Option<bool>; 2],
+    pub nulls: Option<i64>,
+    pub distinct: Option<i64>,
+}
+
+#[derive(Debug, Default)]
+pub struct Chunk<'a> {
+    pub encodings: Vec<i64>,
+    pub codec: i64,
+    pub statistics: Statistics<'a>,
+    /// Page type, encoding and number of pages.
+    pub encoding_stats: Option<Vec<[i64; 3]>>,
+    pub bloom: (Option<i64>, Option<i64>),
+    pub sizes: Sizes,
+    pub geospatial: bool,
+    /// Offset and length.
+    pub offset_index: (Option<i64>, Option<i64>),
+    pub column_index: (Option<i64>, Option<i64>),
+}
+
+/// An empty histogram is no claim: writers leave it out where it says nothing.
+#[derive(Debug, Default)]
+pub struct Sizes {
+    pub bytes: Option<i64>,
+    pub repetition: Vec<i64>,
+    pub definition: Vec<i64>,
+}
+
+#[derive(Debug)]
+pub struct Sorting {
+    pub column: i64,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Group<'a> {
+    pub chunks: Vec<Chunk<'a>>,
+    pub sorting: Vec<Sorting>,
+}
+
+#[derive(Debug, Default)]
+pub struct File<'a> {
+    pub groups: Vec<Group<'a>>,
+    pub keys: Vec<&'a [u8]>,
+}
+
+/// A page's header; `end` is where its bytes end.
+#[derive(Debug, Default)]
+pub struct Page<'a> {
+    pub kind: i64,
+    pub encoding: i64,
+    pub nulls: Option<i64>,
+    pub rows: Option<i64>,
+    pub sorted: bool,
+    pub statistics: Statistics<'a>,
+    pub start: usize,
+    pub end: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct ColumnIndex<'a> {
+    pub null_pages: Vec<bool>,
+    pub least: Vec<&'a [u8]>,
+    pub greatest: Vec<&'a [u8]>,
+    pub order: i64,
+    pub nulls: Option<Vec<i64>>,
+    pub repetition: Vec<i64>,
+    pub definition: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+pub struct OffsetIndex {
+    /// Offset, size and first row.
+    pub pages: Vec<[i64; 3]>,
+    pub bytes: Option<Vec<i64>>,
+}
+
+const COLUMN_INDEX: Kind = Struct(&[
+    (1, List(&Bool)),
+    (2, List(&Binary)),
+    (3, List(&Binary)),
+    (4, Int),
+    (5, List(&Long)),
+    (6, List(&Long)),
+    (7, List(&Long)),
+]);
+const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, Long)]))), (2, List(&Long))]);
+const ONLY: Kind = One(&[(1, EMPTY)]);
+const BLOOM: Kind = Struct(&[(1, Int), (2, ONLY), (3, ONLY), (4, ONLY)]);
+
+/// The footer, whose spelling was judged before.
+pub fn file(footer: &[u8]) -> Option<File<'_>> {
+    let mut found = File::default();
+    Scan::new(footer, 0).fields(|scan, id, _| {
+        match id {
+            4 => found.groups = listed(scan, group)?,
+            5 => {
+                found.keys = listed(scan, |scan| {
+                    let mut key = &[][..];
+                    scan.fields(|scan, id, _| {
+                        if id == 1 {
+                            key = scan.binary()?;
+                        }
+                        Some(id == 1)
+                    })?;
+                    Some(key)
+                })?;
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn group<'a>(scan: &mut Scan<'a>) -> Option<Group<'a>> {
+    let mut found = Group::default();
+    scan.fields(|scan, id, _| {
+        match id {
+            1 => found.chunks = listed(scan, chunk)?,
+            4 => found.sorting = listed(scan, sorting)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn sorting(scan: &mut Scan<'_>) -> Option<Sorting> {
+    let mut found = Sorting { column: -1, descending: false, nulls_first: false };
+    scan.fields(|scan, id, wire| {
+        match id {
+            1 => found.column = scan.integer()?,
+            2 => found.descending = wire == 1,
+            3 => found.nulls_first = wire == 1,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn chunk<'a>(scan: &mut Scan<'a>) -> Option<Chunk<'a>> {
+    let mut found = Chunk::default();
+    scan.fields(|scan, id, _| {
+        match id {
+            3 => column(scan, &mut found)?,
+            4 => found.offset_index.0 = Some(scan.integer()?),
+            5 => found.offset_index.1 = Some(scan.integer()?),
+            6 => found.column_index.0 = Some(scan.integer()?),
+            7 => found.column_index.1 = Some(scan.integer()?),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn column<'a>(scan: &mut Scan<'a>, found: &mut Chunk<'a>) -> Option<()> {
+    scan.fields(|scan, id, _| {
+        match id {
+            2 => found.encodings = listed(scan, Scan::integer)?,
+            4 => found.codec = scan.integer()?,
+            12 => found.statistics = statistics(scan)?,
+            13 => {
+                found.encoding_stats = Some(listed(scan, |scan| {
+                    let mut made = [-1; 3];
+                    integers(scan, &mut made)?;
+                    Some(made)
+                })?);
+            }
+            14 => found.bloom.0 = Some(scan.integer()?),
+            15 => found.bloom.1 = Some(scan.integer()?),
+            16 => found.sizes = sizes(scan)?,
+            17 => {
+                found.geospatial = true;
+                return Some(false);
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    })
+}
+
+fn statistics<'a>(scan: &mut Scan<'a>) -> Option<Statistics<'a>> {
+    let mut found = Statistics::default();
+    scan.fields(|scan, id, wire| {
+        match id {
+            1 => found.old[1] = Some(scan.binary()?),
+            2 => found.old[0] = Some(scan.binary()?),
+            3 => found.nulls = Some(scan.integer()?),
+            4 => found.distinct = Some(scan.integer()?),
+            5 => found.ends[1] = Some(scan.binary()?),
+            6 => found.ends[0] = Some(scan.binary()?),
+            7 => found.exact[1] = Some(wire == 1),
+            8 => found.exact[0] = Some(wire == 1),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn sizes(scan: &mut Scan<'_>) -> Option<Sizes> {
+    let mut found = Sizes::default();
+    scan.fields(|scan, id, _| {
+        match id {
+            1 => found.bytes = Some(scan.integer()?),
+            2 => found.repetition = listed(scan, Scan::integer)?,
+            3 => found.definition = listed(scan, Scan::integer)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// The header of the page that begins there.
+pub fn page(data: &[u8], at: usize) -> Option<Page<'_>> {
+    let (mut found, mut size) = (Page { start: at, ..Page::default() }, 0);
+    let mut scan = Scan::new(data, at);
+    scan.fields(|scan, id, _| {
+        match id {
+            1 => found.kind = scan.integer()?,
+            3 => size = scan.integer()?,
+            5 | 7 | 8 => scan.fields(|scan, inner, wire| {
+                match (id, inner) {
+                    (5 | 7, 2) | (8, 4) => found.encoding = scan.integer()?,
+                    (7, 3) => found.sorted = wire == 1,
+                    (8, 2) => found.nulls = Some(scan.integer()?),
+                    (8, 3) => found.rows = Some(scan.integer()?),
+                    (5, 5) | (8, 8) => found.statistics = statistics(scan)?,
+                    _ => return Some(false),
+                }
+                Some(true)
+            })?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    found.end = scan.at.checked_add(usize::try_from(size).ok()?).filter(|end| *end <= data.len())?;
+    Some(found)
+}
+
+/// A column index that fills these bytes.
+pub fn column_index(data: &[u8]) -> Option<ColumnIndex<'_>> {
+    let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
+    plainly(data, &COLUMN_INDEX)?.fields(|scan, id, _| {
+        match id {
+            1 => found.null_pages = listed(scan, Scan::flag)?,
+            2 => found.least = listed(scan, Scan::binary)?,
+            3 => found.greatest = listed(scan, Scan::binary)?,
+            4 => found.order = scan.integer()?,
+            5 => found.nulls = Some(listed(scan, Scan::integer)?),
+            6 => found.repetition = listed(scan, Scan::integer)?,
+            7 => found.definition = listed(scan, Scan::integer)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// An offset index that fills these bytes.
+pub fn offset_index(data: &[u8]) -> Option<OffsetIndex> {
+    let mut found = OffsetIndex::default();
+    plainly(data, &OFFSET_INDEX)?.fields(|scan, id, _| {
+        match id {
+            1 => {
+                found.pages = listed(scan, |scan| {
+                    let mut made = [-1; 3];
+                    integers(scan, &mut made)?;
+                    Some(made)
+                })?;
+            }
+            2 => found.bytes = Some(listed(scan, Scan::integer)?),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// The size of a bloom filter of the one known kind, and that of its header.
+pub fn bloom(data: &[u8], at: usize) -> Option<(i64, usize)> {
+    if is_plain(&mut Scan::new(data, at), &BLOOM) != Some(true) {
+        return None;
+    }
+    let (mut size, mut known, mut scan) = (-1, 0, Scan::new(data, at));
+    scan.fields(|scan, id, _| {
+        match id {
+            1 => size = scan.integer()?,
+            2..=4 => {
+                scan.fields(|_, inner, _| {
+                    known += usize::from(inner == 1);
+                    Some(false)
+                })?;
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    (known == 3).then_some((size, scan.at - at))
+}
+
+fn plainly<'a>(data: &'a [u8], kind: &Kind) -> Option<Scan<'a>> {
+    let mut scan = Scan::new(data, 0);
+    (is_plain(&mut scan, kind)? && scan.at == data.len()).then(|| Scan::new(data, 0))
+}
+
+/// The first fields of a struct of numbers.
+fn integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
+    scan.fields(|scan, id, _| {
+        let Some(place) = usize::try_from(id - 1).ok().and_then(|at| into.get_mut(at)) else { return Some(false) };
+        *place = scan.integer()?;
+        Some(true)
+    })
+}
+
+fn listed<'a, T>(scan: &mut Scan<'a>, mut one: impl FnMut(&mut Scan<'a>) -> Option<T>) -> Option<Vec<T>> {
+    let (length, _) = scan.list()?;
+    // Not by the length that is told: each element has a byte at least.
+    let mut found = Vec::new();
+    for _ in 0..length {
+        found.push(one(scan)?);
+    }
+    Some(found)
+}
