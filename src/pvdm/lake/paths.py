@@ -76,6 +76,9 @@ def parse_location(text: str) -> Location:
     authority, _, path = rest[2:].partition("/")
     if not authority or "@" in authority:
         raise _invalid("a bucket without credentials", ascii(text[:200]))
+    # A store of objects has no folders: `a//b` is another object than `a/b`, and both would have one normal form.
+    if "" in path.rstrip("/").split("/")[:-1] or path.startswith("/") or path.endswith("//"):
+        raise _invalid("a path without empty parts", ascii(text[:200]))
     return Location(scheme, authority, _parts(path, text))
 
 

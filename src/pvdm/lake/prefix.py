@@ -7,10 +7,13 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from pvdm.errors import NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.paths import Location
+from pvdm.lake.stores.s3 import S3Store
+from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.stores.stores import Stores
 
 PREFIX_ENTRIES_MAX: Final = 200_000
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,14 +28,37 @@ class Left:
     size: int
 
 
-class Prefix:
+class Prefix(Protocol):
+    """An attempt's own folder."""
+
+    def files(self) -> list[Left]:
+        """Everything that lies in it."""
+
+    def remove(self, location: Location) -> bool:
+        """Take one of it away; says whether it was there. What lies anywhere else is refused."""
+
+    def write(self, location: Location, data: bytes) -> None:
+        """A new file in it; the same bytes may lie there, other ones are refused."""
+
+    def remove_empty(self) -> None:
+        """Take away the folders that hold nothing any more."""
+
+
+def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
+    """The folder below `root`, in the store that it lies in."""
+    if not folder.is_under(root) or folder == root:
+        raise NotAllowedError(
+            "prefix_outside", "the folder is not an attempt's own", expected=f"below {root}", got=str(folder)
+        )
+    if folder.scheme == "file":
+        return LocalPrefix(root, folder)
+    return ObjectPrefix(folder, (stores or Stores()).object_store(folder))
+
+
+class LocalPrefix:
     """A folder below `root`; whatever on the way from there to a file is a link, is not gone through."""
 
     def __init__(self, root: Location, folder: Location) -> None:
-        if not folder.is_under(root) or folder == root:
-            raise NotAllowedError(
-                "prefix_outside", "the folder is not an attempt's own", expected=f"below {root}", got=str(folder)
-            )
         self._root = root
         self._folder = folder
 
@@ -46,19 +72,12 @@ class Prefix:
             with _closing(opened):
                 for left in _walk(opened, self._folder):
                     found.append(left)
-                    if len(found) > PREFIX_ENTRIES_MAX:
-                        raise NotAllowedError(
-                            "prefix_too_large",
-                            "an attempt's folder holds too much",
-                            expected=f"at most {PREFIX_ENTRIES_MAX} files",
-                            got="more",
-                            hint="an operator looks what was put there",
-                        )
+                    _require_bounded(found)
         return found
 
     def remove(self, location: Location) -> bool:
         """Take one file or link away; says whether it was there. What lies anywhere else is refused."""
-        self._require_inside(location)
+        _require_inside(self._folder, location)
         above = Location(location.scheme, location.authority, location.parts[:-1])
         with _unavailable():
             opened = self._opened(above)
@@ -74,7 +93,7 @@ class Prefix:
 
     def write(self, location: Location, data: bytes) -> None:
         """A new file, with the folders on the way to it; the same bytes may lie there, other ones are refused."""
-        self._require_inside(location)
+        _require_inside(self._folder, location)
         above = Location(location.scheme, location.authority, location.parts[:-1])
         with _unavailable(), _closing(self._made(above)) as opened:
             try:
@@ -96,15 +115,6 @@ class Prefix:
                 return
             with _closing(above):
                 _prune(above, self._folder.parts[-1])
-
-    def _require_inside(self, location: Location) -> None:
-        if not location.is_under(self._folder) or location == self._folder:
-            raise NotAllowedError(
-                "file_not_own",
-                "the file is not in the attempt's own folder",
-                expected=f"below {self._folder}",
-                got=str(location),
-            )
 
     def _made(self, folder: Location) -> int:
         """The folder, made where it is not there; a link on the way is not gone through."""
@@ -132,6 +142,64 @@ class Prefix:
             os.close(at)
             at = below
         return at
+
+
+class ObjectPrefix:
+    """The objects whose keys begin with the folder; there are no links, and no folders of their own."""
+
+    def __init__(self, folder: Location, store: S3Store) -> None:
+        self._folder = folder
+        self._store = store
+
+    def files(self) -> list[Left]:
+        """Every object below it."""
+        found: list[Left] = []
+        with _unavailable():
+            for each in self._store.walk(self._folder):
+                found.append(Left(each.place, each.size))
+                _require_bounded(found)
+        return found
+
+    def remove(self, location: Location) -> bool:
+        """Take one object away; where the store keeps versions, they stay with it."""
+        _require_inside(self._folder, location)
+        with _unavailable():
+            self._store.remove(location)
+        return True
+
+    def write(self, location: Location, data: bytes) -> None:
+        """A new object; the same bytes may lie there, other ones are refused."""
+        _require_inside(self._folder, location)
+        with _unavailable():
+            try:
+                self._store.put_new(location, data, Moments())
+            except FileExistsError:
+                if read(self._store, location, len(data)) != data:
+                    raise _differs(location, data) from None
+
+    def remove_empty(self) -> None:
+        """Nothing: without objects there is no folder."""
+
+
+def _require_inside(folder: Location, location: Location) -> None:
+    if not location.is_under(folder) or location == folder:
+        raise NotAllowedError(
+            "file_not_own",
+            "the file is not in the attempt's own folder",
+            expected=f"below {folder}",
+            got=str(location),
+        )
+
+
+def _require_bounded(found: list[Left]) -> None:
+    if len(found) > PREFIX_ENTRIES_MAX:
+        raise NotAllowedError(
+            "prefix_too_large",
+            "an attempt's folder holds too much",
+            expected=f"at most {PREFIX_ENTRIES_MAX} files",
+            got="more",
+            hint="an operator looks what was put there",
+        )
 
 
 def _names(opened: int) -> list[str]:
@@ -169,9 +237,13 @@ def _require_same(opened: int, location: Location, data: bytes) -> None:
     handle = os.open(location.parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
     with os.fdopen(handle, "rb") as file:
         if file.read(len(data) + 1) != data:
-            raise VerificationError(
-                "file_differs", "another file lies in its place", expected=f"{len(data)} bytes", got=str(location)
-            )
+            raise _differs(location, data)
+
+
+def _differs(location: Location, data: bytes) -> VerificationError:
+    return VerificationError(
+        "file_differs", "another file lies in its place", expected=f"{len(data)} bytes", got=str(location)
+    )
 
 
 @contextlib.contextmanager

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import secrets
-import stat
 from enum import StrEnum
 from hmac import compare_digest
-from pathlib import Path
 from typing import Final
 
 from pvdm import fault
 from pvdm.errors import InputError, UnavailableError, VerificationError
-from pvdm.lake.files import Folders, FoundFile, sync_folder
+from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.local import NOT_PLAIN, LocalStore
+from pvdm.lake.stores.store import UNFINISHED, Moments, read
+from pvdm.lake.stores.stores import Place, Stores, place_of
 
 VAULT_NAME_MAX_CHARACTERS: Final = 200
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PART: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_MAX_CHARACTERS - 1}}}")
-_NEW: Final = ".pvdm-new-"
-_MODE: Final = 0o644
 
 
 class VaultKind(StrEnum):
@@ -37,42 +34,30 @@ class VaultKind(StrEnum):
 class Vault:
     """Files are written whole, synced with their folder, and never overwritten: a name has one content for ever."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
-        self._folders = Folders(self._root)
+    def __init__(self, root: Place, stores: Stores | None = None) -> None:
+        self._root = place_of(root)
+        self._store = (stores or Stores()).at(self._root)
 
     @property
     def root(self) -> Location:
         """Where it is; nobody else may have a place here."""
-        return parse_location(str(self._root))
+        return self._root
 
     def place(self, table_uuid: str, kind: VaultKind, name: str) -> str:
         """Where a file of that name lies, or will lie; a name is one part, or a folder's and a file's."""
-        return f"file://{self._path(table_uuid, kind, name)}"
+        return str(self._place(table_uuid, kind, name))
 
     def write(self, table_uuid: str, kind: VaultKind, name: str, data: bytes) -> str:
         """Write the file and give its location; the same bytes again change nothing, others are refused."""
-        path = self._path(table_uuid, kind, name)
-        folder, temporary = path.parent, path.parent / f"{_NEW}{secrets.token_hex(8)}"
+        place = self._place(table_uuid, kind, name)
         try:
-            self._folders.make(folder)
-            _write_synced(temporary, data)
-            fault.point("lake.vault.after_temp")
-            try:
-                # A link never replaces what is there, as a rename would.
-                os.link(temporary, path)
-            except FileExistsError:
-                self._require_same(path, data)
-            finally:
-                temporary.unlink(missing_ok=True)
-            sync_folder(folder)
+            self._store.put_new(place, data, _MOMENTS)
+        except FileExistsError:
+            self._require_same(place, data)
         except OSError as error:
-            self._folders.forget(folder)
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise _unavailable(error) from None
         fault.point("lake.vault.after_file")
-        return f"file://{path}"
+        return str(place)
 
     def copy_in(self, table_uuid: str, attempt_id: str, position: int, data: bytes, sha256: str) -> str:
         """The Steward's own copy of a staged file, of exactly these bytes; its location is what gets published."""
@@ -99,59 +84,48 @@ class Vault:
 
     def listed(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
         """The locations of all whole files in a folder of a kind, in order of their names."""
-        path = self._path(table_uuid, kind, folder)
         try:
-            names = sorted(entry.name for entry in os.scandir(path) if entry.is_file(follow_symlinks=False))
-        except FileNotFoundError:
-            return []
+            found = self._store.files(self._place(table_uuid, kind, folder))
         except OSError as error:
             raise _unavailable(error) from None
-        return [f"file://{path / name}" for name in names if not name.startswith(_NEW)]
+        return [str(each.place) for each in found if not each.place.parts[-1].startswith(UNFINISHED)]
 
     def tables(self) -> list[str]:
         """The UUIDs of all tables that have a folder here."""
         try:
-            entries = [entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
+            return [name for name in self._store.folders(self._root) if _UUID.fullmatch(name)]
         except OSError as error:
             raise _unavailable(error) from None
-        return sorted(name for name in entries if _UUID.fullmatch(name))
 
     def found(self, table_uuid: str, kind: VaultKind) -> list[FoundFile]:
         """What lies in a kind's own folder, whole or not."""
-        folder = self._path(table_uuid, kind, "any").parent
+        folder = self._root.child(self._place(table_uuid, kind, "any").parts[-3], kind.value)
         try:
             return [
-                FoundFile(
-                    f"file://{entry.path}", entry.stat(follow_symlinks=False).st_mtime, entry.name.startswith(_NEW)
-                )
-                for entry in os.scandir(folder)
-                if entry.is_file(follow_symlinks=False)
+                FoundFile(str(each.place), each.modified_seconds, each.place.parts[-1].startswith(UNFINISHED))
+                for each in self._store.files(folder)
             ]
-        except FileNotFoundError:
-            return []  # none yet, or another one takes something away at this moment
         except OSError as error:
             raise _unavailable(error) from None
 
     def remove(self, location: str) -> None:
         """Take a file away for good; it may be gone. An empty folder goes with it."""
-        path = self._own(location)
+        place = self._own(location)
         try:
-            path.unlink(missing_ok=True)
+            self._store.remove(place)
         except OSError as error:
             raise _unavailable(error) from None
         kinds = {kind.value for kind in VaultKind}
-        if path.parent.name not in kinds:
+        if isinstance(self._store, LocalStore) and place.parts[-2] not in kinds:
             with contextlib.suppress(OSError):
-                path.parent.rmdir()
-                self._folders.forget(path.parent)
+                place.local.parent.rmdir()
+                self._store.forget(place.local.parent)
 
     def holds(self, location: str) -> bool:
         """Whether the location lies in the vault."""
         return parse_location(location).is_under(self.root)
 
-    def _path(self, table_uuid: str, kind: VaultKind, name: str) -> Path:
+    def _place(self, table_uuid: str, kind: VaultKind, name: str) -> Location:
         parts = name.split("/")
         if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
             raise InputError(
@@ -160,40 +134,42 @@ class Vault:
                 expected="a table's UUID, and one or two plain parts",
                 got=ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS]),
             )
-        return self._root.joinpath(table_uuid, kind.value, *parts)
+        return self._root.child(table_uuid, kind.value, *parts)
 
-    def _own(self, location: str) -> Path:
+    def _own(self, location: str) -> Location:
         place = parse_location(location)
-        if not place.is_under(self.root) or place == self.root or place.link_below(self.root) is not None:
+        if not place.is_under(self._root) or place == self._root or place.link_below(self._root) is not None:
             raise VerificationError(
-                "vault_file_foreign", "the file is not in the vault", expected=str(self.root), got=str(place)
+                "vault_file_foreign", "the file is not in the vault", expected=str(self._root), got=str(place)
             )
-        return place.local
+        return place
 
-    def _require_same(self, path: Path, data: bytes) -> None:
-        if self._read(path, len(data) + 1) != data:
+    def _require_same(self, place: Location, data: bytes) -> None:
+        if self._read(place, len(data) + 1) != data:
             raise VerificationError(
                 "vault_file_differs",
                 "another file has this name in the vault",
                 expected=hashlib.sha256(data).hexdigest(),
-                got=f"file://{path}",
+                got=str(place),
                 hint="only the Steward may write there, and it never writes a name twice",
             )
 
-    def _read(self, path: Path, most: int) -> bytes:
+    def _read(self, place: Location, most: int) -> bytes:
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(handle, "rb") as file:
-                if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise VerificationError("vault_file_foreign", "a file of the vault is no plain file", got=str(path))
-                data = file.read(most + 1)
+            return read(self._store, place, most)
         except FileNotFoundError:
             raise VerificationError(
-                "vault_file_missing", "a file of the vault is gone", expected=f"file://{path}", got="nothing"
+                "vault_file_missing", "a file of the vault is gone", expected=str(place), got="nothing"
             ) from None
         except OSError as error:
+            if error.errno in NOT_PLAIN:
+                raise VerificationError(
+                    "vault_file_foreign", "a file of the vault is no plain file", got=str(place)
+                ) from None
             raise _unavailable(error) from None
-        return data
+
+
+_MOMENTS: Final = Moments(after_temp=lambda: fault.point("lake.vault.after_temp"))
 
 
 def copy_name(attempt_id: str, position: int, sha256: str) -> str:
@@ -204,14 +180,6 @@ def copy_name(attempt_id: str, position: int, sha256: str) -> str:
 def quarantine_name(attempt_id: str, sha256: str) -> str:
     """The name of what failed: who knows the proof's hash of a file finds its bytes."""
     return f"{attempt_id}/{sha256}"
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _unavailable(error: OSError) -> UnavailableError:

@@ -9,7 +9,7 @@ import pytest
 
 from pvdm.errors import NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.prefix import Prefix
+from pvdm.lake.prefix import Prefix, prefix_at
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def at(path: Path) -> Location:
 
 
 def prefix(folder: Path) -> Prefix:
-    return Prefix(at(folder.parents[2]), at(folder))
+    return prefix_at(at(folder.parents[2]), at(folder))
 
 
 def test_every_file_is_listed_with_its_size(folder: Path) -> None:
@@ -38,7 +38,7 @@ def test_every_file_is_listed_with_its_size(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_holds_nothing(folder: Path) -> None:
-    gone = Prefix(at(folder.parents[2]), at(folder / "other"))
+    gone = prefix_at(at(folder.parents[2]), at(folder / "other"))
     assert gone.files() == []
     assert gone.remove(at(folder / "other" / "a")) is False
     gone.remove_empty()
@@ -70,7 +70,7 @@ def test_a_folder_of_a_like_name_is_another_one(folder: Path) -> None:
 @pytest.mark.parametrize("root", ["same", "below"])
 def test_the_whole_place_is_never_a_prefix(folder: Path, root: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        Prefix(at(folder if root == "same" else folder / "data"), at(folder))
+        prefix_at(at(folder if root == "same" else folder / "data"), at(folder))
     assert caught.value.code == "prefix_outside"
 
 

@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all, also after a power loss: write, sync, rename, sync the folder."""
+"""Files that are there whole or not at all, also after a power loss: write, sync, rename, sync the folder.
+
+In an object store they are so by themselves: there a file is put whole, in the place of what was seen there.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,17 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from pvdm.errors import ConflictError
+from pvdm.lake.stores.object_path import FilePath, ObjectPath
+
 TEMPORARY_PREFIX: Final = ".pvdm-new-"
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: FilePath, data: bytes) -> None:
     """Put `data` under `path` in one step; durable only once the folder is synced too."""
+    if isinstance(path, ObjectPath):
+        path.put(data)
+        return
     handle, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -25,8 +34,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def sync_folder(folder: Path) -> None:
+def replace_seen(path: FilePath, seen: bytes | None, data: bytes) -> None:
+    """Put `data` in the place of what was seen there, durably; whoever writes a local one holds its lock."""
+    if isinstance(path, ObjectPath):
+        if not path.swap(seen, data):
+            raise ConflictError(
+                "file_overtaken", "another one has written the file meanwhile", expected="what was seen", got=str(path)
+            )
+        return
+    write_atomically(path, data)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: FilePath) -> None:
     """Make the folder's entries durable: names that were added, renamed or removed."""
+    if isinstance(folder, ObjectPath):
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -34,8 +57,10 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def make_folders(folder: Path) -> None:
+def make_folders(folder: FilePath) -> None:
     """Create a folder and the missing ones above it, each durable in its parent."""
+    if isinstance(folder, ObjectPath):
+        return
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -45,7 +70,9 @@ def make_folders(folder: Path) -> None:
         sync_folder(one.parent)
 
 
-def drop_leftovers(folder: Path) -> None:
+def drop_leftovers(folder: FilePath) -> None:
     """Remove files that a crashed writer left half done; only while no other writer is at work in the folder."""
+    if isinstance(folder, ObjectPath):
+        return
     for path in folder.rglob(f"{TEMPORARY_PREFIX}*"):
         path.unlink(missing_ok=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hmac import compare_digest
-from pathlib import Path
 from typing import Final
 
 from pvdm.errors import VerificationError
+from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
-from pvdm.trust.log.disk import drop_leftovers, make_folders, sync_folder, write_atomically
+from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_seen, sync_folder, write_atomically
 from pvdm.trust.log.merkle import Node, root_at
 from pvdm.trust.log.storage import LogStorage
 from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tile_at, tiles_between
@@ -27,7 +27,7 @@ class Exported:
     files_written: int
 
 
-def export(storage: LogStorage, folder: Path, *, verify: bool = False) -> Exported:
+def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Exported:
     """Bring the folder to the newest checkpoint; a reader sees the old tree or the new one, whole.
 
     Compared, and written again where missing, are the tiles at the tree's growing edge; with `verify` all of them.
@@ -38,14 +38,14 @@ def export(storage: LogStorage, folder: Path, *, verify: bool = False) -> Export
     target = read_unverified(note).checkpoint
     make_folders(folder)
     drop_leftovers(folder)
-    before = _exported_before(storage, folder, target)
+    seen = _seen(folder / CHECKPOINT_FILE)
+    before = 0 if seen is None else _exported_before(storage, seen, target)
     new = dict.fromkeys(tiles_between(before, target.size))
     relied_on = tiles_between(0, target.size) if verify else _edge(target.size)
     written = _write_tiles(storage, folder, new, durable=False)
     written += _write_tiles(storage, folder, (tile for tile in relied_on if tile not in new), durable=True)
-    if not _holds(folder / CHECKPOINT_FILE, note):
-        write_atomically(folder / CHECKPOINT_FILE, note)
-        sync_folder(folder)
+    if seen != note:
+        _put_checkpoint(folder / CHECKPOINT_FILE, seen, note)
         written += 1
     _drop_partials(folder, before, target.size)
     return Exported(target.size, written)
@@ -60,12 +60,24 @@ def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
     return b"".join(storage.read_hashes([Node(level, at) for at in range(first, first + tile.width)]))
 
 
-def _exported_before(storage: LogStorage, folder: Path, target: Checkpoint) -> int:
-    """The size that the folder already shows; it must be an earlier state of this very log."""
+def _seen(checkpoint: FilePath) -> bytes | None:
     try:
-        seen = read_unverified((folder / CHECKPOINT_FILE).read_bytes()).checkpoint
+        return checkpoint.read_bytes()
     except FileNotFoundError:
-        return 0
+        return None
+
+
+def _put_checkpoint(path: FilePath, seen: bytes | None, note: bytes) -> None:
+    if isinstance(path, ObjectPath):
+        replace_seen(path, seen, note)
+        return
+    write_atomically(path, note)
+    sync_folder(path.parent)
+
+
+def _exported_before(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
+    """The size that the folder already shows; it must be an earlier state of this very log."""
+    seen = read_unverified(note).checkpoint
     if seen.size > target.size:
         raise VerificationError(
             "log_behind_checkpoint",
@@ -90,9 +102,9 @@ def _edge(size: int) -> Iterator[Tile]:
         yield tile_at(size, level, (count - 1) // TILE_WIDTH)
 
 
-def _write_tiles(storage: LogStorage, folder: Path, tiles: Iterable[Tile], *, durable: bool) -> int:
+def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
     """Write what is missing, compare what is there; `durable` files stand under a checkpoint that was synced."""
-    written, touched = 0, set[Path]()
+    written, touched = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)
         if not path.exists():
@@ -110,7 +122,7 @@ def _write_tiles(storage: LogStorage, folder: Path, tiles: Iterable[Tile], *, du
     return written
 
 
-def _require_same(path: Path, tile: Tile, data: bytes) -> None:
+def _require_same(path: FilePath, tile: Tile, data: bytes) -> None:
     if not _holds(path, data):
         raise VerificationError(
             "export_conflict",
@@ -121,11 +133,11 @@ def _require_same(path: Path, tile: Tile, data: bytes) -> None:
         )
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _holds(path: FilePath, data: bytes) -> bool:
     return path.exists() and path.read_bytes() == data
 
 
-def _drop_partials(folder: Path, old_size: int, new_size: int) -> None:
+def _drop_partials(folder: FilePath, old_size: int, new_size: int) -> None:
     """Partial tiles whose full tile now exists; readers of older checkpoints take the full one."""
     for tile in tiles_between(old_size, new_size):
         if tile.width != TILE_WIDTH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -13,13 +14,15 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Final, Protocol
 
-from pvdm.errors import UnavailableError, VerificationError
+from pvdm.errors import ConflictError, UnavailableError, VerificationError
+from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
-from pvdm.trust.log.disk import sync_folder, write_atomically
+from pvdm.trust.log.disk import replace_seen
 from pvdm.trust.log.log import Appended, Log
 from pvdm.trust.log.note import NoteKey
 
 OUTSIDE_LOCK_MAX_SECONDS: Final = 10
+_TRIES: Final = 16
 
 
 class OutsideCheckpoint(Protocol):
@@ -44,8 +47,14 @@ class Acknowledged:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Alone with the checkpoint of that path, whoever else writes it; one who waits too long gets a TimeoutError."""
+def locked(path: FilePath) -> Iterator[None]:
+    """Alone with the checkpoint of that path, whoever else writes it; one who waits too long gets a TimeoutError.
+
+    In an object store nobody is alone: there a write says what it replaces.
+    """
+    if isinstance(path, ObjectPath):
+        yield
+        return
     # Its owner's alone: whoever can open it can hold it.
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
@@ -71,9 +80,9 @@ def _wait_for(lock: int) -> None:
 
 
 class FileOutsideCheckpoint:
-    """One file, on a disk that does not fail or get restored together with the database."""
+    """One file, on a disk or in a bucket that does not fail or get restored together with the database."""
 
-    def __init__(self, path: Path, *, origin: str, keys: Callable[[], Iterable[NoteKey]]) -> None:
+    def __init__(self, path: FilePath, *, origin: str, keys: Callable[[], Iterable[NoteKey]]) -> None:
         """`keys` is asked each time: an epoch brings a new log key, and old notes keep theirs."""
         self._path = path
         self._origin = origin
@@ -90,7 +99,7 @@ class FileOutsideCheckpoint:
             self._require_folder()
             found = None
         except OSError as error:
-            raise self._unavailable(error) from error
+            raise self._unavailable(error) from None
         else:
             found = open_checkpoint(note, origin=self._origin, keys=self._keys())
         # `seen` was taken before the file was read, so another thread's store in between cannot look like a way back.
@@ -106,15 +115,24 @@ class FileOutsideCheckpoint:
         if opened != newest:
             raise VerificationError("checkpoint_malformed", "the note does not say what the checkpoint says")
         try:
+            self._store(newest)
+        except OSError as error:
+            raise self._unavailable(error) from None
+        self._remember(newest.checkpoint)
+
+    def _store(self, newest: SignedCheckpoint) -> None:
+        for left in reversed(range(_TRIES)):
             with locked(self._path):
                 before = self.load()
                 if before is not None:
                     _require_forward(before.checkpoint, newest.checkpoint)
-                write_atomically(self._path, newest.note)
-                sync_folder(self._path.parent)
-        except OSError as error:
-            raise self._unavailable(error) from error
-        self._remember(newest.checkpoint)
+                try:
+                    replace_seen(self._path, None if before is None else before.note, newest.note)
+                except ConflictError:
+                    if left == 0:
+                        raise OSError(errno.EAGAIN, "others write it all the time") from None
+                else:
+                    return
 
     def _remember(self, checkpoint: Checkpoint) -> None:
         with self._memory:
@@ -122,8 +140,8 @@ class FileOutsideCheckpoint:
                 self._seen = checkpoint
 
     def _require_folder(self) -> None:
-        # A disk that is not mounted must not look like a first start.
-        if not self._path.parent.is_dir():
+        # A disk that is not mounted must not look like a first start; a bucket that is not there says so itself.
+        if isinstance(self._path, Path) and not self._path.parent.is_dir():
             raise self._unavailable(FileNotFoundError(f"{self._path.parent} is not there"))
 
     def _unavailable(self, error: OSError) -> UnavailableError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pvdm.errors import InputError, VerificationError
+from pvdm.lake.stores.object_path import FilePath
 from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES
 from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, Node, fold
 
@@ -115,7 +115,7 @@ def unpack_bundle(data: bytes, *, width: int) -> list[bytes]:
 class StaticTiles:
     """Hashes of a tree of a known size, read from exported tiles; what they say is not trusted until it is proved."""
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: FilePath, size: int) -> None:
         self._folder = folder
         self._size = size
 

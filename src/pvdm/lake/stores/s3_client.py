@@ -1,0 +1,198 @@
+"""The way to an S3-compatible server: its address and patience by configuration, credentials by AWS's own chain."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.secret import Secret
+
+S3_TIMEOUT_MAX_SECONDS: Final = 300
+S3_TRIES_MAX: Final = 10
+_CONNECTIONS: Final = 16
+_making: Final = threading.Lock()
+
+# At level DEBUG these write headers and bodies to the log, and session tokens are among them.
+_TALKATIVE: Final = (
+    "botocore.auth",
+    "botocore.credentials",
+    "botocore.endpoint",
+    "botocore.hooks",
+    "botocore.httpsession",
+    "botocore.parsers",
+    "botocore.retryhandler",
+)
+_MISSING: Final = frozenset({"NoSuchBucketPolicy", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
+_EXISTS: Final = frozenset({"PreconditionFailed", "412"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class S3Credentials:
+    """Credentials of one session; they show themselves to nobody."""
+
+    access_key_id: str
+    secret_access_key: Secret = field(repr=False)
+    session_token: Secret | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """Where the server is and how long to wait for it. Without an endpoint it is AWS's own, in the region.
+
+    Credentials come by AWS's own chain (environment, profile, instance), or are those of a session that was vended;
+    they never stand in locations.
+    """
+
+    region: str
+    endpoint: str | None = None
+    path_style: bool = False
+    profile: str | None = None
+    timeout_seconds: int = 10
+    tries: int = 4
+    credentials: S3Credentials | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.timeout_seconds <= S3_TIMEOUT_MAX_SECONDS:
+            raise _setting("timeout_seconds", f"1 to {S3_TIMEOUT_MAX_SECONDS}", str(self.timeout_seconds))
+        if not 1 <= self.tries <= S3_TRIES_MAX:
+            raise _setting("tries", f"1 to {S3_TRIES_MAX}", str(self.tries))
+        address = urlsplit(self.endpoint or "https://s3")
+        if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
+            raise _setting("endpoint", "http(s)://host, without credentials", "another address")
+
+
+def open_client(settings: S3Settings, service: str = "s3", *, endpoint: str | None = None) -> Any:
+    """A client of one service; it sends nothing to any host but its own, wherever an answer points."""
+    try:
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+    except ImportError:
+        raise UnavailableError(
+            "s3_missing",
+            "the AWS library is not installed",
+            expected="the package boto3",
+            got="none",
+            hint="pip install 'pvdm[s3]'",
+        ) from None
+    quieten()
+    own = settings.credentials
+    config = Config(
+        connect_timeout=settings.timeout_seconds,
+        read_timeout=settings.timeout_seconds,
+        retries={"mode": "standard", "total_max_attempts": settings.tries},
+        max_pool_connections=_CONNECTIONS,
+        s3={"addressing_style": "path" if settings.path_style else "virtual"},
+    )
+    try:
+        # The library makes clients of one session safely in one thread at a time only.
+        with _making:
+            client = _session(settings.profile).client(
+                service,
+                region_name=settings.region,
+                endpoint_url=endpoint or settings.endpoint,
+                config=config,
+                aws_access_key_id=None if own is None else own.access_key_id,
+                aws_secret_access_key=None if own is None else own.secret_access_key.reveal().decode(),
+                aws_session_token=None if own is None else _revealed(own.session_token),
+            )
+    except (BotoCoreError, ValueError) as error:
+        raise InputError(
+            "s3_settings",
+            "these settings of the object store cannot be used",
+            expected="a region, an address and a profile that is there",
+            got=type(error).__name__,
+        ) from None
+    client.meta.events.register_first(f"before-send.{service}", _staying_at(client.meta.endpoint_url))
+    return client
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal().decode()
+
+
+@functools.cache
+def _session(profile: str | None) -> Any:
+    """One session a profile: what it has read of the service's models and of the profile is read once."""
+    import boto3
+
+    return boto3.session.Session(profile_name=profile)
+
+
+def _staying_at(endpoint: str) -> Callable[..., None]:
+    """A redirect is a place that somebody else names: keys and data go to none."""
+    home = urlsplit(endpoint)
+
+    def stay(request: Any, **_: object) -> None:
+        asked = urlsplit(request.url)
+        same = asked.netloc == home.netloc or asked.netloc.endswith(f".{home.netloc}")
+        if asked.scheme != home.scheme or not same:
+            raise PermissionError(errno.EACCES, "the store points to another address")
+
+    return stay
+
+
+class _NoBodies(logging.Filter):
+    """Lets nothing below INFO through."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may be written."""
+        return record.levelno >= logging.INFO
+
+
+_no_bodies: Final = _NoBodies()
+
+
+def quieten() -> None:
+    """Keep what the library sends and gets out of every log."""
+    for name in _TALKATIVE:
+        logging.getLogger(name).addFilter(_no_bodies)
+
+
+def code_of(error: Exception) -> str:
+    """The service's own word for what is wrong, or the kind of the error."""
+    response = getattr(error, "response", None)
+    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
+    return str(code)[:80] or type(error).__name__
+
+
+def asked(call: Callable[..., Any], **arguments: object) -> Any:
+    """The answer to a call; what goes wrong is said in the words of files, and nothing of the exchange is kept."""
+    failure: OSError | None = None
+    try:
+        return call(**arguments)
+    except Exception as error:
+        failure = _failure(error)
+    raise failure
+
+
+def _failure(error: Exception) -> OSError:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    match error:
+        case ClientError():
+            code = code_of(error)
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            if code in _MISSING:
+                return FileNotFoundError(errno.ENOENT, code)
+            if code in _EXISTS:
+                return FileExistsError(errno.EEXIST, code)
+            if status == 403:
+                return PermissionError(errno.EACCES, f"the store refuses: {code}")
+            return OSError(errno.EIO, f"the store answers {code}")
+        case BotoCoreError():
+            return OSError(errno.EIO, f"the store does not answer: {type(error).__name__}")
+        case OSError():
+            return OSError(error.errno or errno.EIO, error.strerror or type(error).__name__)
+        case _:
+            raise error
+
+
+def _setting(name: str, expected: str, got: str) -> InputError:
+    return InputError("s3_settings", f"{name} cannot be used", expected=expected, got=got)

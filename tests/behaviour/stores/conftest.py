@@ -1,0 +1,72 @@
+"""A served Steward whose tables lie in a bucket, for tests of the store itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from pvdm.client import AttemptView, StewardClient
+from pvdm.client.table import TableClient
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.s3 import S3Store
+from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.model.role import Role
+from tests.databases import memory_folder
+from tests.path_examples import ROWS, Line, Row, line_at
+from tests.s3_server import Bucket, S3Server, s3_server
+
+__all__ = ["s3_server"]
+SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Lake:
+    """The line, its bucket, and what an administrator of the store sees."""
+
+    line: Line
+    bucket: Bucket
+    admin: S3Store
+    count: int = 0
+
+    def staged(self, client: StewardClient, rows: tuple[Row, ...] = ROWS) -> AttemptView:
+        """A new attempt whose rows are on its branch."""
+        self.count += 1
+        _, attempt = self.line.attempt(client, f"run-{self.count}")
+        self.line.stage(client, attempt, rows)
+        return attempt
+
+    def settled(self, client: StewardClient, attempt: AttemptView) -> AttemptView:
+        """The attempt handed in, and what became of it, cleaned up."""
+        client.staged(attempt.attempt_id)
+        found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
+        assert self.line.notary.jobs.wait(SECONDS)
+        return found
+
+    def data(self, attempt: AttemptView) -> list[Location]:
+        """The attempt's data files that are shown."""
+        found = self.admin.walk(parse_location(attempt.prefix).child("data"))
+        return sorted((each.place for each in found), key=str)
+
+    def storage(self, client: StewardClient, attempt: AttemptView) -> S3Settings:
+        """What the attempt's own token gets for the table's files."""
+        with client.with_token(client.attempt_token(attempt.attempt_id).token) as own:
+            return TableClient(own, ("sales",), "orders").storage()
+
+    def role(self, role: Role, table: str = "orders") -> S3Settings:
+        with self.line.client(role) as client:
+            return TableClient(client, ("sales",), table).storage()
+
+
+@pytest.fixture
+def lake(s3_server: S3Server) -> Iterator[Lake]:
+    bucket = s3_server.bucket()
+    with memory_folder() as folder, line_at(folder, changed=bucket.config()) as line:
+        yield Lake(line, bucket, s3_server.store)
+
+
+@pytest.fixture
+def producer(lake: Lake) -> Iterator[StewardClient]:
+    with lake.line.client() as client:
+        yield client

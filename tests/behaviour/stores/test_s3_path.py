@@ -1,0 +1,125 @@
+"""Tables in an object store: staged, verified, published and read there, by credentials that the Steward vends."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from pvdm.client import StewardClient
+from pvdm.errors import PvdmError
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.s3 import S3Store
+from pvdm.lake.stores.store import Moments, read
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.model.verdict import FailureClass, Outcome
+from pvdm.verify.fetch import Files
+from tests.audit_examples import codes
+from tests.audit_scene import gathered
+from tests.behaviour.stores.conftest import Lake
+from tests.path_examples import ROWS, Row, contract
+from tests.steward_examples import LOG_ORIGIN
+from tools.proof_kit import SECOND
+
+pytest.importorskip("pvdm_kernel")
+# PyIceberg's own.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+
+
+class Reading:
+    """Manifests as they lie in the bucket."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.files = Files(lake.line.notary.audits._files.stores)
+
+    def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
+        return self.files.read(location, most=most)
+
+
+def found_by_audit(lake: Lake) -> set[str]:
+    """What an auditor finds who reads every byte again."""
+    line = lake.line
+    line.served.stand.time.pass_by(SECOND)
+    evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
+    judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
+    reading = Reading(lake)
+    return codes(audit(evidence, reading, judge, again=reading.files))
+
+
+def seen(lake: Lake) -> list[Row]:
+    """What PyIceberg reads with a consumer's token and nothing else."""
+    catalog = RestCatalog("lake", uri=f"{lake.line.url}/catalog", token=lake.line.token(Role.CONSUMER).text)
+    rows = catalog.load_table(("sales", "orders")).scan().to_arrow().to_pylist()
+    return sorted((row["id"], row["day"].isoformat(), row["town"]) for row in rows)
+
+
+@pytest.mark.parametrize("storage", ["open", "copied", "sealed"])
+def test_rows_as_intended_are_published_and_read_by_vended_credentials(
+    lake: Lake, producer: StewardClient, storage: str
+) -> None:
+    lake.line.protect(contract(f"storage: {storage}"))
+    attempt = lake.staged(producer)
+    found = lake.settled(producer, attempt)
+    assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
+    assert seen(lake) == sorted(ROWS)
+    assert len(lake.data(attempt)) == (0 if storage == "copied" else 2)
+    assert found_by_audit(lake) == set()
+
+
+def test_rows_that_are_not_as_intended_are_never_seen_and_go(lake: Lake, producer: StewardClient) -> None:
+    lake.line.protect(contract("storage: copied"))
+    attempt = lake.staged(producer, ROWS[:3])
+    found = lake.settled(producer, attempt)
+    assert (found.state, found.classes) == (AttemptState.VERIFICATION_FAILED, (FailureClass.MISSING,))
+    assert seen(lake) == []
+    assert list(lake.admin.walk(parse_location(attempt.prefix))) == []
+
+
+def may(store: S3Store, place: Location) -> tuple[bool, bool]:
+    """Whether the bearer can read there, and write there."""
+    reads = writes = True
+    try:
+        read(store, place, 10)
+    except FileNotFoundError:
+        pass
+    except PermissionError:
+        reads = False
+    try:
+        store.put(place, b"x", Moments())
+    except PermissionError:
+        writes = False
+    return reads, writes
+
+
+def test_a_role_gets_credentials_for_its_own_places_and_no_others(lake: Lake, producer: StewardClient) -> None:
+    open_table = S3Store(lake.role(Role.PRODUCER))
+    lake.line.protect()
+    first, other = lake.staged(producer), lake.staged(producer)
+    own = S3Store(lake.storage(producer, first))
+    table = parse_location(lake.line.scene.found().metadata.location)
+    steward = parse_location(f"{lake.bucket.root}/steward")
+    uuid = lake.line.scene.found().row.table_uuid
+    assert may(own, parse_location(first.prefix).child("data", "x")) == (True, True)
+    assert may(own, parse_location(other.prefix).child("data", "x")) == (True, False)
+    assert may(own, table.child("data", "x")) == (True, False)
+    assert may(own, steward.child("vault", uuid, "data", "x")) == (True, False)
+    assert may(own, steward.child("vault", uuid, "quarantine", "x")) == (False, False)
+    assert may(own, steward.child("catalog", uuid, "x")) == (False, False)
+    assert may(own, parse_location(f"{lake.bucket.root}/warehouse/other/x")) == (False, False)
+    consumer = S3Store(lake.role(Role.CONSUMER))
+    assert may(consumer, table.child("data", "x")) == (True, False)
+    assert may(consumer, steward.child("catalog", uuid, "x")) == (False, False)
+    unprotected, protected = may(open_table, table.child("data", "y")), S3Store(lake.role(Role.PRODUCER))
+    assert (unprotected, may(protected, table.child("data", "z"))) == ((True, True), (True, False))
+
+
+def test_an_attempt_that_was_handed_in_gets_no_more_credentials_to_write(lake: Lake, producer: StewardClient) -> None:
+    lake.line.protect()
+    attempt = lake.staged(producer)
+    lake.settled(producer, attempt)
+    try:
+        late = S3Store(lake.storage(producer, attempt))
+    except PvdmError:
+        return  # its token is no longer good for anything
+    assert may(late, parse_location(attempt.prefix).child("data", "x")) == (True, False)

@@ -1,0 +1,249 @@
+"""Storage `sealed`: the store itself refuses the producer after the freeze, and another version is never published."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pvdm import fault
+from pvdm.client import AttemptView, StewardClient
+from pvdm.errors import UnavailableError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores import policies, seal
+from pvdm.lake.stores.s3 import S3Store
+from pvdm.lake.stores.s3_client import asked
+from pvdm.lake.stores.seal import Seals
+from pvdm.lake.stores.store import Moments
+from pvdm.lake.stores.stores import Stores
+from pvdm.lake.stores.sts import VendingSettings
+from pvdm.model.proof import Proof, Storage
+from pvdm.model.states import AttemptState
+from pvdm.model.verdict import FailureClass, Outcome
+from pvdm.store import proofs
+from pvdm.trust.statement import read_signed
+from tests.behaviour.stores.conftest import Lake
+from tests.behaviour.stores.test_s3_path import found_by_audit, seen
+from tests.databases import memory_folder
+from tests.path_examples import ROWS, contract, line_at
+from tests.protection_examples import code_of
+from tests.s3_server import CONSUMERS, PRODUCERS, S3Server
+
+pytest.importorskip("pvdm_kernel")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+ROLE = policies.Role(PRODUCERS)
+
+
+@pytest.fixture
+def attempt(lake: Lake, producer: StewardClient) -> AttemptView:
+    """Staged on a table whose contract wants it sealed, and not handed in."""
+    lake.line.protect(contract("storage: sealed"))
+    return lake.staged(producer)
+
+
+def again(lake: Lake, attempt: AttemptView, *, same: bool = False) -> Callable[[], None]:
+    """An administrator writes the first data file once more."""
+
+    def write() -> None:
+        place = lake.data(attempt)[0]
+        data, tag = lake.admin.read_tagged(place, 100_000)
+        assert lake.admin.swap(place, data if same else data[::-1], tag)
+
+    return write
+
+
+def test_what_the_producer_writes_after_the_freeze_the_store_itself_refuses(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    own = S3Store(lake.storage(producer, attempt))
+    place, refusals = lake.data(attempt)[0], list[str]()
+
+    def overwrite() -> None:
+        for name, call in (
+            ("put_object", lambda: asked(own.client.put_object, Bucket=place.authority, Key="/".join(place.parts))),
+            ("delete_object", lambda: own.remove(place)),
+            ("another", lambda: own.put_new(place.child("x"), b"x", Moments())),
+        ):
+            try:
+                call()
+            except OSError as error:
+                refusals.append(f"{name}: {error.strerror}")
+
+    own.put(parse_location(attempt.prefix).child("data", "more"), b"x", Moments())
+    with fault.armed("verify.after_freeze", fault.Call(overwrite)):
+        found = lake.settled(producer, attempt)
+    assert len(refusals) == 3
+    assert all("AccessDenied" in each or "403" in each for each in refusals)
+    assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
+    assert seen(lake) == sorted(ROWS)
+    overwrite()
+    assert len(refusals) == 6
+
+
+def test_the_proof_says_sealed_and_pins_each_version(lake: Lake, producer: StewardClient, attempt: AttemptView) -> None:
+    found = lake.settled(producer, attempt)
+    with lake.line.notary.ledger.read() as unit:
+        (record,) = proofs.of_attempt(unit, found.attempt_id)
+        said = read_signed(proofs.envelope(unit, record.proof_id), Proof)
+    shown = lake.admin.versions(parse_location(attempt.prefix).child("data"))
+    assert said.notary.storage is Storage.SEALED
+    assert {file.version for file in said.core.files.added} == set(shown.values())
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same bytes", "other bytes"])
+def test_a_new_version_between_freeze_and_digest_is_physical(
+    lake: Lake, producer: StewardClient, attempt: AttemptView, same: bool
+) -> None:
+    with fault.armed("verify.after_freeze", fault.Call(again(lake, attempt, same=same))):
+        found = lake.settled(producer, attempt)
+    assert (found.state, found.classes) == (AttemptState.VERIFICATION_FAILED, (FailureClass.PHYSICAL,))
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same bytes", "other bytes"])
+def test_a_new_version_after_the_verdict_is_refused_by_the_gate(
+    lake: Lake, producer: StewardClient, attempt: AttemptView, same: bool
+) -> None:
+    with fault.armed("verify.after_verdict", fault.Call(again(lake, attempt, same=same))):
+        found = lake.settled(producer, attempt)
+    assert (found.state, found.verdict) == (AttemptState.VERIFICATION_FAILED, Outcome.PASS)
+    assert found.refusal is not None
+    assert found.refusal.code == "sealed_version_changed"
+    assert seen(lake) == []
+
+
+def test_a_file_that_was_taken_away_after_the_verdict_is_refused(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    with fault.armed("verify.after_verdict", fault.Call(lambda: lake.admin.remove(lake.data(attempt)[0]))):
+        found = lake.settled(producer, attempt)
+    assert found.refusal is not None
+    assert found.refusal.code == "sealed_version_changed"
+
+
+def test_a_new_version_after_the_commit_is_found_by_an_audit(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    lake.settled(producer, attempt)
+    assert found_by_audit(lake) == set()
+    again(lake, attempt, same=True)()
+    assert found_by_audit(lake) == {"audit_version_changed"}
+
+
+def test_an_upload_in_parts_that_was_begun_before_is_ended(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    own = S3Store(replace(lake.storage(producer, attempt), tries=1))
+    place = lake.data(attempt)[0]
+    named = {"Bucket": place.authority, "Key": "/".join(place.parts)}
+    upload = asked(own.client.create_multipart_upload, **named)["UploadId"]
+    part = asked(own.client.upload_part, **named, PartNumber=1, UploadId=upload, Body=b"other bytes")
+    found = lake.settled(producer, attempt)
+    assert found.state is AttemptState.COMMITTED
+    listed = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    with pytest.raises(OSError, match="the store"):
+        asked(own.client.complete_multipart_upload, **named, UploadId=upload, MultipartUpload=listed)
+    assert seen(lake) == sorted(ROWS)
+
+
+def test_a_crash_between_the_policy_and_the_freeze_is_gone_on_from(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    with fault.armed("lake.seal.after_policy", fault.Raise(UnavailableError("stopped", "for the test"))):
+        producer.staged(attempt.attempt_id)
+        assert lake.line.notary.jobs.wait(60)
+    found = lake.settled(producer, attempt)
+    assert found.state is AttemptState.COMMITTED
+
+
+def test_a_seal_that_somebody_lifted_is_put_again_before_it_is_published(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    def lift() -> None:
+        lake.admin.client.delete_bucket_policy(Bucket=lake.bucket.name)
+
+    with fault.armed("verify.after_verdict", fault.Call(lift)):
+        found = lake.settled(producer, attempt)
+    assert found.state is AttemptState.COMMITTED
+    policy = lake.admin.client.get_bucket_policy(Bucket=lake.bucket.name)["Policy"]
+    assert policies.is_sealed(policy, ROLE, parse_location(attempt.prefix), until=1)
+
+
+# What can be sealed
+
+
+def seals_of(server: S3Server, vending: VendingSettings | None = None) -> Seals:
+    return Seals(Stores(server.steward), vending, lambda _, work: work())
+
+
+def vending(server: S3Server) -> VendingSettings:
+    return VendingSettings(PRODUCERS, CONSUMERS, server.endpoint, 900)
+
+
+def test_a_bucket_without_versions_cannot_be_sealed(s3_server: S3Server) -> None:
+    bucket = s3_server.bucket(versioned=False)
+    seals = seals_of(s3_server, vending(s3_server))
+    assert code_of(lambda: seals.close(parse_location(f"{bucket.root}/a"))) == "bucket_unversioned"
+
+
+def test_without_vended_credentials_nothing_can_be_sealed(s3_server: S3Server) -> None:
+    bucket = s3_server.bucket()
+    assert code_of(lambda: seals_of(s3_server).close(parse_location(f"{bucket.root}/a"))) == "seal_impossible"
+
+
+def test_local_files_cannot_be_sealed(s3_server: S3Server) -> None:
+    seals = seals_of(s3_server, vending(s3_server))
+    assert code_of(lambda: seals.close(parse_location("/srv/a"))) == "seal_impossible"
+
+
+def test_a_store_that_does_not_obey_its_policies_is_not_believed(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moto.s3.models import FakeBucket
+
+    monkeypatch.setattr(seal, "SEAL_WAIT_MAX_SECONDS", 0)
+    monkeypatch.setattr(FakeBucket, "get_permission", lambda *_: None)
+    bucket = s3_server.bucket()
+    seals = seals_of(s3_server, vending(s3_server))
+    assert code_of(lambda: seals.close(parse_location(f"{bucket.root}/a"))) == "seal_not_in_force"
+    assert list(s3_server.store.walk(parse_location(bucket.root))) == []
+
+
+def test_two_seals_and_the_bucket_owners_own_statements_live_together(s3_server: S3Server) -> None:
+    bucket, seals = s3_server.bucket(), seals_of(s3_server, vending(s3_server))
+    own = (
+        '{"Version":"2012-10-17","Statement":[{"Sid":"Own","Effect":"Deny","Principal":"*",'
+        f'"Action":"s3:GetObject","Resource":"arn:aws:s3:::{bucket.name}/private/*"}}]}}'
+    )
+    s3_server.store.client.put_bucket_policy(Bucket=bucket.name, Policy=own)
+    first, second = (parse_location(f"{bucket.root}/t/{name}") for name in ("one", "two"))
+    seals.close(first)
+    seals.close(second)
+    policy = s3_server.store.client.get_bucket_policy(Bucket=bucket.name)["Policy"]
+    assert '"Sid":"Own"' in policy.replace(" ", "")
+    assert all(policies.is_sealed(policy, ROLE, each, until=1) for each in (first, second))
+
+
+def test_a_workload_on_a_table_that_cannot_be_sealed_is_refused_when_it_is_opened(
+    lake: Lake, producer: StewardClient, attempt: AttemptView
+) -> None:
+    client = lake.admin.client
+    client.put_bucket_versioning(Bucket=lake.bucket.name, VersioningConfiguration={"Status": "Suspended"})
+    assert code_of(lambda: producer.open_workload("run-9", "sales.orders", {})) == "bucket_unversioned"
+
+
+def test_nobody_who_vended_for_it_before_the_seal_is_forgotten(s3_server: S3Server) -> None:
+    """Its end lies beyond the end of every session that was vended before it."""
+    bucket, seals = s3_server.bucket(), seals_of(s3_server, replace(vending(s3_server), lifetime_seconds=1_800))
+    prefix = parse_location(f"{bucket.root}/t")
+    before = time.time()
+    seals.close(prefix)
+    policy = s3_server.store.client.get_bucket_policy(Bucket=bucket.name)["Policy"]
+    assert policies.is_sealed(policy, ROLE, prefix, until=int(before) + 1_800 + 299)
+
+
+def test_a_workload_on_local_files_that_should_be_sealed_is_refused_when_it_is_opened() -> None:
+    with memory_folder() as folder, line_at(folder) as line, line.client() as client:
+        line.protect(contract("storage: sealed"))
+        assert code_of(lambda: client.open_workload("run-1", "sales.orders", {})) == "seal_impossible"

@@ -1,0 +1,257 @@
+"""A store of files, on a disk and in a bucket: what is written stays what it is, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import fault
+from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+from pvdm.lake.files import MetadataFiles
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.s3 import S3Store
+from pvdm.lake.stores.s3_client import S3Credentials, S3Settings
+from pvdm.lake.stores.store import Moments, Store, read
+from pvdm.lake.stores.stores import Stores
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.model.secret import Secret
+from pvdm.verify.fetch import Files
+from tests.protection_examples import code_of
+from tests.s3_server import S3Server
+
+UUID = "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f"
+NONE = Moments()
+
+
+@pytest.fixture(params=["local", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param == "local":
+        return parse_location(str(tmp_path))
+    server: S3Server = request.getfixturevalue("s3_server")
+    return parse_location(f"{server.bucket().root}/root")
+
+
+@pytest.fixture
+def stores(s3_server: S3Server) -> Stores:
+    return Stores(s3_server.steward)
+
+
+@pytest.fixture
+def store(root: Location, stores: Stores) -> Store:
+    return stores.at(root)
+
+
+def test_what_is_put_is_read_whole_and_by_its_end(store: Store, root: Location) -> None:
+    store.put_new(root.child("a", "b"), b"0123456789", NONE)
+    assert read(store, root.child("a", "b"), 100) == b"0123456789"
+    assert read(store, root.child("a", "b"), 3) == b"0123"
+    assert (store.end(root.child("a", "b"), 4), store.end(root.child("a", "b"), 99)) == (b"6789", b"0123456789")
+    assert store.facts(root.child("a", "b")).size == 10
+
+
+def test_a_new_file_never_replaces_what_is_there(store: Store, root: Location) -> None:
+    store.put_new(root.child("a"), b"first", NONE)
+    with pytest.raises(FileExistsError):
+        store.put_new(root.child("a"), b"second", NONE)
+    assert read(store, root.child("a"), 100) == b"first"
+
+
+def test_putting_replaces(store: Store, root: Location) -> None:
+    store.put(root.child("a"), b"first", NONE)
+    store.put(root.child("a"), b"second", NONE)
+    assert read(store, root.child("a"), 100) == b"second"
+
+
+def test_files_and_folders_are_told_apart(store: Store, root: Location) -> None:
+    for name in (("b",), ("a",), ("c", "d"), ("c", "e", "f")):
+        store.put(root.child(*name), b"x", NONE)
+    assert [each.place for each in store.files(root)] == [root.child("a"), root.child("b")]
+    assert (store.folders(root), store.folders(root.child("c"))) == (["c"], ["e"])
+    assert (store.files(root.child("none")), store.folders(root.child("none"))) == ([], [])
+
+
+def test_what_is_removed_is_gone_and_may_be_gone(store: Store, root: Location) -> None:
+    store.put(root.child("a"), b"x", NONE)
+    store.remove(root.child("a"))
+    store.remove(root.child("a"))
+    with pytest.raises(FileNotFoundError):
+        read(store, root.child("a"), 1)
+
+
+def test_the_vault_keeps_one_content_for_a_name(root: Location, stores: Stores) -> None:
+    vault = Vault(root, stores)
+    place = vault.write(UUID, VaultKind.METADATA, "m.avro", b"bytes")
+    assert vault.write(UUID, VaultKind.METADATA, "m.avro", b"bytes") == place
+    assert code_of(lambda: vault.write(UUID, VaultKind.METADATA, "m.avro", b"other")) == "vault_file_differs"
+    assert (vault.tables(), vault.found(UUID, VaultKind.METADATA)[0].name) == ([UUID], "m.avro")
+    vault.quarantine(UUID, "ab" * 16, b"failed")
+    assert len(vault.listed(UUID, VaultKind.QUARANTINE, "ab" * 16)) == 1
+
+
+def test_a_metadata_file_that_was_changed_is_refused_and_a_shown_one_is_mended(
+    root: Location, stores: Stores, store: Store
+) -> None:
+    files = MetadataFiles(root, stores)
+    stored = files.write(UUID, 1, b"document")
+    assert files.read(stored) == b"document"
+    store.put(parse_location(stored.location), b"forged", NONE)
+    assert code_of(lambda: files.read(stored), VerificationError) == "metadata_file_changed"
+    named = files.write_named(UUID, "x.metadata.json", b"shown")
+    store.put(parse_location(named.location), b"forged", NONE)
+    assert files.write_named(UUID, "x.metadata.json", b"shown") == named
+    assert files.read(named) == b"shown"
+    assert [each.name for each in files.written(UUID)] == [stored.name]
+
+
+@pytest.mark.parametrize("point", ["catalog.files.after_temp", "catalog.files.after_rename"])
+def test_a_crash_around_a_write_leaves_the_file_whole_or_not_at_all(root: Location, stores: Stores, point: str) -> None:
+    files = MetadataFiles(root, stores)
+    with fault.armed(point, fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        files.write(UUID, 1, b"document")
+    whole = [each for each in files.written(UUID) if not each.unfinished]
+    assert len(whole) == (1 if point.endswith("rename") else 0)
+
+
+# What only a store of objects can do wrong
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Location:
+    return parse_location(s3_server.bucket().root)
+
+
+def failing(store: S3Store, name: str, *, after: bool, times: int = 1) -> None:
+    """The next calls of that name get no answer, whether they were made or not."""
+    from botocore.exceptions import ReadTimeoutError
+
+    inner: Callable[..., Any] = getattr(store.client, name)
+    left = [times]
+
+    def call(**arguments: object) -> Any:
+        if left[0] and "Range" not in arguments:
+            left[0] -= 1
+            if after:
+                inner(**arguments)
+            raise ReadTimeoutError(endpoint_url="the store")
+        return inner(**arguments)
+
+    setattr(store.client, name, call)
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["it was made", "it was not made"])
+def test_a_write_without_an_answer_is_settled_by_reading(s3_server: S3Server, bucket: Location, after: bool) -> None:
+    store = S3Store(s3_server.steward)
+    failing(store, "put_object", after=after)
+    if after:
+        store.put_new(bucket.child("a"), b"mine", NONE)
+        assert read(store, bucket.child("a"), 10) == b"mine"
+    else:
+        with pytest.raises(OSError, match="does not answer"):
+            store.put_new(bucket.child("a"), b"mine", NONE)
+
+
+def test_a_write_without_an_answer_is_not_taken_for_anothers(s3_server: S3Server, bucket: Location) -> None:
+    store = S3Store(s3_server.steward)
+    store.put(bucket.child("a"), b"theirs", NONE)
+    failing(store, "put_object", after=False)
+    with pytest.raises(OSError, match="does not answer"):
+        store.put_new(bucket.child("a"), b"mine", NONE)
+
+
+def test_a_reading_that_breaks_goes_on_where_it_broke(
+    s3_server: S3Server, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
+    store = S3Store(s3_server.steward)
+    store.put(bucket.child("a"), b"0123456789", NONE)
+    broken, inner = [1], store._piece
+
+    def piece(answer: Any) -> bytes:
+        if broken and "ContentRange" not in answer and answer["Body"].tell() == 4:
+            broken.pop()
+            raise OSError("broken")
+        return inner(answer)
+
+    monkeypatch.setattr(store, "_piece", piece)
+    assert b"".join(store.reading(bucket.child("a")).pieces) == b"0123456789"
+    assert broken == []
+
+
+def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
+    s3_server: S3Server, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
+    store = S3Store(s3_server.steward)
+    store.put(bucket.child("a"), b"0123456789", NONE)
+    inner = store._piece
+
+    def piece(answer: Any) -> bytes:
+        if answer["Body"].tell() == 4:
+            s3_server.store.put(bucket.child("a"), b"abcdefghij", NONE)
+            raise OSError("broken")
+        return inner(answer)
+
+    monkeypatch.setattr(store, "_piece", piece)
+    with pytest.raises(OSError, match=r"Precondition|412"):
+        b"".join(store.reading(bucket.child("a")).pieces)
+
+
+def test_a_store_that_points_elsewhere_is_not_followed(s3_server: S3Server, bucket: Location) -> None:
+    store = S3Store(s3_server.steward)
+
+    def elsewhere(request: Any, **_: object) -> None:
+        request.url = request.url.replace("127.0.0.1", "localhost")
+
+    store.client.meta.events.register_first("request-created.s3", elsewhere)
+    with pytest.raises(OSError, match="another address"):
+        read(store, bucket.child("a"), 1)
+
+
+def test_secrets_stand_in_no_log_and_no_words(
+    s3_server: S3Server, bucket: Location, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = S3Credentials("AKIAX", Secret(b"a-secret-key"), Secret(b"a-session-token"))
+    with caplog.at_level(logging.DEBUG):
+        store = S3Store(replace(s3_server.steward, credentials=own, tries=1))
+        with pytest.raises(OSError, match="refuses") as caught:
+            read(store, bucket.child("a"), 1)
+    own_words = "".join(each.getMessage() for each in caplog.records if not each.name.startswith("moto"))
+    said = f"{own_words} {store.settings!r} {own!r} {caught.value!r} {caught.value.__context__!r}"
+    assert "a-secret-key" not in said
+    assert "a-session-token" not in said
+
+
+def test_who_is_refused_hears_that_the_store_is_not_to_be_had(s3_server: S3Server, bucket: Location) -> None:
+    stranger = replace(s3_server.steward, credentials=S3Credentials("AKIAX", Secret(b"x")), tries=1)
+    place = str(bucket.child("a"))
+    assert code_of(lambda: Files(Stores(stranger)).read(place, most=1), UnavailableError) == "file_unreadable"
+
+
+def test_an_object_that_is_not_there_is_a_fact_about_it(stores: Stores, bucket: Location) -> None:
+    place = str(bucket.child("a"))
+    assert code_of(lambda: Files(stores).read(place, most=1), VerificationError) == "file_missing"
+
+
+@pytest.mark.parametrize("text", ["s3://lake/a//b", "s3://lake//a", "s3://lake/a//", "s3://user:key@lake/a"])
+def test_a_key_with_empty_parts_is_another_object_and_is_refused(text: str) -> None:
+    assert code_of(lambda: parse_location(text), InputError) == "location_invalid"
+
+
+def test_a_store_that_is_not_configured_is_named() -> None:
+    assert code_of(lambda: Files().read("s3://lake/a", most=1)) == "store_not_configured"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"endpoint": "ftp://x"}, {"endpoint": "http://user:key@x"}, {"timeout_seconds": 0}, {"tries": 99}],
+    ids=["scheme", "credentials", "patience", "tries"],
+)
+def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PvdmError) as caught:
+        S3Settings("eu-central-1", **wrong)
+    assert caught.value.code == "s3_settings"

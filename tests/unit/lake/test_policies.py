@@ -1,0 +1,169 @@
+"""Policy documents of an object store, judged by moto's reading of them: what a session may do, what a seal denies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.policies import (
+    BUCKET_POLICY_MAX_BYTES,
+    DENIED,
+    SEAL_STEP_SECONDS,
+    Role,
+    is_sealed,
+    sealed,
+    session_policy,
+)
+from pvdm.lake.stores.sts import VendingSettings
+
+ROLE = Role("arn:aws:iam::123456789012:role/producers")
+OTHER = Role("arn:aws:iam::123456789012:role/others")
+TABLE = parse_location("s3://lake/warehouse/sales/orders")
+PREFIX, NEIGHBOUR = TABLE.child("pvdm", "aa"), TABLE.child("pvdm", "aab")
+NOW = 1_800_000_000
+
+
+def permits(policy: str, action: str, key: str) -> bool:
+    """Whether the document allows it, by moto's own evaluation."""
+    access = pytest.importorskip("moto.iam.access_control")
+    document = json.loads(policy)
+    for each in document["Statement"]:
+        each.pop("Condition", None)
+    found = access.IAMPolicy(json.dumps(document)).is_action_permitted(action, f"arn:aws:s3:::{key}")
+    return found is access.PermissionResult.PERMITTED
+
+
+def denies(policy: str, action: str, key: str) -> bool:
+    access = pytest.importorskip("moto.iam.access_control")
+    found = access.IAMPolicy(policy).is_action_permitted(action, f"arn:aws:s3:::{key}")
+    return found is access.PermissionResult.DENIED
+
+
+@pytest.mark.parametrize(
+    ("action", "key", "allowed"),
+    [
+        ("s3:PutObject", "lake/warehouse/sales/orders/pvdm/aa/data/x", True),
+        ("s3:DeleteObject", "lake/warehouse/sales/orders/pvdm/aa/data/x", True),
+        ("s3:PutObject", "lake/warehouse/sales/orders/pvdm/aab/data/x", False),
+        ("s3:PutObject", "lake/warehouse/sales/orders/data/x", False),
+        ("s3:GetObject", "lake/warehouse/sales/orders/data/x", True),
+        ("s3:GetObject", "lake/warehouse/sales/orders2/data/x", False),
+        ("s3:PutObject", "lake/warehouse/sales/orders/pvdm/aa", False),
+        ("s3:PutBucketPolicy", "lake", False),
+        ("s3:DeleteObjectVersion", "lake/warehouse/sales/orders/pvdm/aa/data/x", False),
+        ("s3:BypassGovernanceRetention", "lake/warehouse/sales/orders/pvdm/aa/data/x", False),
+    ],
+)
+def test_a_session_may_do_what_its_places_say_and_no_more(action: str, key: str, allowed: bool) -> None:
+    assert permits(session_policy(ROLE, write=[PREFIX], read=[TABLE]), action, key) is allowed
+
+
+def test_a_reading_session_writes_nowhere() -> None:
+    policy = session_policy(ROLE, write=[], read=[TABLE])
+    assert not permits(policy, "s3:PutObject", "lake/warehouse/sales/orders/data/x")
+
+
+def test_stars_in_a_key_mean_themselves() -> None:
+    policy = session_policy(ROLE, write=[parse_location("s3://lake/a*b")], read=[])
+    assert '"arn:aws:s3:::lake/a${*}b/*"' in policy
+
+
+def test_listing_is_bound_to_the_places() -> None:
+    (listing,) = [
+        each
+        for each in json.loads(session_policy(ROLE, write=[PREFIX], read=[TABLE]))["Statement"]
+        if each["Action"] == ["s3:ListBucket"]
+    ]
+    assert listing["Condition"] == {
+        "StringLike": {"s3:prefix": ["warehouse/sales/orders/pvdm/aa/*", "warehouse/sales/orders/*"]}
+    }
+
+
+def test_a_policy_that_no_session_takes_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        session_policy(ROLE, write=[parse_location(f"s3://lake/{'x' * 1_000}")], read=[TABLE])
+    assert caught.value.code == "session_policy_too_long"
+
+
+def test_a_seal_denies_every_way_to_change_a_file_below_the_prefix_and_nothing_beside_it() -> None:
+    policy = sealed(None, ROLE, PREFIX, until=NOW + 60, now=NOW)
+    inside, beside = "lake/warehouse/sales/orders/pvdm/aa/data/x", "lake/warehouse/sales/orders/pvdm/aab/data/x"
+    assert all(denies(policy, action, inside) for action in DENIED)
+    assert not any(denies(policy, action, beside) for action in DENIED)
+    assert not denies(policy, "s3:GetObject", inside)
+    assert json.loads(policy)["Statement"][0]["Principal"] == {"AWS": ROLE.arn}
+
+
+def test_completing_an_upload_in_parts_is_putting_an_object() -> None:
+    """AWS asks for s3:PutObject when an upload is completed."""
+    assert {"s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject", "s3:DeleteObjectVersion"} <= set(DENIED)
+
+
+def test_statements_of_others_are_kept_as_they_are() -> None:
+    own = {"Sid": "Own", "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::l/*"}
+    policy = sealed(json.dumps({"Version": "2012-10-17", "Id": "x", "Statement": own}), ROLE, PREFIX, until=NOW, now=0)
+    found = json.loads(policy)
+    assert (found["Id"], found["Statement"][0]) == ("x", own)
+
+
+def test_seals_of_one_step_share_a_statement_and_ended_ones_go() -> None:
+    first = sealed(None, ROLE, PREFIX, until=NOW + 1, now=NOW)
+    second = sealed(first, ROLE, NEIGHBOUR, until=NOW + 2, now=NOW)
+    assert len(json.loads(second)["Statement"]) == 1
+    assert is_sealed(second, ROLE, PREFIX, until=NOW + 1)
+    later = NOW + 2 * SEAL_STEP_SECONDS
+    third = sealed(second, ROLE, TABLE.child("pvdm", "c"), until=later + 60, now=later)
+    assert not is_sealed(third, ROLE, PREFIX, until=0)
+    assert len(json.loads(third)["Statement"]) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"Effect": "Allow"},
+        {"Principal": {"AWS": OTHER.arn}},
+        {"Action": ["s3:PutObject"]},
+        {"Resource": ["arn:aws:s3:::lake/warehouse/sales/orders/pvdm/aab/*"]},
+        {"Sid": f"PvdmSealUntil{NOW - SEAL_STEP_SECONDS}"},
+        {"Sid": "Another"},
+    ],
+    ids=["allow", "role", "actions", "resource", "ended", "no seal"],
+)
+def test_what_is_no_seal_on_the_prefix_is_not_taken_for_one(change: dict[str, object]) -> None:
+    document = json.loads(sealed(None, ROLE, PREFIX, until=NOW, now=0))
+    assert is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
+    document["Statement"][0] |= change
+    assert not is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
+
+
+def test_a_store_may_spell_a_list_of_one_as_the_one() -> None:
+    document = json.loads(sealed(None, ROLE, PREFIX, until=NOW, now=0))
+    document["Statement"][0]["Resource"] = document["Statement"][0]["Resource"][0]
+    assert is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
+
+
+def test_a_policy_without_room_refuses_another_seal() -> None:
+    policies = [""]
+
+    def fill() -> None:
+        for number in range(1_000):
+            place = TABLE.child("pvdm", f"{number:032x}")
+            policies.append(sealed(policies[-1] or None, ROLE, place, until=NOW, now=0))
+
+    with pytest.raises(UnavailableError) as caught:
+        fill()
+    assert caught.value.code == "seal_policy_full"
+    assert len(policies) > 150
+    assert len(policies[-1]) <= BUCKET_POLICY_MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "roles", [("arn:aws:iam::1:role/x", ROLE.arn), (ROLE.arn, ROLE.arn), ("*", ROLE.arn)], ids=["form", "one", "any"]
+)
+def test_roles_that_cannot_be_told_apart_are_refused(roles: tuple[str, str]) -> None:
+    with pytest.raises(InputError) as caught:
+        VendingSettings(*roles)
+    assert caught.value.code == "s3_settings"
