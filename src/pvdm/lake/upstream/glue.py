@@ -1,0 +1,185 @@
+"""AWS Glue as an upstream, for format 2: documents are read raw, commits go by PyIceberg's `commit_table`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg.catalog.glue import GlueCatalog, _register_glue_catalog_id_with_glue_client
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.snapshots import MAIN
+from pvdm.lake.upstream import Asked, Place, Seen, moved, no_table, rejected, unavailable, unknown
+from pvdm.lake.upstream.models import as_models
+
+GLUE_FORMAT_MAX: Final = 2
+_LOCATION: Final = "metadata_location"
+_ICEBERG: Final = "ICEBERG"
+# What Iceberg's readers forgive.
+_CLOCKS_MS: Final = 60_000
+_SESSIONS: Final = threading.Lock()
+_DENIED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
+
+
+@dataclass(frozen=True, slots=True)
+class GlueSettings:
+    """Which Glue; credentials come by AWS's own chain."""
+
+    region: str
+    endpoint: str | None = None
+    catalog_id: str | None = None
+    timeout_seconds: int = 30
+
+
+class _Pinned(GlueCatalog):
+    """PyIceberg's client on one state of one table: it compares versions only from where it reads the table again."""
+
+    def __init__(self, name: str, client: Any, location: str, properties: dict[str, str]) -> None:
+        super().__init__(name, client=client, **properties)
+        self._pinned = location
+
+    def _get_glue_table(self, database_name: str, table_name: str) -> Any:
+        found = super()._get_glue_table(database_name, table_name)
+        if found.get("Parameters", {}).get(_LOCATION) != self._pinned:
+            raise CommitFailedException("the table shows another metadata file by now")
+        return found
+
+
+class GlueUpstream:
+    """One Glue catalog; its databases are namespaces of one level."""
+
+    def __init__(self, name: str, settings: GlueSettings, session: boto3.Session | None = None) -> None:
+        self._name = name
+        self._settings = settings
+        limits = Config(
+            connect_timeout=settings.timeout_seconds,
+            read_timeout=settings.timeout_seconds,
+            # A commit that is sent again by itself would lose to itself.
+            retries={"mode": "standard", "total_max_attempts": 1},
+        )
+        # A session holds the service's description, which takes long to read; connections are the client's.
+        self._session = session or boto3.Session(region_name=settings.region)
+        with _SESSIONS:
+            self._client = self._session.client("glue", endpoint_url=settings.endpoint, config=limits)
+        if settings.catalog_id is not None:
+            _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
+        self._catalog = GlueCatalog(name, client=self._client, **self._properties())
+
+    def load(self, place: Place) -> Seen:
+        """The document of the file that Glue names; another format than 2 is refused by name."""
+        location = self._location(place)
+        try:
+            with self._catalog._load_file_io(location=location).new_input(location).open() as file:
+                data = file.read(METADATA_SIZE_MAX_BYTES + 1)
+        except Exception as error:
+            raise unavailable(f"the metadata file of {place}", f"{type(error).__name__}: {error}") from None
+        metadata = TableMetadata.parse(data)
+        if metadata.format_version > GLUE_FORMAT_MAX:
+            raise InputError(
+                "upstream_format_refused",
+                f"{place} is of a format that is not served from Glue",
+                expected=f"format {GLUE_FORMAT_MAX} at most",
+                got=str(metadata.format_version),
+                hint="serve it from a REST catalog; PyIceberg cannot write such metadata",
+            )
+        return Seen(location, metadata)
+
+    def commit(self, place: Place, asked: Asked) -> None:
+        """By `commit_table` on exactly the file that was seen; Glue compares the version of the table."""
+        _require_times(place, asked)
+        requirements, updates = as_models(_judgeable(asked), asked.updates)
+        pinned = _Pinned(self._name, self._client, asked.seen.location, self._properties())
+        named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
+        try:
+            pinned.commit_table(cast(Table, named), requirements, updates)
+        except (CommitFailedException, NoSuchTableError) as error:
+            raise moved(place, str(error)) from None
+        except ValueError as error:
+            # PyIceberg makes the next document itself: what it does not accept was not sent.
+            raise rejected(place, str(error)) from None
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _DENIED:
+                raise unavailable(f"a commit to {place}", str(error)) from None
+            raise unknown(place, str(error)) from None
+        except Exception as error:
+            raise unknown(place, f"{type(error).__name__}: {error}") from None
+
+    def names(self, levels: tuple[str, ...]) -> list[str]:
+        """The Iceberg tables of a database."""
+        try:
+            return sorted(str(each[-1]) for each in self._catalog.list_tables(levels))
+        except NoSuchNamespaceError:
+            return []
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable("a database", str(error)) from None
+
+    def has_namespace(self, levels: tuple[str, ...]) -> bool:
+        """Whether there is such a database."""
+        if len(levels) != 1:
+            return False
+        try:
+            self._catalog.load_namespace_properties(levels)
+        except NoSuchNamespaceError:
+            return False
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable("a database", str(error)) from None
+        return True
+
+    def anew(self) -> GlueUpstream:
+        """The same catalog by connections of its own."""
+        return GlueUpstream(self._name, self._settings, self._session)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
+
+    def _location(self, place: Place) -> str:
+        if len(place.levels) != 1:
+            raise no_table(place)
+        try:
+            found = self._client.get_table(DatabaseName=place.levels[0], Name=place.name)["Table"]
+        except self._client.exceptions.EntityNotFoundException:
+            raise no_table(place) from None
+        except (BotoCoreError, ClientError) as error:
+            raise unavailable(f"the table {place}", str(error)) from None
+        parameters = found.get("Parameters", {})
+        if parameters.get("table_type", "").upper() != _ICEBERG:
+            raise no_table(place)
+        location = parameters.get(_LOCATION)
+        if not location:
+            raise VerificationError(
+                "upstream_answer_wrong", "the upstream catalog names no metadata file", got=str(place)[:200]
+            )
+        return str(location)
+
+    def _properties(self) -> dict[str, str]:
+        return {"glue.region": self._settings.region}
+
+
+def _require_times(place: Place, asked: Asked) -> None:
+    """PyIceberg takes a snapshot's time as the table's own: with one from long ago nobody could read the document."""
+    least = asked.seen.metadata.last_updated_ms - _CLOCKS_MS
+    for update in asked.updates:
+        snapshot = update.get("snapshot") if isinstance(update, dict) else None
+        made = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
+        if isinstance(made, int) and made < least:
+            raise rejected(place, f"a snapshot of {made}, before the table's last change at {least + _CLOCKS_MS}")
+
+
+def _judgeable(asked: Asked) -> list[Json]:
+    """PyIceberg holds that a table without a snapshot has no ref but main, and refuses to be asked about others.
+
+    It has none: the file is pinned, and with it that there is no ref at all.
+    """
+    if asked.seen.metadata.snapshots:
+        return list(asked.requirements)
+    return [each for each in asked.requirements if not (isinstance(each, dict) and each.get("ref", MAIN) != MAIN)]

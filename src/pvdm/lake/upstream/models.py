@@ -1,0 +1,69 @@
+"""Commits in PyIceberg's own types: taken only if these give back all that was put in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from pvdm.errors import InputError
+from pvdm.lake.format.document import Json, dump_json
+
+Commit = tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
+
+_REQUIREMENTS: Final = TypeAdapter[tuple[TableRequirement, ...]](tuple[TableRequirement, ...])
+_UPDATES: Final = TypeAdapter[tuple[TableUpdate, ...]](tuple[TableUpdate, ...])
+# Old clients still send them; every catalog counts for itself.
+_DEPRECATED: Final = frozenset({"last-column-id"})
+
+
+def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
+    """The same commit; one that would lose anything on the way is refused by the name of what is lost."""
+    asked = _plain(requirements), _plain(updates)
+    try:
+        made = _REQUIREMENTS.validate_python(asked[0]), _UPDATES.validate_python(asked[1])
+    except ValidationError as error:
+        raise _lossy("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
+    for said, models in zip(asked, made, strict=True):
+        for given, model in zip(said, models, strict=True):
+            lost = _lost(given, json.loads(model.model_dump_json()), str(given.get("action") or given.get("type")))
+            if lost is not None:
+                raise _lossy("all of it", lost)
+    return made
+
+
+def _plain(values: Sequence[Json]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(dump_json(list(values)))
+    return found
+
+
+def _lost(given: Any, kept: Any, place: str) -> str | None:
+    """The first part of what was given that is not kept; what was added must say nothing."""
+    match given, kept:
+        case Mapping(), Mapping():
+            for key in given.keys() | kept.keys():
+                if key in _DEPRECATED or (given.get(key) is None and not kept.get(key)):
+                    continue
+                if (found := _lost(given.get(key), kept.get(key), f"{place}.{key}")) is not None:
+                    return found
+            return None
+        case list(), list() if len(given) == len(kept):
+            each = (
+                _lost(one, other, f"{place}[{at}]") for at, (one, other) in enumerate(zip(given, kept, strict=True))
+            )
+            return next((found for found in each if found is not None), None)
+        case _:
+            return None if type(given) is type(kept) and given == kept else place
+
+
+def _lossy(expected: str, lost: str) -> InputError:
+    return InputError(
+        "upstream_commit_lossy",
+        "the commit cannot be sent to the upstream catalog without a loss",
+        expected=expected,
+        got=ascii(lost[:200])[1:-1],
+        hint="nothing was sent",
+    )

@@ -1,0 +1,194 @@
+"""An upstream that speaks Iceberg's REST protocol: documents are read raw, commits go by PyIceberg's `commit_table`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import requests
+from pyiceberg.catalog.rest import Endpoints, RestCatalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    UnauthorizedError,
+)
+from pyiceberg.table import Table
+
+from pvdm.errors import PvdmError, VerificationError
+from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, parse_json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.node import Node
+from pvdm.lake.upstream import Asked, Place, Seen, moved, no_table, rejected, unavailable, unknown
+from pvdm.lake.upstream.models import as_models
+from pvdm.model.secret import Secret
+
+# Beside the document an answer holds its location and a configuration.
+_ANSWER_MAX_BYTES: Final = METADATA_SIZE_MAX_BYTES + 1_048_576
+_CHUNK_BYTES: Final = 1_048_576
+_REFUSED: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
+_AGAIN: Final = (HTTPStatus.UNAUTHORIZED, 419)
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """Where it is, and who the Steward is there: a token, or client id and secret joined by a colon."""
+
+    uri: str
+    warehouse: str | None = None
+    token: Secret | None = field(default=None, repr=False)
+    credential: Secret | None = field(default=None, repr=False)
+    timeout_seconds: int = 30
+
+
+class _Catalog(RestCatalog):
+    """PyIceberg's client, with an end to every request; without one a lost answer would hold its table for ever."""
+
+    def __init__(self, name: str, seconds: int, **properties: str) -> None:
+        self._seconds = seconds
+        super().__init__(name, **properties)
+
+    def _create_session(self) -> requests.Session:
+        session = super()._create_session()
+        # A redirected commit would be sent twice.
+        limited = functools.partial(session.request, timeout=self._seconds, allow_redirects=False)
+        session.request = limited  # type: ignore[method-assign]
+        return session
+
+    def table_url(self, place: Place) -> str:
+        """Where the table is."""
+        parts = self._split_identifier_for_path((*place.levels, place.name))
+        return str(self.url(Endpoints.load_table, prefixed=True, **parts))
+
+    def get(self, url: str) -> requests.Response:
+        """The answer's head; its body is read by whoever wants it."""
+        # `Session.get` says itself that redirects are followed.
+        return self._session.request("GET", url, params={"snapshots": "all"}, stream=True)
+
+
+class RestUpstream:
+    """One REST catalog; connected when it is first asked."""
+
+    def __init__(self, name: str, settings: RestSettings) -> None:
+        self._name = name
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._known: _Catalog | None = None
+
+    def load(self, place: Place) -> Seen:
+        """The whole document as the answer holds it, nothing of it lost; PyIceberg's own types would lose fields."""
+        node = self._answer(place)
+        location = node.optional_text("metadata-location")
+        if location is None:
+            raise VerificationError(
+                "upstream_answer_wrong", "the upstream catalog names no metadata file", got=str(place)[:200]
+            )
+        return Seen(location, TableMetadata.from_json(node.node("metadata").raw))
+
+    def commit(self, place: Place, asked: Asked) -> None:
+        """By `commit_table`; whatever is no clear answer means that nobody knows."""
+        requirements, updates = as_models(asked.requirements, asked.updates)
+        catalog = self._catalog()
+        # All that `commit_table` asks of a table; loading one would read its document in PyIceberg's types.
+        named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
+        try:
+            catalog.commit_table(cast(Table, named), requirements, updates)
+        except (CommitFailedException, NoSuchTableError) as error:
+            raise moved(place, str(error)) from None
+        except BadRequestError as error:
+            raise rejected(place, str(error)) from None
+        except _REFUSED as error:
+            raise unavailable(f"a commit to {place}", f"{type(error).__name__}: {error}") from None
+        except Exception as error:
+            raise unknown(place, f"{type(error).__name__}: {error}") from None
+
+    def names(self, levels: tuple[str, ...]) -> list[str]:
+        """The tables of a namespace."""
+        catalog = self._catalog()
+        with _asking("a namespace"):
+            try:
+                return sorted(str(each[-1]) for each in catalog.list_tables(levels))
+            except NoSuchNamespaceError:
+                return []
+
+    def has_namespace(self, levels: tuple[str, ...]) -> bool:
+        """Whether there is such a namespace."""
+        catalog = self._catalog()
+        with _asking("a namespace"):
+            return bool(catalog.namespace_exists(levels))
+
+    def anew(self) -> RestUpstream:
+        """The same catalog by connections of its own."""
+        return RestUpstream(self._name, self._settings)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        with self._lock:
+            known, self._known = self._known, None
+        if known is not None:
+            known.close()
+
+    def _answer(self, place: Place) -> Node:
+        for last in (False, True):
+            catalog = self._catalog()
+            with _asking(f"the table {place}"), catalog.get(catalog.table_url(place)) as answer:
+                if answer.status_code in _AGAIN and not last:
+                    self.close()  # a session whose token has run out gets another one
+                    continue
+                if answer.status_code == HTTPStatus.NOT_FOUND:
+                    raise no_table(place)
+                if answer.status_code != HTTPStatus.OK:
+                    raise unavailable(f"the table {place}", f"status {answer.status_code}")
+                return Node(
+                    parse_json(_body(answer), what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES), "$"
+                )
+        raise AssertionError("unreachable")
+
+    def _catalog(self) -> _Catalog:
+        with self._lock:
+            if self._known is None:
+                with _asking("its configuration"):
+                    self._known = _Catalog(self._name, self._settings.timeout_seconds, **self._properties())
+            return self._known
+
+    def _properties(self) -> dict[str, str]:
+        found = {"uri": self._settings.uri}
+        if self._settings.warehouse is not None:
+            found["warehouse"] = self._settings.warehouse
+        for name, secret in (("token", self._settings.token), ("credential", self._settings.credential)):
+            if secret is not None:
+                found[name] = secret.reveal().decode()
+        return found
+
+
+class _asking:  # noqa: N801 - reads as what it is: with _asking(…)
+    """Whatever goes wrong while it is only asked means that it cannot be asked now."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, PvdmError) or not isinstance(error, Exception):
+            return
+        raise unavailable(self._what, f"{type(error).__name__}: {error}") from None
+
+
+def _body(answer: requests.Response) -> bytes:
+    """So much as a document may be, and one byte more, by which a longer one is noticed."""
+    found = bytearray()
+    for chunk in answer.iter_content(_CHUNK_BYTES):
+        found += chunk
+        if len(found) > _ANSWER_MAX_BYTES:
+            break
+    return bytes(found)

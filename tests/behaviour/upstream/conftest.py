@@ -1,0 +1,34 @@
+"""One upstream for a module; each test has a namespace of its own there, and a Steward of its own in front of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.databases import memory_folder
+from tests.gate_examples import House
+from tests.steward_http import Served
+from tests.upstream_examples import BEFORE, There, house_over, there_at, upstream_at
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Served]:
+    with memory_folder() as folder, upstream_at(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def there(upstream: Served) -> Iterator[There]:
+    with there_at(upstream, f"sales_{next(_NUMBERS)}") as found:
+        yield found
+
+
+@pytest.fixture
+def house(there: There) -> Iterator[House]:
+    with memory_folder() as folder, house_over(folder, there) as made:
+        made.table(rows=BEFORE)
+        yield made

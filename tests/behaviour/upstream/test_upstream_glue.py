@@ -1,0 +1,199 @@
+"""Glue as an upstream, for format 2: the same protocol over its comparison of versions, and what it cannot do."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+from pyiceberg.catalog.glue import GlueCatalog
+
+from pvdm import fault
+from pvdm.errors import InputError
+from pvdm.lake.format.new_table import new_table
+from pvdm.model.role import Role
+from pvdm.steward.config import StewardConfig
+from pvdm.steward.upstream_config import GlueUpstreamConfig, UpstreamConfig
+from tests.catalog_examples import request
+from tests.databases import memory_folder
+from tests.fault_proxy import Answered, FaultProxy, Passing, Way, first, held, lost_after, lost_before, proxied
+from tests.gate_examples import House
+from tests.protection_examples import SALES, Scene, with_catalog
+from tests.steward_examples import stand_at
+from tests.upstream_examples import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of
+from tools.proof_kit import NOW, SECOND
+
+REGION = "eu-central-1"
+_NUMBERS = itertools.count()
+
+
+def compared(proxy: FaultProxy, passing: Passing) -> Answered | None:
+    """AWS compares the version that an update names; moto takes any, so that its proxy has to."""
+    if not passing.is_commit:
+        return None
+    asked = json.loads(passing.body)
+    wanted = {"DatabaseName": asked["DatabaseName"], "Name": asked["TableInput"]["Name"]}
+    look = Passing("POST", passing.path, {**passing.headers, "X-Amz-Target": "AWSGlue.GetTable"}, b"")
+    look.body = json.dumps(wanted).encode()
+    now = json.loads(proxy._forwarded(look).body)["Table"]["VersionId"]
+    if asked["VersionId"] == now:
+        return None
+    said = {"__type": "ConcurrentModificationException", "Message": f"the table is at version {now}"}
+    return Answered(400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(said).encode())
+
+
+@dataclass(slots=True)
+class GlueScene(Scene):
+    """Tables are made at Glue itself, in the time of the tests."""
+
+    glue: GlueCatalog | None = None
+    home: Path = Path()
+    shop: str = ""
+
+    def make(self, name: str = "orders", *, version: int = 2, levels: Any = SALES) -> Any:
+        assert self.glue is not None
+        place = f"{self.home}/{name}"
+        asked = {"name": name, **request(version)}
+        made = new_table(asked, location=f"file://{place}", table_uuid=str(uuid.uuid4()), now_ms=self.now // 1_000)
+        (Path(place) / "metadata").mkdir(parents=True)
+        (Path(place) / "metadata" / "00000-first.metadata.json").write_bytes(made.to_bytes())
+        self.glue.register_table((self.shop, name), f"file://{place}/metadata/00000-first.metadata.json")
+        return self.found(name, levels)
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+        server.stop()
+
+
+@pytest.fixture
+def proxy(moto: str) -> Iterator[FaultProxy]:
+    with proxied(moto) as found:
+        found.guard = compared
+        yield found
+
+
+class _Clock:
+    """PyIceberg dates a table's document by the clock of its own process, which is the tests' here."""
+
+    @staticmethod
+    def now() -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(NOW // SECOND, tz=datetime.UTC)
+
+
+@pytest.fixture
+def house(moto: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr("pyiceberg.table.update.datetime", _Clock)
+    with memory_folder() as folder:
+        glue = GlueCatalog("there", **{"glue.endpoint": moto, "glue.region": REGION})
+        shop = f"shop_{next(_NUMBERS)}"
+        glue.create_namespace(shop)
+
+        def changed(config: StewardConfig) -> StewardConfig:
+            plain = with_catalog(folder)(config)
+            assert plain.catalog is not None
+            found = GlueUpstreamConfig(REGION, proxy.url, timeout_seconds=2)
+            return replace(
+                plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("glue", SALES, (shop,), found),))
+            )
+
+        with stand_at(folder, changed=changed) as stand:
+            scene = GlueScene(stand, glue=glue, home=folder / "there", shop=shop)
+            stand.notary.catalog.namespaces.create(scene.grant(), SALES, {"pvdm.domain": "sales"})
+            made = House(stand, scene)
+            made.table(rows=BEFORE)
+            yield made
+
+
+def state_of(house: House, attempt: Any) -> tuple[str, list[int], list[str], int]:
+    return str(of(house, attempt).state), house.rows(), announced_of(house, attempt), len(receipts_of(house))
+
+
+def test_what_is_proved_is_shown_by_glue_itself(house: House) -> None:
+    scene: Any = house.scene
+    house.table("empty")  # PyIceberg takes it that a table without a snapshot has no branch
+    publish(house, house.proved("e", NEW, name="empty"))
+    done = publish(house, house.proved("w", NEW))
+    table = scene.glue.load_table((scene.shop, "orders"))
+    assert table.metadata.current_snapshot_id == done.shown.new_snapshot_id
+    assert table.metadata_location == done.shown.metadata_path
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 2, 3, 4]
+    assert house.rows("empty") == [3, 4]
+
+
+def test_lost_answers_late_commits_and_competitors_come_out_right(house: House, proxy: FaultProxy) -> None:
+    ways: dict[str, tuple[list[Way], list[str]]] = {
+        "lost after": ([lost_after], ["DONE"]),
+        "lost before": ([lost_before], ["DONE", "RELEASED"]),
+        "overtaken": ([first(lambda: somebody(house))], ["DONE", "RELEASED"]),
+        "fence lost": ([lost_before, lost_after], ["DONE", "RELEASED"]),
+        "late": ([held, first(proxy.deliver)], ["DONE"]),
+    }
+    house.open("w", list(ways))
+    for at, (name, (plan, ended)) in enumerate(ways.items()):
+        attempt = house.proved("w", [(3 + at, 1, "Ulm")], chunk_id=name, opened=False)
+        proxy.plan += plan
+        publish(house, attempt)
+        assert state_of(house, attempt) == ("COMMITTED", list(range(1, 4 + at)), ended, at + 1), name
+
+
+def somebody(house: House) -> None:
+    """Another branch is committed to, by PyIceberg at Glue itself."""
+    scene: Any = house.scene
+    table = scene.glue.load_table((scene.shop, "orders"))
+    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, "theirs").commit()
+
+
+def test_a_commit_that_arrives_after_it_was_given_up_finds_another_version(house: House, proxy: FaultProxy) -> None:
+    attempt = house.proved("w", NEW)
+    proxy.plan.append(held)
+    with fault.armed("upstream.after_swap", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        publish(house, attempt)
+    house.publishing().settle()
+    assert (announced_of(house, attempt), proxy.deliver(), house.rows()) == (["RELEASED"], [400], [1, 2])
+    publish(house, attempt)
+    assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
+
+
+def test_a_snapshot_that_slips_onto_main_is_not_published_upon(house: House, proxy: FaultProxy) -> None:
+    attempt = house.proved("w", NEW)
+
+    def slip() -> None:
+        state = house.found()
+        files = house.written(f"{state.metadata.location}/data/slipped", [(8, 1, "Ulm")])
+        made = made_on(house, state.metadata, files, "main")
+        house.notary.catalog.upstreams.commit(
+            state.row, house.notary.catalog.upstreams.load(state.row)[1], [], list(made.updates)
+        )
+
+    proxy.plan.append(first(slip))
+    assert code_of(house, attempt) == "upstream_main_moved"
+    assert state_of(house, attempt) == ("COMMITTING", [1, 2, 8], ["RELEASED"], 0)
+
+
+def test_a_table_of_another_format_or_kind_is_not_served(house: House) -> None:
+    scene: Any = house.scene
+    grant = house.scene.grant(Role.OPERATOR)
+    with pytest.raises(InputError) as caught:
+        scene.make("newer", version=3)
+    assert caught.value.code == "upstream_format_refused"
+    scene.glue.glue.create_table(DatabaseName=scene.shop, TableInput={"Name": "hive", "Parameters": {}})
+    with pytest.raises(InputError) as caught:
+        house.notary.catalog.tables.load(grant, SALES, "hive")
+    assert caught.value.code == "table_unknown"
+    scene.glue.glue.delete_table(DatabaseName=scene.shop, Name="hive")
+    assert house.notary.catalog.tables.page(grant, SALES, after=None, count=None) == ["newer", "orders"]
