@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from pvdm.errors import VerificationError
+from pvdm.errors import InputError, VerificationError
 
 _HINTS: Final = {
     "field_id_missing": "files of a source carry Iceberg's field ids: write it as an Iceberg table, or with field ids",
@@ -19,10 +19,10 @@ def in_file(location: str) -> Iterator[None]:
     """What is wrong with a file is told with the file's name."""
     try:
         yield
-    except VerificationError as error:
+    except (InputError, VerificationError) as error:
         if "file" in error.details:
             raise
-        raise VerificationError(
+        raise type(error)(
             error.code,
             f"{location}: {error.message}",
             expected=error.expected,

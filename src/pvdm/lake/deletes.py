@@ -21,7 +21,10 @@ _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A live delete file; `referenced` is the one data file that it is for, where it is for one only."""
+    """A live delete file; `referenced` is the one data file that it is for, where it is for one only.
+
+    A deletion vector is a part of its file: `length` bytes from `offset` on.
+    """
 
     location: str
     size: int
@@ -31,6 +34,8 @@ class DeleteFile:
     equality_ids: tuple[int, ...] = ()
     referenced: str | None = None
     vector: bool = False
+    offset: int | None = None
+    length: int | None = None
 
 
 def delete_file(entry: ManifestEntry) -> DeleteFile:
@@ -45,6 +50,8 @@ def delete_file(entry: ManifestEntry) -> DeleteFile:
         equality_ids=tuple(sorted(set(file.equality_ids or ()))),
         referenced=_referenced(file),
         vector=file.is_deletion_vector,
+        offset=file.content_offset,
+        length=file.content_size_in_bytes,
     )
 
 
@@ -55,10 +62,18 @@ class DeleteIndex:
         self._everywhere: list[DeleteFile] = []
         self._by_path: defaultdict[str, list[DeleteFile]] = defaultdict(list)
         self._by_partition: defaultdict[_Key, list[DeleteFile]] = defaultdict(list)
+        self._vectors: dict[str, tuple[DeleteFile, _Key]] = {}
+
+    @property
+    def vectors(self) -> dict[str, DeleteFile]:
+        """The deletion vectors by the data files that they are for."""
+        return {location: file for location, (file, _) in self._vectors.items()}
 
     def add(self, file: DeleteFile, spec: PartitionSpec, partition: IdMap[Value]) -> None:
         """Equality deletes of an unpartitioned spec are for every file; all others for a partition or for one file."""
-        if file.content is FileContent.EQUALITY_DELETES and _is_unpartitioned(spec):
+        if file.vector:
+            self._add_vector(file, _key(spec.spec_id, partition))
+        elif file.content is FileContent.EQUALITY_DELETES and _is_unpartitioned(spec):
             self._everywhere.append(file)
         elif file.referenced is not None:
             self._by_path[file.referenced].append(file)
@@ -67,20 +82,30 @@ class DeleteIndex:
 
     def of(self, location: str, sequence_number: int, spec_id: int, partition: IdMap[Value]) -> tuple[DeleteFile, ...]:
         """The delete files that apply to a data file."""
-        near = self._by_partition.get(_key(spec_id, partition), ())
-        candidates = (*self._everywhere, *near, *self._by_path.get(location, ()))
+        key = _key(spec_id, partition)
+        candidates = (*self._everywhere, *self._by_partition.get(key, ()), *self._by_path.get(location, ()))
         found = tuple(each for each in candidates if _applies(each, sequence_number))
-        for each in found:
-            if each.vector:
-                raise InputError(
-                    "deletion_vector_not_yet",
-                    "deletion vectors are not applied yet",
-                    expected="position or equality delete files, or none",
-                    got=f"a deletion vector for {location}",
-                    hint="rewrite the file without deletes (rewrite_data_files), or write copy-on-write",
-                    file=each.location,
-                )
-        return found
+        vector, filed = self._vectors.get(location, (None, key))
+        if vector is None:
+            return found
+        if filed != key or not _applies(vector, sequence_number):
+            raise _refused(
+                "deletion_vector_misfiled",
+                "a deletion vector is older than its data file, or lies in another partition",
+                f"the data file's partition, and a sequence number from {sequence_number} on",
+                f"sequence number {vector.sequence_number} in {vector.location}",
+            )
+        return (*found, vector)
+
+    def _add_vector(self, file: DeleteFile, key: _Key) -> None:
+        location = file.referenced or ""
+        if location in self._vectors:
+            raise _refused("deletion_vector_twice", "a data file has two deletion vectors", "one at most", location)
+        self._vectors[location] = file, key
+
+
+def _refused(code: str, message: str, expected: str, got: str) -> InputError:
+    return InputError(code, message, expected=expected, got=got[:400])
 
 
 def _applies(delete: DeleteFile, sequence_number: int) -> bool:

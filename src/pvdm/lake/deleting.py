@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +17,7 @@ from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID, DeleteFile
 from pvdm.lake.format.manifest_entry import FileContent
 from pvdm.lake.format.single_value import Value
 from pvdm.lake.resolved import Array, Resolution, every_id, pc
+from pvdm.lake.vectors import Vectors
 from pvdm.model.schema import Field, ListType, MapType, Schema, StructType
 
 _Reader = Callable[[bytes, Schema, Collection[int]], Iterator[pa.RecordBatch]]
@@ -38,35 +39,66 @@ class Columns:
         return self.known - every_id(schema)
 
 
+class Deleted(Protocol):
+    """A data file with its partition values and the delete files that apply to it."""
+
+    @property
+    def location(self) -> str:
+        """Where it lies."""
+
+    @property
+    def record_count(self) -> int | None:
+        """How many rows are listed for it."""
+
+    @property
+    def constants(self) -> Mapping[int, Value]:
+        """The values of its identity partitions, by column."""
+
+    @property
+    def deletes(self) -> Sequence[DeleteFile]:
+        """The delete files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What leaves one data file: sorted places, and sets of keys with the columns that they are read from."""
+    """What leaves one data file: sorted places, and sets of keys with the columns that they are read from.
+
+    Where the file has a deletion vector, `vector` has one bit a row, up to the last that it deletes at least, and the
+    places are in it.
+    """
 
     columns: Columns
     constants: Mapping[int, Value]
     positions: Array
     equalities: tuple[Equality, ...]
+    vector: Array | None = None
 
     @classmethod
     def load(
         cls,
         columns: Columns,
-        location: str,
-        constants: Mapping[int, Value],
-        deletes: Sequence[DeleteFile],
+        file: Deleted,
+        vectors: Vectors,
         fetch: Callable[[str], bytes],
         read: _Reader,
     ) -> Removal:
-        """Read the delete files that apply to the data file at this location, which has these partition values."""
+        """Read the delete files that apply to the data file."""
         places: list[Array] = []
+        vector: Array | None = None
         equal: dict[tuple[int, ...], list[DeleteFile]] = {}
-        for delete in deletes:
-            if delete.content is FileContent.POSITION_DELETES:
-                places.append(_positions(delete, _fetched(delete, fetch), location))
+        for delete in file.deletes:
+            if delete.vector:
+                with in_file(delete.location):
+                    vector = vectors.read(delete, _fetched(delete, fetch), file.record_count or 0)
+            elif delete.content is FileContent.POSITION_DELETES:
+                places.append(_positions(delete, _fetched(delete, fetch), file.location))
             else:
                 equal.setdefault(delete.equality_ids, []).append(delete)
         equalities = tuple(Equality.load(columns, ids, files, fetch, read) for ids, files in equal.items())
-        return cls(columns, constants, _sorted(places), equalities)
+        found = _sorted(places)
+        if vector is not None:
+            _require_within(found, vector, file)
+        return cls(columns, file.constants, found, equalities, vector)
 
     def keys(self, data: bytes, read: _Reader) -> list[Iterator[pa.RecordBatch]]:
         """The key columns of the data file, batch by batch beside its rows: a key may be a column that is gone."""
@@ -82,11 +114,19 @@ class Removal:
         for equality, batches in zip(self.equalities, keys, strict=True):
             found = equality.matches(_beside(batches, rows))
             gone = found if gone is None else pc.or_(gone, found)
+        if self.vector is not None:
+            found = self._bits(first, rows)
+            gone = found if gone is None else pc.or_(gone, found)
         low, high = (bisect.bisect_left(self.positions, at, key=_whole) for at in (first, first + rows))
         if low < high:
             found = pc.is_in(_arange(first, first + rows), value_set=self.positions.slice(low, high - low))
             gone = found if gone is None else pc.or_(gone, found)
         return None if gone is None else pc.invert(gone)
+
+    def _bits(self, first: int, rows: int) -> Array:
+        """What the vector says of these rows; behind its end nothing is deleted."""
+        found = self.vector.slice(first, rows) if self.vector is not None else pa.nulls(0, pa.bool_())
+        return pa.concat_arrays([found, pa.repeat(pa.scalar(False), rows - len(found))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +186,8 @@ def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> S
     fields: dict[int | None, Field] = {}
     for each in (schema, *older):
         for field in _narrowed(each.fields, left & every_id(each)):
-            if field.field_id in fields:
-                raise InputError(
-                    "equality_delete_not_yet",
-                    "an equality delete over parts of a struct, some of them dropped, is not applied yet",
-                    expected="columns of one schema",
-                    got=f"fields {', '.join(map(str, ids))}",
-                )
-            fields[field.field_id] = replace(field, name=str(field.field_id))
+            known = fields.get(field.field_id)
+            fields[field.field_id] = field if known is None else _joined(known, field)
         left -= every_id(each)
     if left:
         raise InputError(
@@ -166,7 +200,10 @@ def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> S
 
 
 def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
-    """The fields of these ids, and structs around them; none is required, as a file may be older than any."""
+    """The fields of these ids, and structs around them; none is required, as a file may be older than any.
+
+    They are named by their ids: a field that is gone may have had the name of one that is there.
+    """
     for field in fields:
         if field.field_id in ids:
             if isinstance(field.type, StructType | ListType | MapType):
@@ -176,9 +213,20 @@ def _narrowed(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field
                     expected="a primitive column",
                     got=f"{field.name[:80]!a}, {field.type}",
                 )
-            yield replace(field, required=False)
+            yield replace(field, name=str(field.field_id), required=False)
         elif isinstance(field.type, StructType) and (inside := tuple(_narrowed(field.type.fields, ids))):
-            yield replace(field, type=StructType(inside), required=False)
+            yield replace(field, name=str(field.field_id), type=StructType(inside), required=False)
+
+
+def _joined(one: Field, other: Field) -> Field:
+    """A struct of which some fields are looked up in one schema, and some in another."""
+    if not (isinstance(one.type, StructType) and isinstance(other.type, StructType)):
+        raise AssertionError("an id is looked up once")
+    fields = {field.field_id: field for field in one.type.fields}
+    for field in other.type.fields:
+        known = fields.get(field.field_id)
+        fields[field.field_id] = field if known is None else _joined(known, field)
+    return replace(one, type=StructType(tuple(fields.values())))
 
 
 def _keys(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
@@ -276,6 +324,20 @@ def _positions(file: DeleteFile, data: bytes, location: str) -> Array:
     if file.referenced is not None and not pc.all(here, min_count=0).as_py():
         raise _refused(file, f"rows of {file.referenced} only, as it is listed", "rows of other files")
     return places.filter(here).combine_chunks()
+
+
+def _require_within(places: Array, vector: Array, file: Deleted) -> None:
+    """A vector stands for every older position delete file too: some readers then leave those out, others do not."""
+    inside = places.filter(pc.less(places, min(len(vector), file.record_count or 0)))
+    behind = len(places) - len(inside) - pc.sum(pc.greater_equal(places, file.record_count or 0), min_count=0).as_py()
+    if behind or not pc.all(vector.take(inside), min_count=0).as_py():
+        raise InputError(
+            "deletion_vector_incomplete",
+            "a deletion vector lacks positions that position delete files have",
+            expected="a vector that holds all older deletes",
+            got="one that does not",
+            file=file.location,
+        )
 
 
 def _sorted(places: Sequence[Array]) -> Array:

@@ -61,6 +61,13 @@ def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReade
             expected="a manifest list, as formats 2 and 3 have it",
             got="a snapshot of format 1",
         )
+    if snapshot.key_id is not None:
+        raise InputError(
+            "manifest_list_encrypted",
+            "the snapshot's manifest list is encrypted, which is not read",
+            expected="a snapshot without a key",
+            got=f"key {snapshot.key_id[:80]!a}",
+        )
     data = reader.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
     found = read_manifest_list(data, format_version=metadata.format_version)
     _require_own_header(found.header.snapshot_id, snapshot)

@@ -54,6 +54,11 @@ class Publication:
     removed_rows: int
     removed_files: int
 
+    @property
+    def manifest_list(self) -> str:
+        """Where its list lies, which is written last."""
+        return self.files[-1].location
+
 
 def next_snapshot(
     metadata: TableMetadata,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.single_value import Value
 from pvdm.lake.format.snapshots import Snapshot
 from pvdm.lake.resolved import Resolution, every_id
+from pvdm.lake.vectors import Vectors
 from pvdm.model.expression import LiteralValue
 from pvdm.model.schema import Schema
 
@@ -71,7 +72,8 @@ class Scan:
     """What a snapshot holds: its schema, ids that a file may have besides, initial defaults by id, and its files.
 
     `older` are the table's other schemas, newest first: an equality delete may name a column that is gone. `named` has
-    the names by which files without any field id are read, where such files may be among them.
+    the names by which files without any field id are read, where such files may be among them. `vectors` are all
+    deletion vectors of the snapshot.
     """
 
     schema: Schema
@@ -80,6 +82,7 @@ class Scan:
     defaults: Mapping[int, LiteralValue]
     older: tuple[Schema, ...] = ()
     named: Schema | None = None
+    vectors: Vectors = field(default_factory=Vectors)
 
     def locations(self, files: Iterable[ScanFile] | None = None) -> tuple[str, ...]:
         """Every data and delete file, each once, for the freeze; of all files, or of these."""
@@ -97,30 +100,37 @@ class Scan:
 
 def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileReader) -> Scan:
     """The files of a snapshot with the deletes that apply to each, by Iceberg's rules; a table without one has none."""
-    table_schema = metadata.current_schema
-    if snapshot is not None and snapshot.schema_id is not None:
-        found = metadata.schema(snapshot.schema_id)
-        if found is None:
-            raise InputError(
-                "snapshot_schema_unknown",
-                "the snapshot names a schema that the table does not have",
-                expected="one of the table's",
-                got=str(snapshot.schema_id),
-            )
-        table_schema = found
+    table_schema = schema_of(metadata, snapshot)
     schema = to_model(table_schema)
     older = tuple(
         to_model(each)
         for each in sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
         if each is not table_schema
     )
+    files, vectors = ((), Vectors()) if snapshot is None else _files(metadata, snapshot, schema, reader)
     return Scan(
         schema=schema,
         dropped=_dropped(metadata, schema, older),
-        files=() if snapshot is None else _files(metadata, snapshot, schema, reader),
+        files=files,
         defaults=MappingProxyType(_defaults(metadata, table_schema)),
         older=older,
+        vectors=vectors,
     )
+
+
+def schema_of(metadata: TableMetadata, snapshot: Snapshot | None) -> TableSchema:
+    """The schema that a snapshot is read with: its own, or the table's where it names none."""
+    if snapshot is None or snapshot.schema_id is None:
+        return metadata.current_schema
+    found = metadata.schema(snapshot.schema_id)
+    if found is None:
+        raise InputError(
+            "snapshot_schema_unknown",
+            "the snapshot names a schema that the table does not have",
+            expected="one of the table's",
+            got=str(snapshot.schema_id),
+        )
+    return found
 
 
 def scan_batches(
@@ -152,7 +162,7 @@ def scan_batches(
 def _removal(scan: Scan, file: ScanFile, fetch: Callable[[str], bytes], read: BatchReader) -> Removal:
     """What the delete files of a data file take out of it."""
     columns = Columns(scan.schema, scan.older, scan.dropped | every_id(scan.schema), scan.defaults)
-    return Removal.load(columns, file.location, file.constants, file.deletes, fetch, read)
+    return Removal.load(columns, file, scan.vectors, fetch, read)
 
 
 def _require_listed(file: ScanFile, data: bytes) -> None:
@@ -192,7 +202,9 @@ def _dropped(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -
     return frozenset(known - every_id(schema))
 
 
-def _files(metadata: TableMetadata, snapshot: Snapshot, schema: Schema, reader: FileReader) -> tuple[ScanFile, ...]:
+def _files(
+    metadata: TableMetadata, snapshot: Snapshot, schema: Schema, reader: FileReader
+) -> tuple[tuple[ScanFile, ...], Vectors]:
     found: dict[str, ScanFile] = {}
     deletes = DeleteIndex()
     for listed in listed_manifests(metadata, snapshot, reader):
@@ -218,28 +230,30 @@ def _files(metadata: TableMetadata, snapshot: Snapshot, schema: Schema, reader: 
                     expected=f"at most {SCAN_FILES_MAX}",
                     got="more",
                 )
-    return tuple(
+    named = deletes.vectors
+    files = tuple(
         replace(file, deletes=deletes.of(file.location, file.sequence_number, file.spec_id, file.partition))
         for file in found.values()
     )
+    return files, Vectors(named, frozenset(found) if named else frozenset())
 
 
 def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
     """Columns of identity partitions with the partition fields that hold their values, by the columns' ids."""
     found: dict[int, int] = {}
     columns = source_types(schema)
-    for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
-        if field.transform.name != "identity" or len(field.source_ids) != 1:
+    for part, kind in zip(header.spec.fields, header.partition_types(), strict=True):
+        if part.transform.name != "identity" or len(part.source_ids) != 1:
             continue
-        column = field.source_ids[0]
+        column = part.source_ids[0]
         if DATE in (kind, columns.get(column, kind)) and kind != columns.get(column, kind):
             raise InputError(
                 "partition_type_changed",
-                f"partition {field.name[:80]!a} holds values of a type that its column no longer has",
+                f"partition {part.name[:80]!a} holds values of a type that its column no longer has",
                 expected=str(columns[column]),
                 got=str(kind),
             )
-        found[column] = field.field_id
+        found[column] = part.field_id
     return found
 
 
@@ -252,17 +266,16 @@ def _scan_file(entry: ManifestEntry, spec_id: int, identities: Mapping[int, int]
         sequence_number=entry.sequence_number or 0,
         spec_id=spec_id,
         partition=file.partition,
-        constants=IdMap((column, file.partition[field]) for column, field in identities.items()),
+        constants=IdMap((column, file.partition[part]) for column, part in identities.items()),
     )
 
 
 def _require_readable(file: DataFile) -> None:
-    if file.is_deletion_vector:
-        return  # refused only where one applies
-    if file.file_format.lower() != _FORMAT:
+    vector = file.is_deletion_vector and file.content is FileContent.POSITION_DELETES
+    if file.file_format.lower() != _FORMAT and not vector:
         raise InputError(
             "source_format_unsupported",
-            "files of this format are not read yet",
+            "a file of the source is of a format that is not read",
             expected="Parquet",
             got=file.file_format[:40],
             hint="rewrite the file as Parquet",
@@ -271,7 +284,7 @@ def _require_readable(file: DataFile) -> None:
     if file.key_metadata is not None:
         raise InputError(
             "source_encrypted",
-            "encrypted files are not read yet",
+            "a file of the source is encrypted, which is not read",
             expected="a file without key metadata",
             got="an encrypted one",
             file=file.file_path,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ICEBERG_RUNTIME: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+"""Iceberg's way to object stores, for sessions whose tables lie in one."""
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -95,10 +97,12 @@ def spark_session(
     app_name: str = "pvdm",
     master: str | None = None,
     config: Mapping[str, str] | None = None,
+    object_store: bool = False,
 ) -> SparkSession:
     """A session with these catalogs; a running one gets them added if it has Iceberg, and is refused if not.
 
-    Iceberg's runtime comes by Spark's own package mechanism, unless `config` names jars or packages that hold it.
+    Iceberg's runtime comes by Spark's own package mechanism, unless `config` names jars or packages that hold it; with
+    `object_store` its way to S3 comes too.
     """
     try:
         from pyspark.sql import SparkSession
@@ -118,7 +122,7 @@ def spark_session(
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
-        for key, value in _started(wanted).items():
+        for key, value in _started(wanted, object_store=object_store).items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     else:
@@ -195,15 +199,17 @@ def _require_java() -> None:
         )
 
 
-def _started(given: Mapping[str, str]) -> dict[str, str]:
+def _started(given: Mapping[str, str], *, object_store: bool = False) -> dict[str, str]:
     """The settings of a new session: the caller's, Iceberg's extensions beside theirs, and its runtime."""
     extensions = given.get("spark.sql.extensions", "")
     found = dict(given)
     if EXTENSIONS not in extensions:
         found["spark.sql.extensions"] = ",".join(each for each in (extensions, EXTENSIONS) if each)
     packages = given.get(_PACKAGES, "")
-    if not any("iceberg-spark-runtime" in named for named in (packages, given.get("spark.jars", ""))):
-        found[_PACKAGES] = ",".join(each for each in (packages, ICEBERG_RUNTIME) if each)
+    for name, package in (("iceberg-spark-runtime", ICEBERG_RUNTIME), ("iceberg-aws-bundle", AWS_BUNDLE)):
+        wanted = package is ICEBERG_RUNTIME or object_store
+        if wanted and not any(name in named for named in (packages, given.get("spark.jars", ""))):
+            packages = found[_PACKAGES] = ",".join(each for each in (packages, package) if each)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.format.manifest_entry import FileContent
+from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
 from pvdm.lake.format.schema_json import parse_schema
 from pvdm.lake.format.schema_model import to_model
@@ -61,6 +62,12 @@ def batches(scan: Scan) -> list[pa.RecordBatch]:
         ("uuid", "00000000-0000-0000-0000-0000000000ff", bytes(15) + b"\xff"),
         ("fixed[2]", "00ff", b"\x00\xff"),
         ("date", "1970-01-03", date(1970, 1, 3)),
+        ("long", -(2**63), -(2**63)),
+        ("decimal(38, 0)", "9" * 38, Decimal("9" * 38)),
+        ("binary", "00ff", b"\x00\xff"),
+        ("time", "23:59:59.999999", time(23, 59, 59, 999_999)),
+        ("timestamp", "1969-12-31T23:59:59.999999", datetime.fromisoformat("1969-12-31T23:59:59.999999")),
+        ("timestamptz", "2026-11-15T01:02:03.000004+00:00", datetime(2026, 11, 15, 1, 2, 3, 4, UTC)),
     ],
 )
 def test_a_file_older_than_a_column_holds_its_initial_default(
@@ -69,6 +76,16 @@ def test_a_file_older_than_a_column_holds_its_initial_default(
     lake = evolved(tmp_path, column(1, "id", "int"), column(9, "c", kind, **{"initial-default": default}), version=3)
     lake.data(table_of(model(lake, 0), [{"id": 1}, {"id": 2}]))
     assert [row["c"] for row in lake.rows()] == [wanted, wanted]
+
+
+@pytest.mark.parametrize(("kind", "zone"), [("timestamp_ns", ""), ("timestamptz_ns", "+00:00")])
+def test_a_default_of_nanoseconds_is_exact(tmp_path: Path, kind: str, zone: str) -> None:
+    default = f"1969-12-31T23:59:59.999999999{zone}"
+    lake = evolved(tmp_path, column(1, "id", "int"), column(9, "c", kind, **{"initial-default": default}), version=3)
+    lake.data(table_of(model(lake, 0), [{"id": 1}]))
+    (batch,) = batches(lake.scan())
+    found: Any = batch.column("c")
+    assert found.cast(pa.int64()).to_pylist() == [-1]
 
 
 def test_a_required_column_with_a_default_may_be_missing_and_one_without_may_not(tmp_path: Path) -> None:
@@ -358,3 +375,13 @@ def test_a_variant_that_is_not_asked_for_is_passed_over(tmp_path: Path) -> None:
     parts: Any = pa.StructArray.from_arrays([pa.array([b"m"]), pa.array([b"v"])], names=["metadata", "value"])
     lake.data(with_ids(id=(1, pa.array([1], pa.int32())), v=(2, parts)))
     assert rows_of(lake.scan().select(["id"])) == [{"id": 1}]
+
+
+def test_an_encrypted_manifest_list_is_refused_by_name(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, (schema(0, column(1, "id")),), version=3)
+    document: Any = lake.metadata().to_json()
+    document["snapshots"][0]["key-id"] = "k1"
+    document["encryption-keys"] = [{"key-id": "k1", "encrypted-key-metadata": "AAEC"}]
+    metadata = TableMetadata.from_json(document)
+    with refused("manifest_list_encrypted"):
+        plan_scan(metadata, metadata.current_snapshot, Files())

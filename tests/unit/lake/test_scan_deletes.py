@@ -264,6 +264,22 @@ def test_a_key_inside_a_struct_tells_a_null_struct_from_null_fields(tmp_path: Pa
     assert left(lake) == [0, 2]
 
 
+def test_a_key_over_a_struct_that_lost_a_field_looks_at_both_fields(tmp_path: Path) -> None:
+    """The field that is there now has the name of the one that is gone."""
+    old = StructType((Field("x", LONG, field_id=8), Field("y", LONG, field_id=9)))
+    nested = Schema((Field("id", LONG, field_id=1), Field("s", old, field_id=7)))
+    docs = [
+        {"type": "struct", "fields": [column(8, "x"), column(9, "y")]},
+        {"type": "struct", "fields": [column(9, "x")]},
+    ]
+    schemas = tuple(schema(at, column(1, "id"), column(7, "s", doc)) for at, doc in enumerate(docs))
+    lake = Lake(tmp_path, schemas, current=1)
+    values = [{"x": 1, "y": 1}, {"x": 1, "y": 2}, {"x": 2, "y": 1}]
+    lake.data(table_of(nested, [{"id": at, "s": value} for at, value in enumerate(values)]))
+    lake.equalities(table_of(Schema((nested.fields[1],)), [{"s": {"x": 1, "y": 2}}]), [8, 9])
+    assert lake.rows() == [{"id": 0, "s": {"x": 1}}, {"id": 2, "s": {"x": 1}}]
+
+
 @pytest.mark.parametrize(("ids", "code"), [([99], "equality_ids_unknown"), ([1, 99], "equality_ids_unknown")])
 def test_a_key_that_the_table_does_not_know_is_refused(tmp_path: Path, ids: list[int], code: str) -> None:
     lake = lake_at(tmp_path)
@@ -280,31 +296,6 @@ def test_places_and_values_are_taken_out_together(tmp_path: Path) -> None:
     lake.equalities(keys([1, 3]), [1])
     lake.equalities(keys([4]), [1], sequence=3)
     assert left(lake) == [2]
-
-
-def vector(lake: Lake, referenced: str, sequence: int) -> None:
-    changes = {
-        "file_format": "PUFFIN",
-        "referenced_data_file": referenced,
-        "content_offset": 4,
-        "content_size_in_bytes": 10,
-    }
-    lake.entry("file:///dv.puffin", 20, 1, FileContent.POSITION_DELETES, sequence, 0, None, changes)
-
-
-def test_a_deletion_vector_is_not_served_yet(tmp_path: Path) -> None:
-    lake = lake_at(tmp_path, 3)
-    location = lake.data(rows(0, 1))
-    vector(lake, location, 2)
-    with refused("deletion_vector_not_yet"):
-        lake.scan()
-
-
-def test_a_deletion_vector_of_a_file_that_is_gone_is_passed_over(tmp_path: Path) -> None:
-    lake = lake_at(tmp_path, 3)
-    lake.data(rows(0, 1))
-    vector(lake, "file:///gone.parquet", 2)
-    assert left(lake) == [0, 1]
 
 
 @pytest.mark.parametrize(

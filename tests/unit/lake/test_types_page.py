@@ -1,0 +1,131 @@
+"""docs/types.md says of PyIceberg, DuckDB and our own reader what they make of a column of each type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+from pvdm.digest.parquet import read_batches
+from pvdm.lake.format.manifest_entry import FileContent
+from pvdm.lake.format.schema_model import to_iceberg
+from pvdm.lake.scan import scan_batches
+from pvdm.model.schema import (
+    DecimalType,
+    Field,
+    FixedType,
+    GeoType,
+    Inner,
+    Kind,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    StructType,
+    Type,
+)
+from tests.engines import _duckdb
+from tests.scan_examples import Lake, fetch, table_of
+
+pytestmark = [pytest.mark.usefixtures("kernel"), pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")]
+
+PAGE = (Path(__file__).parents[3] / "docs" / "types.md").read_text()
+ROW = re.compile(r"^\| (?P<types>`[^|]+`) \| \d \| (?P<cells>[^|]+(?: \| [^|]+){3}) \|$", re.MULTILINE)
+INT = PrimitiveType(Kind.INT)
+CRS = "OGC:CRS84"
+POINT = "'POINT(1 2)'::GEOMETRY"
+
+SAMPLES: dict[str, tuple[Type, Sequence[Any]]] = {
+    "boolean": (PrimitiveType(Kind.BOOLEAN), [True, None]),
+    "int": (INT, [1, None]),
+    "long": (PrimitiveType(Kind.LONG), [-(2**63), None]),
+    "float": (PrimitiveType(Kind.FLOAT), [1.5, None]),
+    "double": (PrimitiveType(Kind.DOUBLE), [1.5, None]),
+    "decimal": (DecimalType(9, 2), [None, None]),
+    "date": (PrimitiveType(Kind.DATE), [3, None]),
+    "string": (PrimitiveType(Kind.STRING), ["é", None]),
+    "binary": (PrimitiveType(Kind.BINARY), [b"\0", None]),
+    "timestamp": (PrimitiveType(Kind.TIMESTAMP), [-1, None]),
+    "timestamptz": (PrimitiveType(Kind.TIMESTAMPTZ), [-1, None]),
+    "struct": (StructType((Field("a", INT, field_id=3),)), [{"a": 1}, None]),
+    "list": (ListType(Inner(INT, False, 3)), [[1, None], None]),
+    "map": (MapType(Inner(INT, True, 3), Inner(INT, False, 4)), [[(1, 2)], None]),
+    "time": (PrimitiveType(Kind.TIME), [1, None]),
+    "uuid": (PrimitiveType(Kind.UUID), [b"\1" * 16, None]),
+    "fixed": (FixedType(3), [b"abc", None]),
+    "timestamp_ns": (PrimitiveType(Kind.TIMESTAMP_NS), [-1, None]),
+    "timestamptz_ns": (PrimitiveType(Kind.TIMESTAMPTZ_NS), [-1, None]),
+    "variant": (PrimitiveType(Kind.VARIANT), [{"metadata": b"\1\0\0", "value": b"\x0c\5"}, None]),
+    "unknown": (PrimitiveType(Kind.UNKNOWN), []),
+    "geometry": (GeoType(CRS), []),
+    "geography": (GeoType(CRS, "spherical"), []),
+}
+
+
+def claimed() -> dict[str, tuple[str, ...]]:
+    """For each type what Spark, PyIceberg, DuckDB and pvdm are said to do."""
+    return {
+        name: tuple(row["cells"].split(" | "))
+        for row in ROW.finditer(PAGE)
+        for name in re.findall(r"`(\w+)`", row["types"])
+    }
+
+
+def test_the_page_has_every_type() -> None:
+    assert claimed().keys() == SAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_page_says_who_reads_a_type(tmp_path: Path, name: str) -> None:
+    lake = table_with(tmp_path, *SAMPLES[name])
+    path = tmp_path / "v1.metadata.json"
+    path.write_bytes(lake.metadata().to_bytes())
+    duck = _duckdb()
+    found = {
+        "PyIceberg": rows_of(lambda: StaticTable.from_metadata(str(path)).scan().to_arrow()),
+        "DuckDB": rows_of(
+            lambda: duck.execute(f"select id, c::varchar as c from iceberg_scan('{path}')").to_arrow_table()
+        ),
+        "pvdm": rows_of(lambda: ours(lake)),
+    }
+    duck.close()
+    assert tuple(found.values()) == claimed()[name][1:], name
+
+
+def rows_of(read: Any) -> str:
+    """Whether the two rows come out; what the engine says of a refusal is its own."""
+    try:
+        found = read()
+    except Exception:
+        return "refuses"
+    assert (found.num_rows, found.column("c").null_count > 0) == (2, True)
+    return "reads"
+
+
+def ours(lake: Lake) -> pa.Table:
+    scan = lake.scan()
+    return pa.Table.from_batches(
+        [batch for file in scan.files for batch in scan_batches(scan, file, fetch, read_batches)]
+    )
+
+
+def table_with(folder: Path, kind: Type, values: Sequence[Any]) -> Lake:
+    """Two rows with a column of this type; geometries are written by DuckDB, with Parquet's own annotation."""
+    columns = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1), Field("c", kind, field_id=2)))
+    lake = Lake(folder, (dict(to_iceberg(columns)),), version=3)
+    if isinstance(kind, GeoType):
+        path = folder / "geo.parquet"
+        duck = _duckdb()
+        rows = f"select i::bigint as id, case when i = 0 then {POINT} end as c from range(2) t(i)"
+        duck.execute(f"copy ({rows}) to '{path}' (format parquet, field_ids {{id: 1, c: 2}})")
+        duck.close()
+        lake.entry(f"file://{path}", path.stat().st_size, 2, FileContent.DATA, 1, 0, None)
+        return lake
+    only = columns if values else Schema(columns.fields[:1])
+    lake.data(table_of(only, [{"id": at, **({"c": values[at]} if values else {})} for at in range(2)]))
+    return lake
