@@ -1,4 +1,4 @@
-"""The verdict: what counts and digests of identity and content can tell about intent and staged, and nothing more."""
+"""The verdict: what counts and digests of identity and content tell about intent and staged, and rows once located."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from pvdm.digest import Partial
 from pvdm.errors import InputError
+from pvdm.model.located import Located
 from pvdm.model.projection import ProjectionName
 from pvdm.model.verdict import FailureClass, Outcome, Verdict
 from pvdm.verify.finding import Finding
@@ -15,12 +16,18 @@ Partials: TypeAlias = Mapping[ProjectionName, Partial]
 _MODULUS = 1 << 256
 
 
-def compare(intent: Partials | None, staged: Partials | None, findings: Iterable[Finding]) -> Verdict:
-    """PASS if every digest matches and nothing was found; a side that is None could not be digested, for a finding."""
+def compare(
+    intent: Partials | None, staged: Partials | None, findings: Iterable[Finding], located: Located | None = None
+) -> Verdict:
+    """PASS if every digest matches and nothing was found; a side that is None could not be digested, for a finding.
+
+    Whether rows are wrong is for the digests alone to say; where rows were located, these say in which ways.
+    """
     classes = {found.failure for found in findings}
     if intent is not None and staged is not None:
         rows = rows_class(intent, staged)
-        classes |= set() if rows is None else {rows}
+        if rows is not None:
+            classes |= (located.failures if located is not None else None) or {rows}
     elif not classes:
         raise InputError("digest_missing", "there is neither a digest nor a reason why", expected="both", got="one")
     return Verdict.failed(*classes) if classes else Verdict(Outcome.PASS)
@@ -31,7 +38,7 @@ def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
 
     Fewer rows: some are missing. More: if every sum is that of all intended rows taken so many times, they were
     written so often; of any other surplus digests cannot tell whether its rows are new, and it counts as added. As many
-    rows, and other sums: something was changed, and which rows is for who locates them.
+    rows, and other sums: something was changed. Rows that are located tell more.
     """
     if intent.keys() != staged.keys() or not intent:
         raise InputError("partial_missing", "intent and staged were not digested alike", expected="the same", got="not")

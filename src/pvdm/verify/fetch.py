@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
-import io
-import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import UnavailableError, VerificationError
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.local import NOT_PLAIN
+from pvdm.lake.stores.stores import Stores
 
 FETCH_SIZE_MAX_BYTES: Final = 2_147_483_648
-_PIECE: Final = 8 * 1024 * 1024
-# A link, a link in a circle, a socket: facts about what was put there, not about the disk.
-_NOT_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +22,34 @@ class Fetched:
     location: Location
     data: bytes
     sha256: str
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file as it was hashed, without its bytes."""
+    """A file as it was hashed, without its bytes; a `version` pins the one that the store showed."""
 
     location: str
     size: int
     sha256: str
+    version: str | None = None
 
 
 class Files:
-    """Reads local files; links are not followed, and only plain files are read."""
+    """Reads files where they lie; on this machine links are not followed, and only plain files are read."""
+
+    def __init__(self, stores: Stores | None = None) -> None:
+        self.stores = stores or Stores()
 
     def fetch(self, location: str, *, most: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
         """The whole file in memory, read once."""
         place = parse_location(location)
         parts, digest = [], hashlib.sha256()
-        for piece in self._pieces(place, most):
+        version, pieces = self._reading(place, most)
+        for piece in pieces:
             digest.update(piece)
             parts.append(piece)
-        return Fetched(place, b"".join(parts), digest.hexdigest())
+        return Fetched(place, b"".join(parts), digest.hexdigest(), version)
 
     def fetch_frozen(self, frozen: Seen) -> Fetched:
         """The file that was frozen, read once more and held to what it was."""
@@ -64,65 +64,57 @@ class Files:
 
     def read(self, location: str, *, most: int) -> bytes:
         """The bytes alone, for metadata."""
-        return b"".join(self._pieces(parse_location(location), most))
+        return b"".join(self._reading(parse_location(location), most)[1])
 
-    def hash(self, location: str) -> Seen:
-        """Size and SHA-256 of a file, without keeping it."""
+    def hash(self, location: str, *, pinned: bool = False) -> Seen:
+        """Size and SHA-256 of a file, without keeping it; `pinned` with the version that the store shows."""
         place = parse_location(location)
         size, digest = 0, hashlib.sha256()
-        for piece in self._pieces(place, FETCH_SIZE_MAX_BYTES):
+        version, pieces = self._reading(place, FETCH_SIZE_MAX_BYTES)
+        for piece in pieces:
             digest.update(piece)
             size += len(piece)
-        return Seen(location, size, digest.hexdigest())
+        if pinned and version is None:
+            raise UnavailableError(
+                "file_without_version", "the store gives a file no version", expected="a version", got=str(place)
+            )
+        return Seen(location, size, digest.hexdigest(), version if pinned else None)
 
     def end(self, location: str, size: int) -> bytes:
         """The last bytes of a file, as many as it has of them; nothing before them is read."""
         place = parse_location(location)
-        with self._opened(place) as file:
-            try:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-                return file.read(size)
-            except OSError as error:
-                raise _unreadable(place, error) from None
-
-    @contextlib.contextmanager
-    def _opened(self, place: Location) -> Iterator[io.FileIO]:
-        """A plain file; no link is followed."""
         try:
-            descriptor = os.open(place.local, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise VerificationError("file_missing", "a file is not there", expected=str(place), got="none") from None
+            return self.stores.of(place).end(place, size)
         except OSError as error:
-            if error.errno in _NOT_PLAIN:
-                raise _not_plain(place) from None
-            raise _unreadable(place, error) from None
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _not_plain(place)
-            yield file
+            raise _failure(place, error) from None
 
-    def _pieces(self, place: Location, most: int) -> Iterator[bytes]:
-        with self._opened(place) as file:
-            seen = 0
-            while piece := self._piece(file, place):
+    def _reading(self, place: Location, most: int) -> tuple[str | None, Iterator[bytes]]:
+        try:
+            found = self.stores.of(place).reading(place)
+        except OSError as error:
+            raise _failure(place, error) from None
+        return found.version, self._pieces(place, found.pieces, most)
+
+    def _pieces(self, place: Location, pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
+        seen = 0
+        try:
+            for piece in pieces:
                 seen += len(piece)
                 if seen > most:
                     raise VerificationError(
                         "file_too_large", "a file is too large", expected=f"at most {most} bytes", got=str(place)
                     )
                 yield piece
-
-    def _piece(self, file: io.FileIO, place: Location) -> bytes:
-        try:
-            return file.read(_PIECE)
         except OSError as error:
-            raise _unreadable(place, error) from None
+            raise _failure(place, error) from None
 
 
 def require_same(fetched: Fetched, frozen: Seen) -> None:
     """The bytes are those that were frozen; a file that changed since is physical damage, or a swap."""
     if (len(fetched.data), fetched.sha256) != (frozen.size, frozen.sha256):
         raise _changed(frozen, f"{len(fetched.data)} bytes, SHA-256 {fetched.sha256}")
+    if frozen.version is not None and fetched.version != frozen.version:
+        raise _changed(frozen, f"version {fetched.version}, not {frozen.version}")
 
 
 def _changed(frozen: Seen, got: str) -> VerificationError:
@@ -134,11 +126,12 @@ def _changed(frozen: Seen, got: str) -> VerificationError:
     )
 
 
-def _not_plain(place: Location) -> VerificationError:
-    return VerificationError("file_not_plain", "a file is no plain file", expected="a plain file", got=str(place))
-
-
-def _unreadable(place: Location, error: OSError) -> UnavailableError:
+def _failure(place: Location, error: OSError) -> VerificationError | UnavailableError:
+    """What is not there, or is no plain file, is a fact about the file; anything else is about the store."""
+    if isinstance(error, FileNotFoundError):
+        return VerificationError("file_missing", "a file is not there", expected=str(place), got="none")
+    if error.errno in NOT_PLAIN:
+        return VerificationError("file_not_plain", "a file is no plain file", expected="a plain file", got=str(place))
     return UnavailableError(
         "file_unreadable", "a file cannot be read", expected=str(place), got=str(error.strerror or error)
     )

@@ -34,15 +34,18 @@ def freeze(locations: Iterable[str], files: Files, *, threads: int = 1) -> Freez
 
 
 def freeze_found(
-    locations: Iterable[str], files: Files, *, threads: int = 1
+    locations: Iterable[str], files: Files, *, threads: int = 1, pinned: bool = False
 ) -> tuple[Freeze, dict[str, VerificationError]]:
-    """The freeze of what can be hashed, and why each of the others cannot; two names of one file are refused."""
+    """The freeze of what can be hashed, and why each of the others cannot; two names of one file are refused.
+
+    `pinned` files are held to the version that the store shows as well.
+    """
     listed = sorted(locations)
     _require_distinct(listed)
 
     def hashed(location: str) -> Seen | VerificationError:
         try:
-            return files.hash(location)
+            return files.hash(location, pinned=pinned)
         except VerificationError as error:
             return error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -121,18 +121,35 @@ def digest_intent(
 
 
 class Intent:
-    """The rows that one chunk should publish, in the target's columns."""
+    """The rows that one chunk should publish, in the target's columns, or in those of them that are asked for."""
 
-    def __init__(self, bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition, plan: Plan) -> None:
+    def __init__(
+        self,
+        bound: BoundContract,
+        source: PinnedSource,
+        chunk: ChunkDefinition,
+        plan: Plan,
+        columns: Collection[str] | None = None,
+    ) -> None:
         schema = source.scan.schema
-        self._mapped = require_mapping(bound, schema, plan)
+        mapped = require_mapping(bound, schema, plan)
+        self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
         self._where = chunk_filter(bound.where(schema), chunk, schema)
         self._source = source.reading({*(each.source for each in self._mapped), *columns_of(self._where)})
 
     def rows(self, file: ScanFile, fetch: Fetch) -> Iterator[pa.RecordBatch]:
         """What one of the source's files holds of them."""
         for batch in self._source.batches(file, fetch):
-            yield self._mapping(kept(batch, self._where))
+            yield self.of_batch(batch)
+
+    def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What rows of the source, read by whoever reads them, become; they have the columns that are asked for."""
+        return self._mapping(kept(batch, self._where))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are asked for."""
+        return self._source.scan.schema.names
 
     def source_of(self, target: str) -> str:
         """The source's name of a column that is told by the target's; any other name stays."""

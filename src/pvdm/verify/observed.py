@@ -34,6 +34,7 @@ _SCHEMA_CODES: Final = frozenset(
         "nesting_too_deep",
         "null_in_required",
         "parquet_type_unsupported",
+        "variant_shredded",
     }
 )
 

@@ -15,8 +15,10 @@ from pvdm.lake.format.manifest_entry import IdMap
 from pvdm.lake.scan import Scan, ScanFile, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
+from pvdm.model.core import ExtractionPath
 from pvdm.model.projection import content
 from pvdm.model.schema import Schema
+from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
 from pvdm.verify.footers import Footer, read_footer
 from pvdm.verify.intent import Intent, digest_plan
@@ -38,6 +40,9 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
         _judge(kernel_engine(), plan, intent.empty())
     except InputError as error:
         raise unusable(error) from None
+    if bound.contract.extraction is ExtractionPath.SPARK:
+        require_extractable(target, "target")
+        require_extractable(source.scan.schema.select(intent.columns), "source")
     if source.scan.named is None:
         return
     known: set[bytes] = set()

@@ -22,9 +22,11 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
 from pvdm.lake.format.schema_json import parse_schema
 from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.snapshots import Snapshot
 from pvdm.lake.paths import parse_location
-from pvdm.lake.scan import Scan, ScanFile, plan_scan, scan_batches
+from pvdm.lake.scan import Scan, ScanFile, plan_scan, scan_batches, schema_of
 from pvdm.model.fields import require_sha256
+from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 
 SOURCE_MANIFEST_MAX_BYTES: Final = 67_108_864
@@ -40,6 +42,8 @@ class PinnedSource:
     ref: TableRef
     snapshot_id: int
     scan: Scan
+    metadata: TableMetadata | None = None
+    """The table's own document, for readers that plan by themselves; a set of files has none."""
 
     def reading(self, names: Iterable[str]) -> PinnedSource:
         """The same source, read for these columns only."""
@@ -53,6 +57,15 @@ class PinnedSource:
 
 def pin_table(ref: TableRef, metadata: TableMetadata, snapshot_id: int, reader: FileReader) -> PinnedSource:
     """A snapshot of a table."""
+    return PinnedSource(ref, snapshot_id, plan_scan(metadata, _snapshot(ref, metadata, snapshot_id), reader), metadata)
+
+
+def pinned_schema(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Schema:
+    """The columns of a snapshot that was pinned; none of its files is looked for."""
+    return to_model(schema_of(metadata, _snapshot(ref, metadata, snapshot_id)))
+
+
+def _snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
     snapshot = metadata.snapshot(snapshot_id)
     if snapshot is None:
         raise InputError(
@@ -61,7 +74,7 @@ def pin_table(ref: TableRef, metadata: TableMetadata, snapshot_id: int, reader: 
             expected="a snapshot that the table still has",
             got=str(snapshot_id),
         )
-    return PinnedSource(ref, snapshot_id, plan_scan(metadata, snapshot, reader))
+    return snapshot
 
 
 def pin_files(location: str, data: bytes) -> PinnedSource:

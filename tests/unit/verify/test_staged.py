@@ -38,6 +38,7 @@ def test_files_of_several_commits_are_all_staged(yard: Yard) -> None:
 def test_manifests_that_a_commit_carries_on_are_not_read_again(yard: Yard) -> None:
     class Counting(Files):
         def __init__(self) -> None:
+            super().__init__()
             self.manifests: list[str] = []
 
         def read(self, location: str, *, most: int) -> bytes:
@@ -165,6 +166,22 @@ def test_a_staged_delete_file_is_refused(yard: Yard, content: FileContent) -> No
     entry = ManifestEntry(
         status=EntryStatus.ADDED, data_file=yard.file(content=content, equality_ids=ids), snapshot_id=2
     )
+    head = yard.snapshot([yard.manifest([entry], yard.header(ManifestContent.DELETES))])
+    assert yard.codes(head) == ["delete_file_staged"]
+
+
+def test_a_staged_deletion_vector_is_refused(tmp_path: Path) -> None:
+    yard = Yard(tmp_path / "t", version=3)
+    live = yard.file()
+    yard.add(live)
+    vector = yard.file(
+        content=FileContent.POSITION_DELETES,
+        file_format="PUFFIN",
+        referenced_data_file=live.file_path,
+        content_offset=4,
+        content_size_in_bytes=40,
+    )
+    entry = ManifestEntry(status=EntryStatus.ADDED, data_file=vector, snapshot_id=2)
     head = yard.snapshot([yard.manifest([entry], yard.header(ManifestContent.DELETES))])
     assert yard.codes(head) == ["delete_file_staged"]
 

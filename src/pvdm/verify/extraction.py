@@ -1,0 +1,53 @@
+"""`extraction: spark`: what it needs, told before anything is staged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.schema import FixedType, GeoType, Kind, PrimitiveType, Schema, Type
+
+# What Spark's reader gives as another type, or not at all: digests of it would not be of what is stored.
+_KINDS: Final = frozenset(
+    {
+        Kind.TIME,
+        Kind.TIME_NS,
+        Kind.TIMESTAMP_NS,
+        Kind.TIMESTAMPTZ_NS,
+        Kind.UNKNOWN,
+        Kind.UUID,
+        Kind.VARIANT,
+    }
+)
+
+
+def require_extraction(*, available: bool) -> None:
+    """A contract that wants Spark's reader wants a Steward that has a Spark application."""
+    if not available:
+        raise UnavailableError(
+            "extraction_not_configured",
+            "the contract wants rows to be read by Spark, and this Steward has no Spark application",
+            expected="[spark] with a master in steward.toml",
+            got="none",
+            hint="configure it, or take `extraction: direct`",
+        )
+
+
+def require_extractable(schema: Schema, whose: str) -> None:
+    """Every column comes out of Spark as the type that it has in the table."""
+    for path, slot in schema.walk():
+        if _is_refused(slot.type):
+            raise InputError(
+                "extraction_type_unsupported",
+                f"Spark's reader does not give column {path!a} of the {whose} as it is stored",
+                expected="types that Spark has: no time, uuid, fixed, nanoseconds, variant or geometry",
+                got=str(slot.type),
+                hint="take `extraction: direct`, or leave the column out",
+                column=path,
+            )
+
+
+def _is_refused(kind: Type) -> bool:
+    if isinstance(kind, PrimitiveType):
+        return kind.kind in _KINDS
+    return isinstance(kind, FixedType | GeoType)

@@ -1,0 +1,154 @@
+"""What each file of a job needs to be judged, free of keys, and what comes of it: the same for every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pvdm.digest import Digester, Keys, Plan, combine, kernel_engine
+from pvdm.lake.format.manifest_entry import DataFile, ManifestEntry
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.scan import ScanFile
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract
+from pvdm.model.files import AddedFile
+from pvdm.verify.compare import Partials
+from pvdm.verify.fetch import Seen
+from pvdm.verify.finding import Finding
+from pvdm.verify.observed import Observed
+from pvdm.verify.source import PinnedSource
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOrder:
+    """One staged file: its place among the attempt's, its entry, and its bytes as they were frozen."""
+
+    position: int
+    entry: ManifestEntry
+    frozen: Seen
+
+    @property
+    def path(self) -> str:
+        """Where the producer put it."""
+        return self.entry.data_file.file_path
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOrder:
+    """One file of the source, and everything that must be fetched for it as it was frozen: itself and its deletes."""
+
+    file: ScanFile
+    frozen: tuple[Seen, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes to fetch."""
+        return sum(each.size for each in self.frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all files of a job are judged on."""
+
+    plan: Plan
+    metadata: TableMetadata
+    bound: BoundContract
+    chunk: ChunkDefinition
+    source: PinnedSource
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that has to be read for one verdict; `keep` puts bytes where they are published from, and says where."""
+
+    ground: Ground
+    staged: tuple[StagedOrder, ...]
+    source: tuple[SourceOrder, ...]
+    keep: Callable[[StagedOrder, bytes], str] | None = None
+    """None where the staged files themselves are published."""
+
+    @property
+    def files(self) -> int:
+        """How many are read, of both sides; delete files go with their data files."""
+        return len(self.staged) + len(self.source)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are read, of both sides."""
+        return sum(each.frozen.size for each in self.staged) + sum(each.size for each in self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What opens the digests of one job: its keys here, and the handle by which its workers get the same ones."""
+
+    job_id: str
+    handle: str
+    keys: Keys
+
+    def __repr__(self) -> str:
+        return f"Held(job_id={self.job_id!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """One staged file: its bytes as they were fetched, where they are published, and what is in them.
+
+    One that could not be read to its end is not digested.
+    """
+
+    added: AddedFile
+    observed: Observed
+    digested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Both sides under one key; the staged one has no digest unless every file could be read to its end.
+
+    `read` has a finding for each file whose bytes are not what they were, in the order of the orders.
+    """
+
+    read: tuple[ReadFile | Finding, ...]
+    staged: Partials | None
+    intent: Partials
+    found: tuple[Finding, ...] = ()
+    extractor: str | None = None
+    """Whose reader gave the rows that were digested, with its version; None where it was the kernel's."""
+
+
+class Reader(Protocol):
+    """Reads all files of a job; which one is taken changes no digest."""
+
+    def redemptions(self, work: Work) -> int:
+        """How often the handle may be redeemed by others than the Steward itself."""
+
+    def read(self, work: Work, held: Held) -> Outcome:
+        """Every file once, held to its freeze, and digested."""
+
+
+def published_at(work: Work, order: StagedOrder, data: bytes) -> str:
+    """Where these bytes are published from: what was hashed is what is kept."""
+    return order.path if work.keep is None else work.keep(order, data)
+
+
+def added_file(order: StagedOrder, published: str) -> AddedFile:
+    """What the proof binds of a file."""
+    return AddedFile(order.path, published, order.frozen.size, order.frozen.sha256, order.frozen.version)
+
+
+def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] | None:
+    """The entries to publish, at their published paths and in their order; None unless every file could be read."""
+    found = []
+    for each in read:
+        if isinstance(each, Finding) or each.observed.file is None:
+            return None
+        found.append(replace(each.observed.file, file_path=each.added.published_path))
+    return tuple(sorted(found, key=lambda file: file.file_path))
+
+
+def together(plan: Plan, keys: Keys, seen: Iterable[Partials]) -> Partials:
+    """The digest of all rows that these saw; of none, where there are none."""
+    every = [Digester(plan, keys, engine=kernel_engine()).partials(), *seen]
+    return {name: combine(each[name] for each in every) for name in every[0]}

@@ -1,0 +1,158 @@
+"""The reader of large chunks: files grouped into few tasks, run by Spark, their sealed reports opened and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pvdm.digest import Digester, Keys, kernel_engine
+from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.compare import Partials
+from pvdm.verify.fetch import Files, Seen
+from pvdm.verify.finding import Finding
+from pvdm.verify.intent import Intent
+from pvdm.verify.orders import (
+    Ground,
+    Held,
+    Outcome,
+    ReadFile,
+    SourceOrder,
+    StagedOrder,
+    Work,
+    added_file,
+    published_at,
+    together,
+)
+from pvdm.verify.spark.application import Application
+from pvdm.verify.spark.groups import grouped
+from pvdm.verify.spark.report import FileReport, Report
+from pvdm.verify.spark.seal import JobSeal, bound_to
+from pvdm.verify.spark.settings import TASK_TRIES_MAX, SparkSettings
+from pvdm.verify.spark.task import Common, KeyDoor, Task
+from pvdm.verify.threads import mapped
+from pvdm.verify.usable import source_readable
+
+DoorOf = Callable[[str, str], KeyDoor]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReader:
+    """`door_of` tells workers of a job where its keys are, by job id and handle; `threads` copy files in."""
+
+    settings: SparkSettings
+    application: Application
+    files: Files
+    door_of: DoorOf
+    threads: int = 2
+
+    def takes(self, work: Work) -> bool:
+        """Whether the chunk has as many bytes or files as the Steward was told to leave to Spark."""
+        return work.size >= self.settings.bytes_least or work.files >= self.settings.files_least
+
+    def redemptions(self, work: Work) -> int:
+        """Once for every try of every task: a worker process takes at least one."""
+        return TASK_TRIES_MAX * len(_tasks(work.staged, work.source, self.application.cores()))
+
+    def read(self, work: Work, held: Held) -> Outcome:
+        """Copies first, where copies are published: workers then read those, and write nothing."""
+        placed = mapped(self.threads, lambda order: self._placed(work, order), work.staged)
+        staged = tuple(each for each in placed if isinstance(each, StagedOrder))
+        reports = self._reports(work.ground, _tasks(staged, work.source, self.application.cores()), held)
+        found = {each.position: each for report in reports for each in report.files}
+        if found.keys() != {order.position for order in staged}:
+            raise _incomplete()
+        read = tuple(
+            each if isinstance(each, Finding) else _read(work.staged[at], each, found[at])
+            for at, each in enumerate(placed)
+        )
+        plan, keys = work.ground.plan, held.keys
+        whole = all(isinstance(each, ReadFile) and each.digested for each in read)
+        sums = [report.staged for report in reports if report.staged is not None]
+        intent = [report.intent for report in reports if report.intent is not None]
+        return Outcome(
+            read,
+            together(plan, keys, sums) if whole else None,
+            together(plan, keys, [_no_rows(work.ground, keys), *intent]),
+        )
+
+    def _placed(self, work: Work, order: StagedOrder) -> StagedOrder | Finding:
+        """The order with the place that workers read: the copy, of exactly the frozen bytes, or the staged file."""
+        if work.keep is None:
+            return order
+        try:
+            fetched = self.files.fetch_frozen(order.frozen)
+        except VerificationError as error:
+            return Finding.of(FailureClass.PHYSICAL, error, order.path)
+        place = published_at(work, order, fetched.data)
+        return replace(order, frozen=Seen(place, order.frozen.size, order.frozen.sha256))
+
+    def _reports(self, ground: Ground, tasks: Sequence[Task], held: Held) -> list[Report]:
+        if not tasks:
+            return []
+        common = Common.of(ground, self.door_of(held.job_id, held.handle)).to_bytes()
+        orders = [task.to_bytes() for task in tasks]
+        refused, sealed = self.application.run(held.job_id, common, orders)
+        if not len(refused) == len(sealed) == len(orders):
+            raise _incomplete()
+        return opened(refused, sealed, [bound_to(common, order) for order in orders], held)
+
+
+def opened(refused: Sequence[str | None], sealed: Sequence[bytes], about: Sequence[bytes], held: Held) -> list[Report]:
+    """The reports, each about what it has to be about; the first that tells of an error raises it."""
+    seal = JobSeal(held.keys, held.job_id)
+    reports = []
+    for why, data, bound in zip(refused, sealed, about, strict=True):
+        if why is not None:
+            raise _without_keys(why)
+        report = Report.from_bytes(seal.open(data, bound))
+        if report.error is not None:
+            raise report.error
+        reports.append(report)
+    return reports
+
+
+def _tasks(staged: Sequence[StagedOrder], source: Sequence[SourceOrder], cores: int) -> list[Task]:
+    """Both sides together in at most four tasks a core."""
+    sized: list[tuple[int, StagedOrder | SourceOrder]] = [(each.frozen.size, each) for each in staged]
+    sized += [(each.size, each) for each in source]
+    return [
+        Task(
+            tuple(each for each in group if isinstance(each, StagedOrder)),
+            tuple(each for each in group if isinstance(each, SourceOrder)),
+        )
+        for group in grouped(sized, cores)
+    ]
+
+
+def _read(order: StagedOrder, placed: StagedOrder, report: FileReport) -> ReadFile | Finding:
+    if isinstance(report.seen, Finding):
+        return report.seen
+    return ReadFile(added_file(order, placed.frozen.location), report.seen, report.digested)
+
+
+def _no_rows(ground: Ground, keys: Keys) -> Partials:
+    """A chunk without files has a schema all the same, which is judged like any other."""
+    digester = Digester(ground.plan, keys, engine=kernel_engine())
+    with source_readable():
+        digester.update(Intent(ground.bound, ground.source, ground.chunk, ground.plan).empty())
+    return digester.partials()
+
+
+def _incomplete() -> InputError:
+    return InputError(
+        "worker_report_malformed",
+        "a worker's report cannot be read",
+        expected="one report for every file of the task",
+        got="others",
+    )
+
+
+def _without_keys(why: str) -> UnavailableError:
+    return UnavailableError(
+        "spark_worker_refused",
+        "a worker of the Steward's Spark application got no keys",
+        expected="the job's keys",
+        got=why[:120],
+        hint="its token must lie in the file that [spark] names, on every worker's host, and be a worker's",
+    )

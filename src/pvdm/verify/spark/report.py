@@ -1,0 +1,190 @@
+"""A worker's report as bytes that are read strictly: the Steward holds roots, and unpickles nothing that comes back."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.digest import Partial
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.lake.entries import header_of
+from pvdm.lake.format.manifest import read_manifest
+from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.model.document import Value, dump, parse
+from pvdm.model.projection import ProjectionName
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.compare import Partials
+from pvdm.verify.finding import Finding
+from pvdm.verify.observed import Observed
+
+REPORT_MAX_BYTES: Final = 268_435_456
+_SYNC: Final = bytes(16)
+_ERRORS: Final[Mapping[str, type[PvdmError]]] = {
+    kind.__name__: kind
+    for kind in (ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One staged file: a finding about its bytes, or what was seen in them, and whether they were digested."""
+
+    position: int
+    seen: Observed | Finding
+    digested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one task; a side that the task did not read to its end has no digest."""
+
+    files: tuple[FileReport, ...]
+    staged: Partials | None
+    intent: Partials | None
+    error: PvdmError | None = None
+
+    def to_bytes(self, metadata: TableMetadata) -> bytes:
+        """Canonical JSON; rebuilt entries travel as a manifest, whose reader is as strict as it is with producers."""
+        rebuilt = [each.seen.file for each in self.files if isinstance(each.seen, Observed) and each.seen.file]
+        return dump(
+            {
+                "files": [_file(each) for each in self.files],
+                "entries": None if not rebuilt else base64.b64encode(_manifest(metadata, rebuilt)).decode("ascii"),
+                "staged": _sums(self.staged),
+                "intent": _sums(self.intent),
+                "error": None if self.error is None else _error(self.error),
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """What `to_bytes` wrote; anything else is refused."""
+        found = parse(data, size_max_bytes=REPORT_MAX_BYTES)
+        try:
+            return cls._read(found)
+        except ValueError as error:
+            raise _malformed("what a worker writes", type(error).__name__) from None
+
+    @classmethod
+    def _read(cls, value: Value) -> Report:
+        match value:
+            case {"files": list(files), "entries": entries, "staged": staged, "intent": intent, "error": error}:
+                rebuilt = iter(_entries(entries))
+                read = tuple(_file_of(each, rebuilt) for each in files)
+                if next(rebuilt, None) is not None:
+                    raise _malformed("an entry for each file", "more")
+                return cls(read, _sums_of(staged), _sums_of(intent), None if error is None else _error_of(error))
+            case _:
+                raise _malformed("what a worker writes", "something else")
+
+
+def _manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
+    entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each) for each in files]
+    return write_manifest(header, entries, sync=_SYNC).data
+
+
+def _entries(text: Value) -> tuple[DataFile, ...]:
+    if text is None:
+        return ()
+    if not isinstance(text, str):
+        raise _malformed("entries as text", "something else")
+    return tuple(each.data_file for each in read_manifest(base64.b64decode(text, validate=True)).entries)
+
+
+def _file(report: FileReport) -> dict[str, Value]:
+    seen = report.seen
+    if isinstance(seen, Finding):
+        return {"position": report.position, "changed": seen.to_json()}
+    return {
+        "position": report.position,
+        "rows": str(seen.rows),
+        "rebuilt": seen.file is not None,
+        "digested": report.digested,
+        "findings": [each.to_json() for each in seen.findings],
+    }
+
+
+def _file_of(value: Value, rebuilt: Iterator[DataFile]) -> FileReport:
+    match value:
+        case {"position": int(position), "changed": changed, **rest} if not rest:
+            return FileReport(position, _finding(changed), digested=False)
+        case {
+            "position": int(position),
+            "rows": str(rows),
+            "rebuilt": bool(is_rebuilt),
+            "digested": bool(digested),
+            "findings": list(findings),
+            **rest,
+        } if not rest:
+            file = next(rebuilt, None) if is_rebuilt else None
+            if is_rebuilt and file is None:
+                raise _malformed("an entry for each file", "fewer")
+            return FileReport(position, Observed(file, int(rows), tuple(map(_finding, findings))), digested=digested)
+        case _:
+            raise _malformed("a file's report", "something else")
+
+
+def _finding(value: Value) -> Finding:
+    match value:
+        case {
+            "class": str(failure),
+            "code": str(code),
+            "message": str(message),
+            "expected": str() | None as expected,
+            "got": str() | None as got,
+            "file": str() | None as file,
+            **rest,
+        } if not rest:
+            return Finding(FailureClass(failure), code, message, expected, got, file)
+        case _:
+            raise _malformed("a finding", "something else")
+
+
+def _sums(partials: Partials | None) -> Value:
+    if partials is None:
+        return None
+    return {name.value: partials[name].to_bytes().hex() for name in partials}
+
+
+def _sums_of(value: Value) -> Partials | None:
+    match value:
+        case None:
+            return None
+        case dict():
+            return {ProjectionName(name): Partial.from_bytes(bytes.fromhex(str(value[name]))) for name in value}
+        case _:
+            raise _malformed("digests by projection", "something else")
+
+
+def _error(error: PvdmError) -> dict[str, Value]:
+    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), PvdmError.__name__)
+    texts: dict[str, Value] = {"code": error.code, "message": error.message, "kind": kind}
+    details: dict[str, Value] = {key: str(value) for key, value in error.details.items()}
+    return texts | {"expected": error.expected, "got": error.got, "hint": error.hint, "details": details}
+
+
+def _error_of(value: Value) -> PvdmError:
+    match value:
+        case {
+            "kind": str(kind),
+            "code": str(code),
+            "message": str(message),
+            "expected": str() | None as expected,
+            "got": str() | None as got,
+            "hint": str() | None as hint,
+            "details": dict(details),
+            **rest,
+        } if not rest and kind in _ERRORS:
+            told = {str(key): str(text) for key, text in details.items()}
+            return _ERRORS[kind](code, message, expected=expected, got=got, hint=hint, **told)
+        case _:
+            raise _malformed("an error", "something else")
+
+
+def _malformed(expected: str, got: str) -> InputError:
+    return InputError("worker_report_malformed", "a worker's report cannot be read", expected=expected, got=got)

@@ -1,0 +1,215 @@
+"""Parts of verification on Spark that need no Spark: groups, seals, reports, a keyring, frames, the archive."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.projection import ProjectionName, content, identity
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.model.secret import DigestKey
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.finding import Finding
+from pvdm.verify.orders import together
+from pvdm.verify.spark.archive import build_archive
+from pvdm.verify.spark.frames import receive, send
+from pvdm.verify.spark.groups import grouped
+from pvdm.verify.spark.keyring import Keyring, own_name
+from pvdm.verify.spark.report import FileReport, Report
+from pvdm.verify.spark.seal import JobSeal, bound_to
+from pvdm.verify.spark.settings import TASKS_A_CORE_MAX
+from pvdm.verify.spark.task import KeyDoor
+from pvdm.verify.spark.worker import summed
+
+SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
+PLAN = Plan(SCHEMA, (identity(SCHEMA, ("id",)), content(SCHEMA)))
+KEYS: Keys = {name: DigestKey(bytes([at + 1]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
+OTHER: Keys = {name: DigestKey(bytes([at + 9]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
+ERROR = UnavailableError("source_unreadable", "gone", expected="a file", got="none", hint="bring it", file="f")
+
+
+def door(job_id: str = "job") -> KeyDoor:
+    return KeyDoor("http://127.0.0.1:1", job_id, "00" * 16, "/nowhere", None)
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=200), st.integers(1, 16))
+def test_every_file_is_in_one_of_at_most_four_tasks_a_core_and_loads_are_even(sizes: list[int], cores: int) -> None:
+    groups = grouped([(size, at) for at, size in enumerate(sizes)], cores)
+    assert sorted(at for group in groups for at in group) == list(range(len(sizes)))
+    assert len(groups) == min(len(sizes), TASKS_A_CORE_MAX * cores)
+    assert [] not in groups
+    loads = [sum(sizes[at] + 1 for at in group) for group in groups]
+    assert not loads or max(loads) - min(loads) <= max(sizes) + 1
+
+
+def test_the_same_files_make_the_same_groups() -> None:
+    files = [(at * 7919 % 100, at) for at in range(50)]
+    assert grouped(files, 2) == grouped(files, 2)
+
+
+@pytest.mark.usefixtures("kernel")
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), max_size=12), st.integers(1, 3))
+def test_digests_added_up_in_a_tree_are_the_digest_of_all_rows(files: list[list[int]], cores: int) -> None:
+    def digested(rows: list[int]) -> dict[ProjectionName, Partial]:
+        digester = Digester(PLAN, KEYS)
+        digester.update(pa.table({"id": pa.array(rows, pa.int64())}))
+        return digester.partials()
+
+    tasks = grouped([(len(rows), digested(rows)) for rows in files], cores)
+    found = together(PLAN, KEYS, [each for task in tasks if (each := summed(task)) is not None])
+    flat = digested([row for rows in files for row in rows])
+    assert all(found[name].matches(flat[name]) for name in ProjectionName)
+
+
+def test_a_report_opens_only_under_its_jobs_keys_for_its_orders_and_unchanged() -> None:
+    bound = bound_to(b"common", b"task")
+    sealed = JobSeal(KEYS, "job").close(b"report", bound)
+    assert JobSeal(KEYS, "job").open(sealed, bound) == b"report"
+    assert b"report" not in sealed
+    flipped = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
+    for seal, data, about in (
+        *((JobSeal(KEYS, "job"), each, bound) for each in (*flipped, b"", b"short", sealed[:-1])),
+        (JobSeal(KEYS, "job"), sealed, bound_to(b"common", b"another task")),
+        (JobSeal(KEYS, "job"), sealed, bound_to(b"commont", b"ask")),
+        (JobSeal(KEYS, "another job"), sealed, bound),
+        (JobSeal(OTHER, "job"), sealed, bound),
+    ):
+        with pytest.raises(UnavailableError) as caught:
+            seal.open(data, about)
+        assert caught.value.code == "worker_report_forged"
+
+
+def test_an_error_comes_back_as_it_was() -> None:
+    found = Report.from_bytes(Report((), None, None, ERROR).to_bytes(None)).error  # type: ignore[arg-type]
+    assert type(found) is UnavailableError
+    assert (found.code, str(found), found.hint, found.details) == (ERROR.code, str(ERROR), ERROR.hint, {"file": "f"})
+
+
+def test_a_finding_and_digests_come_back_as_they_were() -> None:
+    finding = Finding(FailureClass.PHYSICAL, "file_changed", "changed", "a", "b", "file")
+    sums = {
+        name: Partial(1, Construction.HMAC_SHA256, Mode.STORED, name, bytes(32), bytes(16), 3, 5)
+        for name in ProjectionName
+    }
+    report = Report((FileReport(7, finding, digested=False),), sums, None)
+    found = Report.from_bytes(report.to_bytes(None))  # type: ignore[arg-type]
+    assert found.files == report.files
+    assert found.intent is None
+    assert found.staged is not None
+    assert all(found.staged[name].matches(sums[name]) for name in ProjectionName)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps({"files": []}),
+        b"{}",
+        b'{"entries":null,"error":null,"files":[{}],"intent":null,"staged":null}',
+        b'{"entries":null,"error":{"kind":"SystemExit"},"files":[],"intent":null,"staged":null}',
+        b'{"entries":1,"error":null,"files":[],"intent":null,"staged":null}',
+        b'{"entries":null,"error":null,"files":[],"intent":7,"staged":null}',
+        b'{"entries":null,"error":null,"files":[],"intent":{"content":"zz"},"staged":null}',
+        b'{"entries":"%","error":null,"files":[],"intent":null,"staged":null}',
+    ],
+)
+def test_nothing_but_a_report_is_read_as_one(data: bytes) -> None:
+    with pytest.raises(InputError) as caught:
+        Report.from_bytes(data)
+    assert caught.value.code in ("worker_report_malformed", "document_malformed")
+
+
+class _Steward:
+    """Counts who came for keys."""
+
+    def __init__(self) -> None:
+        self.came: list[tuple[str, str]] = []
+
+    def __call__(self, door: KeyDoor, worker: str) -> Keys:
+        self.came.append((door.job_id, worker))
+        return KEYS
+
+
+def test_a_worker_redeems_once_for_all_tasks_of_a_job() -> None:
+    steward = _Steward()
+    ring = Keyring(steward)
+    for _ in range(3):
+        assert ring.keys(door()) is KEYS
+        ring.rest()
+    ring.forget()
+    assert len(steward.came) == 1
+
+
+def test_keys_of_a_job_go_when_another_job_comes() -> None:
+    steward = _Steward()
+    ring = Keyring(steward)
+    for job_id in ("one", "two", "one"):
+        ring.keys(door(job_id))
+    assert [job_id for job_id, _ in steward.came] == ["one", "two", "one"]
+    assert len({worker for _, worker in steward.came}) == 3, "each time under a name of its own"
+
+
+def test_keys_go_when_no_task_comes_for_a_while() -> None:
+    gone = threading.Event()
+
+    class Told(Keyring):
+        def forget(self) -> None:
+            super().forget()
+            gone.set()
+
+    ring = Told(_Steward(), idle_seconds=0.05)
+    ring.keys(door())
+    ring.rest()
+    assert gone.wait(10)
+    assert not ring.holds
+
+
+def test_keys_stay_while_tasks_come() -> None:
+    ring = Keyring(_Steward(), idle_seconds=0.3)
+    ring.keys(door())
+    ring.rest()
+    ring.keys(door())
+    time.sleep(0.5)
+    assert ring.holds, "the task may take as long as it takes"
+    ring.forget()
+
+
+def test_names_of_workers_are_all_different_and_fit_the_door() -> None:
+    names = {own_name() for _ in range(100)}
+    assert len(names) == 100
+    assert all(f":{os.getpid()}:" in name for name in names)
+    assert max(map(len, names)) <= 128
+
+
+def test_a_driver_that_is_silent_or_gone_is_told_apart_from_an_answer() -> None:
+    reading, writing = (os.fdopen(each, mode, buffering=0) for each, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
+    with reading:
+        with writing:
+            send(writing, {"job": "one"}, [b"a", b""])
+            assert receive(reading, 5) == ({"job": "one", "parts": 2}, [b"a", b""])
+            with pytest.raises(UnavailableError) as silent:
+                receive(reading, 0.01)
+        with pytest.raises(UnavailableError) as ended:
+            receive(reading, 5)
+    assert (silent.value.code, silent.value.got) == ("spark_driver_gone", "silence")
+    assert (ended.value.code, ended.value.got) == ("spark_driver_gone", "its end")
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_archive_holds_both_packages_and_the_native_library(tmp_path: Path) -> None:
+    with tarfile.open(build_archive(tmp_path)) as archive:
+        names = archive.getnames()
+    assert "pvdm/verify/spark/worker.py" in names
+    assert any(name.startswith("pvdm_kernel/") and name.endswith(".so") for name in names)
+    assert not any("__pycache__" in name for name in names)
