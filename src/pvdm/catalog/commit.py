@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Final, TypeVar
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free
+from pvdm.catalog.forwarding import Extra, Forwarding, Step, Transact
 from pvdm.catalog.makers import Making
 from pvdm.catalog.queue import TableQueues
 from pvdm.catalog.requests import after_change
@@ -21,6 +23,7 @@ from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.requirements import check_requirements, is_create
 from pvdm.lake.format.updates import apply_updates, create_from_updates
+from pvdm.lake.upstream import MOVED
 from pvdm.metadata.permit import Permit
 from pvdm.store import Ledger, Unit, doomed, namespaces, protections, tables
 from pvdm.store.clock import LedgerClock
@@ -31,7 +34,7 @@ from pvdm.store.tokens import Grant
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
 _T = TypeVar("_T")
-_MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledger_serialization"})
+_MOVED: Final = frozenset({"table_moved", "view_moved", "namespace_moved", "ledger_serialization", MOVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,8 @@ class _Planned:
 
 
 _Found = tuple[Namespace, TableRow | None]
-# Runs in the transaction of the swap, with the rows as they are after it.
-Extra = Callable[[Unit, Sequence[TableRow]], None]
 # Judges exactly the base that the swap compares and the bytes it leads to; after a conflict it judges again.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
-# Runs the swap inside a transaction that holds more than the swap, all or nothing.
-Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
 
 def repeated(work: Callable[[], _T]) -> _T:
@@ -90,7 +89,12 @@ class Commits:
         self._files = files
         self._states = states
         self._access = access
+        self._forwarding = Forwarding(ledger, clock, states, states.upstreams)
         self._queues = TableQueues()
+
+    def turn(self, levels: Levels, name: str) -> contextlib.AbstractContextManager[bool]:
+        """A turn at one table, for what is more than a commit."""
+        return self._queues.turn([(levels, name)])
 
     def commit(
         self,
@@ -134,6 +138,8 @@ class Commits:
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
+        if any(row is not None and row.upstream is not None for _, (_, row) in changes):
+            return [self._forwarded(grant, changes, permit, extra, transact)]
         planned: list[_Planned | TableState] = []
         try:
             for change, found in changes:
@@ -145,6 +151,30 @@ class Commits:
             self._forget(planned)
             raise
         return self._settled(planned, rows)
+
+    def _forwarded(
+        self,
+        grant: Grant,
+        changes: Sequence[tuple[Change, _Found]],
+        permit: PermitMaker | None,
+        extra: Extra | None,
+        transact: Transact | None,
+    ) -> TableState:
+        """An upstream compares and swaps one table at a time, so that nothing else can go with it."""
+        (change, (_, row)), *others = changes
+        if others or row is None:
+            raise InputError(
+                "upstream_alone",
+                "a transaction changes a table of an upstream catalog together with others",
+                expected="that table alone",
+                got=f"{len(changes)} tables",
+            )
+        before = self._states.of(row)
+        now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
+        after, updates = self._judged(grant, before, change, permit, now_ms)
+        making = self._access.making(grant, before, after)
+        asked = change.requirements if sees_all(grant.role) else ()
+        return self._forwarding.forward(Step(before, after, asked, updates, making), extra, transact)
 
     def create(
         self,
@@ -158,6 +188,7 @@ class Commits:
         extra: Extra | None = None,
     ) -> TableState:
         """A table with its first document; `instead_of` goes, and one that is `returning` may have been there."""
+        self._states.upstreams.require_own(namespace.levels, f"{name} would be made")
         self._access.require_create(grant, namespace, name, after, instead_of=instead_of)
         file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
         fault.point("catalog.after_metadata_file")
@@ -177,13 +208,14 @@ class Commits:
         namespace, row = found
         now_ms = self._clock.now_micros() // 1_000
         if row is None:
+            self._states.upstreams.require_own(namespace.levels, f"{change.name} would be made")
             check_requirements(None, change.requirements)
             after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
             self._access.require_create(grant, namespace, change.name, after)
             before, making, revision = None, None, 0
         else:
             before = self._states.of(row)
-            after = self._judged(grant, before, change, permit, now_ms)
+            after, _ = self._judged(grant, before, change, permit, now_ms)
             if after is before.metadata and permit is None:
                 return before
             making, revision = self._access.making(grant, before, after), row.revision + 1
@@ -193,12 +225,12 @@ class Commits:
 
     def _judged(
         self, grant: Grant, before: TableState, change: Change, permit: PermitMaker | None, now_ms: int
-    ) -> TableMetadata:
-        """The table after the change, if it may be; the very same document if nothing is to be done."""
+    ) -> tuple[TableMetadata, Sequence[Json]]:
+        """The table after the change, if it may be, and by which updates; the very same document if nothing is done."""
         if sees_all(grant.role) or permit is not None:
             check_requirements(before.metadata, change.requirements)
             updates = change.updates if change.made is None else change.made(before)
-            return self._applied(grant, before, updates, permit, now_ms)
+            return self._applied(grant, before, updates, permit, now_ms), updates
         # Judged as if what is hidden were not there: it is neither changed nor told of by a refusal.
         seen = published(before.metadata)
         check_requirements(seen, change.requirements)
@@ -207,8 +239,9 @@ class Commits:
         changes = list(ref_changes(seen, told))
         if any(each.before is None and each.name in before.metadata.refs for each in changes):
             raise tag_unavailable()
+        updates = as_updates(changes)
         try:
-            return self._applied(grant, before, as_updates(changes), None, now_ms)
+            return self._applied(grant, before, updates, None, now_ms), updates
         except (NotAllowedError, InputError, ConflictError):
             raise tag_unavailable() from None
 
@@ -231,6 +264,8 @@ class Commits:
         if namespace is None:
             raise unknown_table(change.levels, change.name)
         self._access.require_namespace(grant, namespace)
+        if row is None:
+            row = self._states.upstreams.noted(namespace, change.name)
         if row is None and not creating:
             raise unknown_table(change.levels, change.name)
         if row is None:

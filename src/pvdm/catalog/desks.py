@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
@@ -13,10 +13,15 @@ from pvdm.catalog.orphans import Orphans
 from pvdm.catalog.requests import Requests
 from pvdm.catalog.shown import Shown
 from pvdm.catalog.state import States
+from pvdm.catalog.storage import Storage
 from pvdm.catalog.tables import Desks, Tables
+from pvdm.catalog.upstreams import Mount, Upstreams
 from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.sts import VendingSettings
+from pvdm.lake.vault import VaultKind
 from pvdm.store import Ledger
 from pvdm.store.clock import LedgerClock
 
@@ -41,32 +46,53 @@ class Catalog:
     access: CatalogAccess
     shown: Shown
     orphans: Orphans
+    upstreams: Upstreams
 
 
 def open_catalog(
-    ledger: Ledger, clock: LedgerClock, *, name: str, warehouse: str, metadata: Path, vault: Path | None = None
+    ledger: Ledger,
+    clock: LedgerClock,
+    *,
+    name: str,
+    warehouse: str,
+    metadata: Place,
+    vault: Place | None = None,
+    stores: Stores | None = None,
+    vending: VendingSettings | None = None,
+    mounts: Sequence[Mount] = (),
 ) -> Catalog:
-    """The catalog of a ledger; no table lies in the `vault`."""
-    place = parse_location(warehouse)
-    files = MetadataFiles(metadata)
-    states = States(ledger, files)
-    own = [parse_location(str(each.resolve())) for each in (metadata, vault) if each is not None]
+    """The catalog of a ledger; no table lies in the `vault`, and those below the `mounts` are other catalogs'."""
+    place, home, stores = parse_location(warehouse), place_of(metadata), stores or Stores()
+    files = MetadataFiles(home, stores)
+    upstreams = Upstreams(ledger, clock, mounts)
+    states = States(ledger, files, upstreams)
+    own = [place_of(each) for each in (metadata, vault) if each is not None]
     access = CatalogAccess(ledger, place, *own)
     commits = Commits(ledger, clock, files, states, access)
-    spaces = Namespaces(ledger, clock, access)
-    desks = Desks(ledger, clock, states, access, spaces, commits, place)
-    shown = Shown(ledger, MetadataFiles(metadata / PUBLISHED_FOLDER))
+    spaces = Namespaces(ledger, clock, access, upstreams)
+    desks = Desks(ledger, clock, states, access, spaces, commits, place, stores)
+    published = home.child(PUBLISHED_FOLDER)
+    kept = None if vault is None else place_of(vault)
+
+    def readable(uuid: str) -> tuple[Location, ...]:
+        """What `main` shows of a table; of what failed nobody but the Steward reads a byte."""
+        copies = () if kept is None else (kept.child(uuid, VaultKind.METADATA), kept.child(uuid, VaultKind.DATA))
+        return (published.child(uuid), *copies)
+
+    storage = Storage(ledger, stores.s3_settings, vending, readable)
+    shown = Shown(ledger, MetadataFiles(published, stores), storage)
     orphans = Orphans(ledger, clock, files)
     return Catalog(
         name,
         str(place),
         spaces,
         Tables(desks),
-        Views(desks, MetadataFiles(metadata / VIEWS_FOLDER)),
+        Views(desks, MetadataFiles(home.child(VIEWS_FOLDER), stores)),
         Requests(ledger),
         commits,
         states,
         access,
         shown,
         orphans,
+        upstreams,
     )

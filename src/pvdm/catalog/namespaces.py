@@ -8,6 +8,7 @@ from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.requests import Once
+from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.model.role import Role
 from pvdm.store import Ledger, Unit, namespaces
@@ -49,10 +50,11 @@ class PropertiesChanged:
 class Namespaces:
     """Everything that is done to namespaces."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock, access: CatalogAccess) -> None:
+    def __init__(self, ledger: Ledger, clock: LedgerClock, access: CatalogAccess, upstreams: Upstreams) -> None:
         self._ledger = ledger
         self._clock = clock
         self._access = access
+        self._upstreams = upstreams
 
     def get(self, grant: Grant, levels: Levels) -> Namespace:
         """The namespace, for those of its domain."""
@@ -78,6 +80,9 @@ class Namespaces:
     ) -> Namespace:
         """A new one, in its parent's domain and under its parent's protection, if it has a parent."""
         self._access.require_making(grant)
+        if self._upstreams.mount_of(levels) is not None:
+            _require_operator(grant)
+            self._upstreams.require_namespace(levels)
 
         def work(unit: Unit) -> Namespace:
             parent = self._get(unit, grant, levels[:-1]) if len(levels) > 1 else None
@@ -147,6 +152,17 @@ class Namespaces:
         found = namespaces.get(unit, levels)
         self._access.require_namespace(grant, found)
         return found
+
+
+def _require_operator(grant: Grant) -> None:
+    """Which domain a namespace of an upstream belongs to is not for the first who comes."""
+    if grant.role is not Role.OPERATOR:
+        raise NotAllowedError(
+            "role_wrong",
+            "namespaces of an upstream catalog are brought in by an operator",
+            expected=Role.OPERATOR,
+            got=grant.role,
+        )
 
 
 def _domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:

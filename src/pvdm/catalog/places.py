@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 from typing import Final
 
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES
 from pvdm.lake.paths import Location
+from pvdm.lake.stores.local import NOT_PLAIN
+from pvdm.lake.stores.store import read
+from pvdm.lake.stores.stores import Stores
 from pvdm.store.namespaces import Levels
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -44,16 +46,13 @@ def is_inside(warehouse: Location, place: Location) -> bool:
     return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
 
 
-def read_metadata(path: Path) -> bytes:
+def read_metadata(place: Location, stores: Stores) -> bytes:
     """The bytes of a metadata file that somebody else wrote."""
     try:
-        if path.is_symlink() or not path.is_file():
-            raise FileNotFoundError
-        with path.open("rb") as file:
-            return file.read(METADATA_SIZE_MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError("metadata_location_missing", "there is no metadata file", got=str(path)[:200]) from None
+        return read(stores.of(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN:
+            raise InputError("metadata_location_missing", "there is no metadata file", got=str(place)[:200]) from None
         raise UnavailableError(
             "metadata_files_unavailable", f"the metadata file cannot be read: {error.strerror}"
         ) from None

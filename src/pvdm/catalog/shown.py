@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from pvdm.catalog.sight import published, sees_all
 from pvdm.catalog.state import TableState
+from pvdm.catalog.storage import Stood, Storage
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.document import Json, dump_json
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.paths import parse_location
 from pvdm.store import Ledger, attempts
 from pvdm.store.tokens import Grant
 
@@ -32,10 +35,14 @@ class SnapshotMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The body of an answer; the tag stands for exactly these bytes under this sight."""
+    """The body of an answer; the tag stands for what it shows under this sight.
+
+    With credentials in it an answer is never "not modified": the client's own may have ended.
+    """
 
     body: bytes
     etag: str
+    vended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +61,18 @@ class _Published:
 class Shown:
     """Makes answers; what a role may not see is neither in them nor in the file that they name."""
 
-    def __init__(self, ledger: Ledger, published_files: MetadataFiles) -> None:
+    def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: Storage | None = None) -> None:
         """`published_files` are apart from the whole documents, so that readers can be given that folder alone."""
         self._ledger = ledger
+        self._storage = storage or Storage(ledger)
         self._files = published_files
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Published] = OrderedDict()
 
-    def table(self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL) -> Told:
-        """A table of the catalog."""
+    def table(
+        self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, delegated: bool = False
+    ) -> Told:
+        """A table of the catalog; `delegated` with credentials for its files, if some are vended."""
         if sees_all(grant.role):
             sight, metadata, location = "whole", state.metadata, state.row.pointer.location
         else:
@@ -70,11 +80,24 @@ class Shown:
             sight, metadata = "published", seen.metadata
             # Read and compared with each answer: one that was changed on disk is written again.
             location = self._files.write_named(state.row.table_uuid, seen.name, seen.data).location
-        return _told(f"{sight} {mode}", self._document(grant, metadata, mode), location)
+        vended = self._storage.credentials(grant, _stood(state)) if delegated else {}
+        return self._told(f"{sight} {mode}", self._document(grant, metadata, mode), location, vended)
 
-    def staged(self, grant: Grant, metadata: TableMetadata) -> Told:
+    @property
+    def defaults(self) -> dict[str, Json]:
+        """What clients know of the store from the start, and that they ask for credentials."""
+        config = _json(self._storage.config)
+        return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
+
+    def credentials(self, grant: Grant, state: TableState) -> bytes:
+        """The credentials alone, for who has the table already."""
+        return b'{"storage-credentials":' + _listed(self._storage.credentials(grant, _stood(state))) + b"}"
+
+    def staged(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> Told:
         """A table that is not made yet, and has no file."""
-        return _told("staged", self._document(grant, metadata, SnapshotMode.ALL))
+        found = Stood(parse_location(metadata.location), str(metadata.table_uuid), protected=False)
+        vended = self._storage.credentials(grant, found) if delegated else {}
+        return self._told("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
         """Worked out once for each document; with a new one the oldest files go that readers were pointed to."""
@@ -107,8 +130,33 @@ class Shown:
             raw["properties"] = {**metadata.properties, **own}
         return dump_json(raw)
 
+    def _told(
+        self,
+        sight: str,
+        document: bytes,
+        location: str | None = None,
+        vended: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> Told:
+        place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
+        open_config = dict(self._storage.config)
+        body = b"{" + place + b'"metadata":' + document + b',"config":'
+        # The tag stands for what the table shows; credentials that are renewed make it no other.
+        etag = f'"{hashlib.sha256(f"{sight} ".encode() + body + dump_json(_json(open_config)) + b"}").hexdigest()}"'
+        if not vended:
+            return Told(body + dump_json(_json(open_config)) + b"}", etag)
+        config = {**open_config, **next(iter(vended.values()))}
+        told = body + dump_json(_json(config)) + b',"storage-credentials":' + _listed(vended) + b"}"
+        return Told(told, etag, vended=True)
 
-def _told(sight: str, document: bytes, location: str | None = None) -> Told:
-    place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
-    body = b"{" + place + b'"metadata":' + document + b',"config":{}}'
-    return Told(body, f'"{hashlib.sha256(f"{sight} ".encode() + body).hexdigest()}"')
+
+def _stood(state: TableState) -> Stood:
+    return Stood(parse_location(state.metadata.location), state.row.table_uuid, state.row.protected)
+
+
+def _json(texts: Mapping[str, str]) -> dict[str, Json]:
+    return dict(texts)
+
+
+def _listed(vended: Mapping[str, Mapping[str, str]]) -> bytes:
+    listed: list[Json] = [{"prefix": prefix, "config": _json(config)} for prefix, config in vended.items()]
+    return dump_json(listed)

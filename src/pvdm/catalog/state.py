@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import InputError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.metadata import TableMetadata
@@ -28,16 +29,17 @@ class TableState:
 class States:
     """Loads tables; parsed documents are kept in memory by the hash of their bytes."""
 
-    def __init__(self, ledger: Ledger, files: MetadataFiles) -> None:
+    def __init__(self, ledger: Ledger, files: MetadataFiles, upstreams: Upstreams) -> None:
         self._ledger = ledger
         self._files = files
+        self.upstreams = upstreams
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
         self._kept_bytes = 0
 
     def on(self, ledger: Ledger) -> States:
-        """The same files by another ledger's pointers, with nothing remembered."""
-        return States(ledger, self._files)
+        """The same files by another ledger's pointers, and upstreams by other connections, with nothing remembered."""
+        return States(ledger, self._files, self.upstreams.on(ledger))
 
     def find(self, levels: Levels, name: str) -> TableState | None:
         """The table, if it is there; a namespace that is not there is an error."""
@@ -48,13 +50,21 @@ class States:
     def get(self, levels: Levels, name: str) -> TableState:
         """The table; not being there, or its namespace not being there, is one error."""
         with self._ledger.read() as unit:
-            row = find_row(unit, levels, name)
+            namespace, row = tables.find_with_home(unit, levels, name)
+        if namespace is not None and row is None:
+            row = self.upstreams.noted(namespace, name)
         if row is None:
             raise unknown_table(levels, name)
         return self.of(row)
 
     def of(self, row: TableRow) -> TableState:
-        """The document of a row; the file is read and hashed every time, and parsed once."""
+        """The document of a row; the file is read and hashed every time, and parsed once.
+
+        Of an upstream's table it is what that shows now, and the row says which file that is.
+        """
+        if row.upstream is not None:
+            shown, seen = self.upstreams.load(row)
+            return TableState(shown, seen.metadata)
         sha256 = row.pointer.sha256
         data = self._files.read(StoredFile(row.pointer.location, sha256))
         with self._lock:

@@ -8,19 +8,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.commit import Change, Commits, Extra, repeated
+from pvdm.catalog.commit import Change, Commits, repeated
+from pvdm.catalog.forwarding import Extra
 from pvdm.catalog.names import judged_name
 from pvdm.catalog.namespaces import Namespaces, names_from
 from pvdm.catalog.places import is_inside, own_place, read_metadata
 from pvdm.catalog.purge import Left, Purge
 from pvdm.catalog.requests import Once
+from pvdm.catalog.sight import sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
+from pvdm.catalog.upstream_heads import require_proved
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.new_table import new_table, register_table
 from pvdm.lake.format.node import Node
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.stores import Stores
 from pvdm.model import document
 from pvdm.model.role import Role
 from pvdm.store import Ledger, Unit, namespaces, tables
@@ -41,6 +45,7 @@ class Desks:
     namespaces: Namespaces
     commits: Commits
     warehouse: Location
+    stores: Stores
 
 
 class Tables:
@@ -51,15 +56,24 @@ class Tables:
 
     def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, for those of its domain."""
-        return self._desks.states.of(self._row(grant, levels, name))
+        state = self._desks.states.of(self._row(grant, levels, name))
+        if not sees_all(grant.role):
+            require_proved(self._desks.ledger, state)
+        return state
 
     def require(self, grant: Grant, levels: Levels, name: str) -> None:
-        """The table is there for the bearer."""
-        self._row(grant, levels, name)
+        """The table is there for the bearer; an upstream's is, if the upstream says so now."""
+        row = self._row(grant, levels, name)
+        if row.upstream is not None:
+            self._desks.states.of(row)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
         """The names in a namespace; without a count all of them."""
         home = self._desks.namespaces.get(grant, levels)
+        there = self._desks.states.upstreams.names(levels)
+        if there is not None:
+            found = [name for name in there if after is None or name > after]
+            return found if count is None else found[:count]
         with self._desks.ledger.read() as unit:
 
             def names(start: str | None, wanted: int) -> list[str]:
@@ -104,7 +118,7 @@ class Tables:
             access.require_change(grant, old, "it would be replaced by a registered one")
         place = parse_location(metadata_location)
         self._require_readable(grant, namespace, place)
-        after = register_table(read_metadata(place.local))
+        after = register_table(read_metadata(place, self._desks.stores))
         if grant.role is not Role.OPERATOR:
             _require_own_files(after, place, self._desks.warehouse)
         with _named(levels, name):
@@ -142,6 +156,8 @@ class Tables:
 
     def _rename(self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], once: Once | None) -> None:
         row = self._row(grant, *source)
+        for levels, _ in (source, target):
+            self._desks.states.upstreams.require_own(levels, "a table would get another name")
         self._desks.access.require_change(grant, row, "its name would change")
         namespace = self._desks.namespaces.get(grant, target[0])
         if namespace.domain != row.domain:
@@ -177,6 +193,7 @@ class Tables:
 
     def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> TableRow:
         row = self._row(grant, levels, name)
+        self._desks.states.upstreams.require_own(levels, f"{name} would be dropped")
         self._desks.access.require_change(grant, row, "it would be dropped")
 
         def work(unit: Unit) -> None:
@@ -193,6 +210,8 @@ class Tables:
         if namespace is None:
             raise unknown_table(levels, name)
         self._desks.access.require_namespace(grant, namespace)
+        if row is None:
+            row = self._desks.states.upstreams.noted(namespace, name)
         if row is None:
             raise unknown_table(levels, name)
         return row

@@ -11,7 +11,10 @@ from pvdm.catalog.state import States, TableState
 from pvdm.errors import InputError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.metadata.carrying import carry_out
+from pvdm.metadata.order import Order
 from pvdm.metadata.permit import Permit
+from pvdm.metadata.proposal import Shown
 from pvdm.metadata.target import Base, Next
 from pvdm.model.table import TableRef
 from pvdm.store import Ledger, Unit, namespaces, tables
@@ -34,25 +37,29 @@ class CatalogTarget:
         return self._read(self._ledger, self._catalog.states)
 
     def publish(
-        self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], None], then: Callable[[], None]
+        self,
+        make: Callable[[Base], Next],
+        in_transaction: Callable[[Unit, TableRow], Order],
+        then: Callable[[Shown], None],
     ) -> None:
         """One commit by the Steward itself; each try is made on the very base that its swap compares."""
         with self._ledger.read() as unit:
-            levels, row = self._found(unit)
+            levels, row = found_by_uuid(unit, self._uuid)
         tried: list[Next] = []
+        shown: list[Shown] = []
 
         def made(before: TableState) -> Sequence[Json]:
-            tried[:] = [make(self._base(levels, before))]
+            tried[:] = [make(base_of(self._catalog, levels, before))]
             return tried[0].updates
 
         def permit(_: TableState, after: TableMetadata, data: bytes) -> Permit:
             return tried[0].permit(after, data)
 
         def extra(unit: Unit, rows: Sequence[TableRow]) -> None:
-            in_transaction(unit, tables.get_id(unit, rows[0].table_id))
+            shown[:] = [carry_out(unit, in_transaction(unit, tables.get_id(unit, rows[0].table_id)))]
 
         change = Change(levels, row.name, (), (), made)
-        self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=then)
+        self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=lambda: then(shown[0]))
 
     def read_back(self) -> Base:
         """Pointer and document by a connection that nobody used before."""
@@ -61,16 +68,20 @@ class CatalogTarget:
 
     def _read(self, ledger: Ledger, states: States) -> Base:
         with ledger.read() as unit:
-            levels, row = self._found(unit)
-        return self._base(levels, states.of(row))
+            levels, row = found_by_uuid(unit, self._uuid)
+        return base_of(self._catalog, levels, states.of(row))
 
-    def _found(self, unit: Unit) -> tuple[Levels, TableRow]:
-        row = tables.find_uuid(unit, self._uuid)
-        namespace = None if row is None else namespaces.find_id(unit, row.namespace_id)
-        if row is None or namespace is None:
-            raise InputError("table_unknown", "the catalog has no table of this UUID", got=self._uuid)
-        return namespace.levels, row
 
-    def _base(self, levels: Levels, state: TableState) -> Base:
-        name = full_name((*levels, state.row.name))
-        return Base(TableRef(self._catalog.name, state.row.table_uuid, name), state.row, state.metadata)
+def found_by_uuid(unit: Unit, table_uuid: str) -> tuple[Levels, TableRow]:
+    """The table's row and where it stands; not being there is an error."""
+    row = tables.find_uuid(unit, table_uuid)
+    namespace = None if row is None else namespaces.find_id(unit, row.namespace_id)
+    if row is None or namespace is None:
+        raise InputError("table_unknown", "the catalog has no table of this UUID", got=table_uuid)
+    return namespace.levels, row
+
+
+def base_of(catalog: Catalog, levels: Levels, state: TableState) -> Base:
+    """The state as the gate judges it."""
+    name = full_name((*levels, state.row.name))
+    return Base(TableRef(catalog.name, state.row.table_uuid, name), state.row, state.metadata)

@@ -239,7 +239,7 @@ class Views:
         own = dropped is not None and dropped.domain == home.domain
         if grant.role is not Role.OPERATOR and not (inside or own):
             raise _outside(str(self._desks.warehouse), str(place))
-        after = ViewMetadata.parse(read_metadata(place.local))
+        after = ViewMetadata.parse(read_metadata(place, self._desks.stores))
         if grant.role is not Role.OPERATOR and not (own or place.is_under(parse_location(after.location))):
             raise _outside(f"a file under {after.location}", str(place))
         return after
@@ -247,6 +247,7 @@ class Views:
     def _home(self, grant: Grant, levels: Levels) -> Namespace:
         """A namespace in which the bearer may put a view."""
         self._desks.access.require_making(grant)
+        self._desks.states.upstreams.require_own(levels, "a view would be made")
         home = self._desks.namespaces.get(grant, levels)
         self._require_changing(grant, home)
         return home

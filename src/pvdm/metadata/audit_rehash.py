@@ -27,6 +27,7 @@ class Bound:
     size_bytes: int
     sha256: str
     notes: Notes
+    version: str | None = None
 
 
 def bound(location: str, data: bytes, notes: Notes) -> Bound:
@@ -51,7 +52,7 @@ def rehash(data_files: Iterable[Bound], manifests: Iterable[Bound], files: Files
 
 def _hashed(wanted: Bound, files: Files) -> Seen | PvdmError:
     try:
-        return files.hash(wanted.location)
+        return files.hash(wanted.location, pinned=wanted.version is not None)
     except VerificationError as error:
         return error
 
@@ -66,5 +67,12 @@ def require_bytes(wanted: Bound, seen: Seen | PvdmError) -> int:
             f"{wanted.location} is not what was published",
             f"{wanted.size_bytes} bytes, SHA-256 {wanted.sha256}",
             f"{seen.size} bytes, SHA-256 {seen.sha256}",
+        )
+    if wanted.version is not None and seen.version != wanted.version:
+        raise refused(
+            "audit_version_changed",
+            f"{wanted.location} was sealed, and was written again since",
+            f"version {wanted.version}",
+            f"version {seen.version}",
         )
     return seen.size

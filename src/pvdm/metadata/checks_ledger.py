@@ -10,8 +10,10 @@ from typing import Final
 from pvdm.errors import PvdmError, StateUnknownError
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES
-from pvdm.lake.next_snapshot import Publication
-from pvdm.metadata.proposal import Logged, Part, Shown
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.seal import Seals
+from pvdm.metadata.order import OrderPart
+from pvdm.metadata.proposal import Logged, Shown
 from pvdm.metadata.target import Base
 from pvdm.model.claim import Claim
 from pvdm.model.core import Operation, ProofCore
@@ -19,7 +21,6 @@ from pvdm.model.files import AddedFile
 from pvdm.model.states import NonceState, WorkloadState
 from pvdm.store import attempts, chunks, claims, nonces, workloads
 from pvdm.store.unit import Unit
-from pvdm.store.workloads import Workload
 from pvdm.trust.expectation import require_nonce_unused
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.proof_file import LogProofChecker
@@ -43,6 +44,24 @@ def check_10_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) ->
                 )
 
 
+def check_10_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
+    """The store refuses the producer, and shows the very versions that were frozen: their bytes cannot be others."""
+    if seals is None:
+        raise refused("seal_unknown", "a proof says that its files are sealed", "a store that can seal", "none")
+    seals.close(prefix)
+    shown = seals.versions(prefix)
+    for file in added:
+        found = shown.get(parse_location(file.published_path))
+        if file.version is None or found != file.version:
+            raise refused(
+                "sealed_version_changed",
+                "a sealed file is not the version that was verified",
+                f"version {file.version} of {file.published_path}",
+                f"version {found}",
+                "nothing was published; somebody who is no producer wrote there",
+            )
+
+
 def check_11_logged(logged: Logged, proof_of: Callable[[int], bytes], checker: LogProofChecker) -> None:
     """The statement is in the log, under a checkpoint of the log that the trust root names."""
     leaf = LogEntry(EntryKind(logged.kind), hashlib.sha256(logged.envelope).hexdigest(), logged.at_micros)
@@ -56,33 +75,36 @@ def check_11_logged(logged: Logged, proof_of: Callable[[int], bytes], checker: L
         ) from None
 
 
-def check_12_once(unit: Unit, part: Part, core: ProofCore, made: Publication) -> None:
-    """The nonce pays here and never again, and (workload, chunk) was not published before: then it is."""
+def check_12_nonce(unit: Unit, core: ProofCore) -> None:
+    """The nonce pays here and never again."""
     held = nonces.find(unit, core.attempt.nonce)
     require_nonce_unused(core, lambda _: held is None or held.state is not NonceState.RESERVED)
-    rows = sum(file.record_count for file in part.files)
-    attempts.publish(
-        unit,
-        part.attempt.attempt_id,
-        nonce=core.attempt.nonce,
-        snapshot_id=str(made.snapshot_id),
-        extent=chunks.Extent(rows, len(part.files), made.removed_rows, made.removed_files),
-    )
 
 
-def check_12_override(unit: Unit, nonce: str, snapshot_id: int) -> None:
+def check_12_once(unit: Unit, part: OrderPart, snapshot_id: str) -> None:
+    """(workload, chunk) was not published before: then it is, and its nonce is used up."""
+    attempts.publish(unit, part.attempt_id, nonce=part.nonce, snapshot_id=snapshot_id, extent=part.extent)
+
+
+def check_12_override(unit: Unit, nonce: str, snapshot_id: str) -> None:
     """An override opens the glass once."""
-    nonces.commit(unit, nonce, snapshot_id=str(snapshot_id))
+    nonces.commit(unit, nonce, snapshot_id=snapshot_id)
 
 
-def check_12_claim(unit: Unit, workload: Workload, cores: Sequence[ProofCore], claim: Claim) -> None:
-    """What an append takes of its source nobody else has published; overwriting twice shows the rows once.
+def check_12_claim(unit: Unit, workload_id: str, claim: Claim | None) -> None:
+    """What the workload takes of its source nobody else has published."""
+    if claim is not None:
+        opening = workloads.get(unit, workload_id).opening
+        claims.take(unit, workload_id, target=opening.table_uuid, source=opening.source, claim=claim)
+
+
+def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
+    """What an append takes of its source, which nobody else may have published; overwriting twice shows the rows once.
 
     A publication without a row takes nothing: late rows can still come under another id, and none comes twice.
     """
-    if any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores):
-        opening = workload.opening
-        claims.take(unit, opening.workload_id, target=opening.table_uuid, source=opening.source, claim=claim)
+    takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
+    return claim if takes else None
 
 
 def complete(unit: Unit, workload_id: str) -> None:

@@ -20,6 +20,7 @@ from pvdm.metadata import checks_ledger
 from pvdm.metadata.ground import Gate, about, check
 from pvdm.metadata.judging import (
     Judged,
+    JudgedPart,
     judge_again,
     judge_base,
     judge_bytes,
@@ -27,14 +28,14 @@ from pvdm.metadata.judging import (
     judge_words,
     wanted_removals,
 )
+from pvdm.metadata.order import Order, OrderPart
 from pvdm.metadata.proposal import Proposal, Published, Shown
 from pvdm.metadata.publication import permit_publication, publication
 from pvdm.metadata.target import Base, Next
-from pvdm.store import Unit, doomed, events
+from pvdm.store import Unit, doomed
+from pvdm.store.chunks import Extent
 from pvdm.store.tables import TableRow
 
-PUBLISHED: Final = "published"
-"""Kind and subject of the note in the step log that holds what a receipt has to say; the key is `UUID/snapshot`."""
 SUMMARY_WORKLOAD: Final = "pvdm.workload"
 SUMMARY_PROOF: Final = "pvdm.proof"
 SUMMARY_STATEMENT: Final = "pvdm.statement"
@@ -61,7 +62,6 @@ class _Swap:
         self._tried: tuple[Base, Publication] | None = None
         self._written: list[str] = []
         self._done: Published | None = None
-        self._shown: Shown | None = None
 
     def run(self) -> Published:
         """Publish, read back, sign the receipt."""
@@ -96,35 +96,35 @@ class _Swap:
             vault.write(uuid, VaultKind.METADATA, file.name, file.data)
         self._tried = base, made
         fault.point("gate.after_files")
-        return Next(made.updates, lambda after, data: permit_publication(base, made, after, data))
+        branches = tuple(each.core.staged.branch for each in self._judged.parts)
+        return Next(made.updates, lambda after, data: permit_publication(base, made, after, data), branches)
 
-    def _in_transaction(self, unit: Unit, row: TableRow) -> None:
-        """Checks 2, 5 and 6 again, then 12, and the note for the receipt: all of it, or nothing and no swap."""
+    def _in_transaction(self, unit: Unit, row: TableRow) -> Order:
+        """Checks 2, 5 and 6 again, and the nonces of 12; the order that comes of it does the rest, or nothing shows."""
         if self._tried is None:
             raise AssertionError("a target swaps what was made")
         (base, made), judged = self._tried, self._judged
         # Who slept since the files were written may find them swept away: then they are written anew.
         doomed.require_none(unit, [file.name for file in made.files])
         judge_again(judged, unit, base, row, now=max(unit.at_micros, self._gate.clock.now_micros()))
-        workload = judged.proposal.workload
-        unit.lock_name(f"workload {workload.opening.workload_id}")
+        unit.lock_name(f"workload {judged.proposal.workload.opening.workload_id}")
         with check(12):
             for each in judged.parts:
                 with about(each.part):
-                    checks_ledger.check_12_once(unit, each.part, each.core, made)
-            checks_ledger.check_12_claim(unit, workload, [each.core for each in judged.parts], judged.proposal.claim)
-            if judged.override is not None:
-                checks_ledger.check_12_override(unit, judged.override.predicate.nonce, made.snapshot_id)
-        checks_ledger.complete(unit, workload.opening.workload_id)
-        self._shown = self._as_shown(base, made, row, unit.at_micros)
-        events.note(unit, PUBLISHED, PUBLISHED, f"{row.table_uuid}/{made.snapshot_id}", self._shown.facts())
+                    checks_ledger.check_12_nonce(unit, each.core)
+        cores = [each.core for each in judged.parts]
+        return Order(
+            tuple(_ordered(each, made) for each in judged.parts),
+            checks_ledger.claim_taken(cores, judged.proposal.claim),
+            None if judged.override is None else judged.override.predicate.nonce,
+            made.manifest_list,
+            self._as_shown(base, made, row, unit.at_micros),
+        )
 
-    def _finish(self) -> None:
+    def _finish(self, shown: Shown) -> None:
         """Checks 14 and 15; a crash before the receipt is made good at the next start."""
-        if self._shown is None:
-            raise AssertionError("what was swapped is known")
         with committed():
-            self._done = witnessed(self._shown, self._gate)
+            self._done = witnessed(shown, self._gate)
 
     def _wanted(self) -> Wanted:
         parts, statement = self._judged.parts, self._judged.statement
@@ -157,6 +157,13 @@ class _Swap:
         while self._written:
             with contextlib.suppress(PvdmError):
                 self._gate.vault.remove(self._written.pop())
+
+
+def _ordered(each: JudgedPart, made: Publication) -> OrderPart:
+    files = each.part.files
+    rows = sum(file.record_count for file in files)
+    extent = Extent(rows, len(files), made.removed_rows, made.removed_files)
+    return OrderPart(each.part.attempt.attempt_id, each.core.attempt.nonce, extent)
 
 
 def witnessed(shown: Shown, gate: Gate) -> Published:

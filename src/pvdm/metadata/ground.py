@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pvdm.errors import PvdmError
+from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.metadata.proposal import Part, Shown
 from pvdm.metadata.target import Target
@@ -40,6 +41,7 @@ class Gate:
     origin: str
     log_proof: Callable[[int], bytes]
     witness: Callable[[Shown], str]
+    seals: Seals | None = None
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import VaultKind
 from pvdm.metadata import checks_ledger, checks_proof, checks_table
 from pvdm.metadata.checks_workload import judge_statement, require_whole
@@ -15,6 +16,7 @@ from pvdm.metadata.proposal import Logged, Part, Proposal
 from pvdm.metadata.target import Base
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.core import ProofCore
+from pvdm.model.proof import Storage
 from pvdm.model.states import NonceState
 from pvdm.model.workload import WorkloadStatement
 from pvdm.store import nonces
@@ -129,10 +131,14 @@ def check_target(judged: Judged, each: JudgedPart, base: Base, row: TableRow) ->
 
 
 def judge_bytes(judged: Judged, gate: Gate) -> None:
-    """Check 10: every file is read and hashed once more."""
+    """Check 10: every file is read and hashed once more; sealed ones must still be the versions that were."""
     for each in judged.parts:
         with about(each.part), check(10):
-            checks_ledger.check_10_bytes(each.core.files.added, gate.files, threads=REHASH_THREADS_MAX)
+            if all(said.predicate.notary.storage is Storage.SEALED for said in each.proof.statements):
+                prefix = parse_location(each.part.attempt.prefix)
+                checks_ledger.check_10_versions(each.core.files.added, prefix, gate.seals)
+            else:
+                checks_ledger.check_10_bytes(each.core.files.added, gate.files, threads=REHASH_THREADS_MAX)
 
 
 def judge_log(judged: Judged, gate: Gate) -> None:

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.metadata.order import Order
 from pvdm.metadata.permit import Permit
+from pvdm.metadata.proposal import Shown
 from pvdm.model.table import TableRef
 from pvdm.store.tables import TableRow
 from pvdm.store.unit import Unit
@@ -29,6 +31,8 @@ class Next:
 
     updates: Sequence[Json]
     permit: Callable[[TableMetadata, bytes], Permit]
+    branches: tuple[str, ...] = ()
+    """The staging branches that were judged."""
 
 
 class Target(Protocol):
@@ -40,13 +44,14 @@ class Target(Protocol):
     def publish(
         self,
         make: Callable[[Base], Next],
-        in_transaction: Callable[[Unit, TableRow], None],
-        then: Callable[[], None],
+        in_transaction: Callable[[Unit, TableRow], Order],
+        then: Callable[[Shown], None],
     ) -> None:
-        """Swap the pointer from the base that `make` was given to what it made, in one transaction.
+        """Show what `make` makes of a base, and carry its order out; a base that moved is made anew.
 
-        A base that moved is made anew. `in_transaction` runs where the pointer is swapped, with the row as it is after
-        it, and whatever it raises undoes all of it. `then` runs after the commit, before anyone else's turn.
+        `in_transaction` judges once more and gives the order. Where the pointer and the ledger are one database, it
+        runs where the pointer is swapped, with the row as it is after it, and whatever it or the order raises undoes
+        all of it. `then` runs after the commit, before anyone else's turn.
         """
 
     def read_back(self) -> Base:

@@ -98,7 +98,7 @@ SEEING = [
         "a report about a hidden snapshot": (
             send("POST", f"{T}/metrics", {"report-type": "scan-report", "snapshot-id": HIDDEN}), 204),
         "a scan planned by the server": (send("POST", f"{T}/plan", {"snapshot-id": HIDDEN}), 404),
-        "credentials for the table": (send("GET", f"{T}/credentials"), 404),
+        "credentials for the table": (send("GET", f"{T}/credentials"), 200),
         "the configuration": (send("GET", "/config"), 200),
         "the Steward's counters": (outside("GET", "/metrics"), 403),
         "the Steward's events": (outside("GET", "/v1/events"), 403),

@@ -18,6 +18,7 @@ from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.tables import Desks, Tables
 from pvdm.catalog.views import Views, ViewState
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, StateUnknownError
+from pvdm.lake.stores.stores import Stores
 from pvdm.store import Unit, namespaces, tables, views
 from tests.catalog_examples import CONTRACT, OPERATOR, PRODUCER, SALES, Core, core_at
 from tests.catalog_examples import request as table_request
@@ -41,8 +42,8 @@ class Stand:
 
     def __post_init__(self) -> None:
         core = self.core
-        spaces = Namespaces(core.ledger, core.clock, core.access)
-        desks = Desks(core.ledger, core.clock, core.states, core.access, spaces, core.commits, core.warehouse)
+        spaces = Namespaces(core.ledger, core.clock, core.access, core.states.upstreams)
+        desks = Desks(core.ledger, core.clock, core.states, core.access, spaces, core.commits, core.warehouse, Stores())
         self.views, self.tables = Views(desks, core.files), Tables(desks)
 
     def load(self, name: str = "v") -> ViewState:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.metadata.checks_ledger import check_12_claim
+from pvdm.metadata.checks_ledger import check_12_claim, claim_taken
 from pvdm.model.claim import Claim
 from pvdm.model.core import RowCounts
 from pvdm.model.proof import Proof
@@ -105,7 +105,7 @@ def test_rows_that_nobody_could_count_take_the_claim(orders: House) -> None:
     unknown = replace(core, rows=RowCounts(None, None))
 
     def work(unit: Unit) -> None:
-        check_12_claim(unit, proposal.workload, [unknown], proposal.claim)
+        check_12_claim(unit, proposal.workload.opening.workload_id, claim_taken([unknown], proposal.claim))
 
     orders.transact(work)
     assert claim_of(orders, "waived") == Claim.everything()

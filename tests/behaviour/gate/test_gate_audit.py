@@ -11,10 +11,10 @@ from pvdm.metadata.audit_report import AuditReport, Standing
 from pvdm.metadata.gate import validate_then_commit
 from pvdm.model.role import Role
 from pvdm.store.attempts import Attempt
-from pvdm.verify.fetch import Files
 from tests.audit_examples import Local, codes, local, standings
 from tests.audit_scene import gathered
 from tests.gate_examples import House, Row, contract
+from tests.places import files
 from tests.steward_examples import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
@@ -25,7 +25,7 @@ OLD: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 def audited(house: House) -> AuditReport:
     evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
     judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    return audit(evidence, Local(), judge, again=Files())
+    return audit(evidence, Local(), judge, again=files())
 
 
 def filled(house: House, text: str | None = None, *, version: int = 2) -> None:

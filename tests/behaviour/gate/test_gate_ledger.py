@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pvdm import fault
 from pvdm.errors import NotAllowedError, StateUnknownError
 from pvdm.metadata.gate import validate_then_commit
+from pvdm.metadata.order import Order
+from pvdm.metadata.proposal import Shown
 from pvdm.metadata.target import Base, Next, Target
 from pvdm.model.claim import Claim
 from pvdm.model.states import AttemptState
-from pvdm.store import attempts, statements, tables
+from pvdm.store import Unit, attempts, statements, tables
 from pvdm.store.schema import StatementKind
+from pvdm.store.tables import TableRow
 from tests.gate_attacks import (
     BEFORE,
     NEW,
@@ -25,21 +26,22 @@ from tests.gate_attacks import (
     told,
 )
 from tests.gate_examples import Doc, House, contract
+from tests.places import file_at
 
 # 10: the bytes
 
 
 def test_bytes_that_were_swapped_after_the_verdict_are_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    (path, *_) = sorted(Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"))
+    (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
     other = orders.written(f"{attempt.prefix}/other", [(999, 1, "Ulm")])[0]
-    path.write_bytes(Path(other.file_path.removeprefix("file://")).read_bytes())
+    path.write_bytes(file_at(other.file_path).read_bytes())
     assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
 
 def test_one_bit_is_enough(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    (path, *_) = sorted(Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"))
+    (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
     data = bytearray(path.read_bytes())
     data[10] ^= 1
     path.write_bytes(bytes(data))
@@ -48,14 +50,14 @@ def test_one_bit_is_enough(orders: House) -> None:
 
 def test_a_file_that_is_gone_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    (path, *_) = sorted(Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"))
+    (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
     path.unlink()
     assert told(refusal(orders, lambda: publish(orders, attempt))) == ("file_missing", 10)
 
 
 def test_what_a_producer_does_to_its_own_files_touches_no_copy(orders: House) -> None:
     attempt = orders.proved("w", NEW, copied=True)
-    for path in Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"):
+    for path in file_at(attempt.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
     publish(orders, attempt)
     assert orders.rows() == [1, 2, 3, 4]
@@ -63,7 +65,7 @@ def test_what_a_producer_does_to_its_own_files_touches_no_copy(orders: House) ->
 
 def test_a_copy_that_was_changed_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW, copied=True)
-    (path, *_) = sorted((orders.stand.folder / "vault").rglob("*.parquet"))
+    (path, *_) = sorted(file_at(orders.vault.root).rglob("*.parquet"))
     path.write_bytes(path.read_bytes() + b"x")
     assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
@@ -125,11 +127,14 @@ class SlyTarget:
         return self.inner.read_back()
 
     def publish(
-        self, make: Callable[[Base], Next], in_transaction: Callable[[Any, Any], None], then: Callable[[], None]
+        self,
+        make: Callable[[Base], Next],
+        in_transaction: Callable[[Unit, TableRow], Order],
+        then: Callable[[Shown], None],
     ) -> None:
         def made(base: Base) -> Next:
             found = make(base)
-            return Next([*found.updates, self.more], found.permit)
+            return replace(found, updates=[*found.updates, self.more])
 
         self.inner.publish(made, in_transaction, then)
 
@@ -162,7 +167,7 @@ def test_a_publication_that_is_not_shown_as_written_gets_no_receipt(orders: Hous
     attempt = orders.proved("w", NEW)
 
     def tamper() -> None:
-        (path,) = sorted((orders.stand.folder / "vault").rglob("snap-*.avro"))
+        (path,) = sorted(file_at(orders.vault.root).rglob("snap-*.avro"))
         path.write_bytes(path.read_bytes()[:-1])
 
     with fault.armed("catalog.after_swap", fault.Call(tamper)), pytest.raises(StateUnknownError) as caught:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -33,6 +32,7 @@ from pvdm.store.attempts import Attempt
 from tests.catalog_examples import to_ref
 from tests.databases import memory_folder
 from tests.gate_examples import Doc, House, Row, contract, day, house_at
+from tests.places import file_at, where
 from tests.protection_examples import SALES
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
@@ -125,10 +125,10 @@ def deleting(house: House, path: str, branch: str = "main") -> None:
     metadata = house.found().metadata
     head = metadata.snapshot(metadata.refs[branch].snapshot_id)
     assert head is not None
-    place = Path(metadata.location.removeprefix("file://")) / "metadata"
+    place = file_at(metadata.location) / "metadata"
     snapshot_id = 8_000_000 + house.number()
     file = DataFile(
-        file_path=f"file://{place}/{snapshot_id}-deletes.parquet",
+        file_path=where(place / f"{snapshot_id}-deletes.parquet"),
         file_format="PARQUET",
         record_count=1,
         file_size_in_bytes=100,
@@ -149,7 +149,7 @@ def deleting(house: House, path: str, branch: str = "main") -> None:
         ),
         [
             *listed_manifests(metadata, head, house.files),
-            written.listed(f"file://{place}/{snapshot_id}-d0.avro", snapshot_id),
+            written.listed(where(place / f"{snapshot_id}-d0.avro"), snapshot_id),
         ],
     )
     (place / f"snap-{snapshot_id}.avro").write_bytes(listed.data)
@@ -158,7 +158,7 @@ def deleting(house: House, path: str, branch: str = "main") -> None:
         "parent-snapshot-id": head.snapshot_id,
         "sequence-number": metadata.next_sequence_number,
         "timestamp-ms": house.scene.now // 1_000,
-        "manifest-list": f"file://{place}/snap-{snapshot_id}.avro",
+        "manifest-list": where(place / f"snap-{snapshot_id}.avro"),
         "schema-id": metadata.current_schema_id,
         "summary": {"operation": "delete", "total-delete-files": "1", "total-position-deletes": "1"},
     }

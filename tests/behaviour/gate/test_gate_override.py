@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from pvdm.store.attempts import Attempt
 from pvdm.trust.statement import read_signed
 from tests.databases import memory_folder
 from tests.gate_examples import HOUR, House, Row, house_at
+from tests.places import file_at
 from tests.steward_examples import signed_override
 from tools.proof_kit import fixed
 
@@ -157,7 +157,7 @@ def test_another_publication_of_the_same_bytes_is_not_waived(
 def test_every_other_check_stands(house: House) -> None:
     waived(house, failed(house))
     attempt = again(house)
-    for path in Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"):
+    for path in file_at(attempt.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
     assert refused(house, attempt) == "published_bytes_changed"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
 from tests.databases import memory_folder
 from tests.gate_examples import HOUR, House, Row, contract, house_at
+from tests.places import file_at
 from tools.proof_kit import SIGNERS, fixed
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
@@ -132,7 +132,7 @@ def test_one_bad_chunk_keeps_all_back_and_is_named(house: House) -> None:
     house.stand.time.pass_by(HOUR // 2)
     bad = found[1]
     proposal = house.proposal(*found)
-    for path in Path(bad.prefix.removeprefix("file://")).rglob("*.parquet"):
+    for path in file_at(bad.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
     assert refused(house, proposal).details["attempt_id"] == bad.attempt_id
 

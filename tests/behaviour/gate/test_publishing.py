@@ -21,6 +21,7 @@ from pvdm.store.schema import StatementKind
 from pvdm.trust.verify import verify_statement
 from tests.databases import memory_folder
 from tests.gate_examples import HOUR, House, Row, contract, house_at
+from tests.places import file_at
 from tests.protection_examples import COLUMN
 from tests.steward_examples import opened
 
@@ -90,7 +91,7 @@ def test_publishing_again_tells_what_came_of_it(house: House) -> None:
 
 def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
     attempt = house.proved("w", NEW)
-    for path in Path(attempt.prefix.removeprefix("file://")).rglob("*.parquet"):
+    for path in file_at(attempt.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
     with pytest.raises(VerificationError):
         publish(house, attempt)
@@ -103,7 +104,7 @@ def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
 
 def test_a_verified_manifest_that_was_changed_is_not_published(house: House) -> None:
     attempt = house.proved("w", NEW)
-    (path,) = sorted((house.stand.folder / "vault").rglob("verified-*.avro"))
+    (path,) = sorted(file_at(house.vault.root).rglob("verified-*.avro"))
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
@@ -167,7 +168,7 @@ def test_one_bad_chunk_of_a_workload_is_repaired_alone(house: House) -> None:
         house.proved("v", [(10 + at, 1, "Ulm")], chunk_id=chunk_id, name="returns", opened=False)
         for at, chunk_id in enumerate("ab")
     )
-    for path in Path(bad.prefix.removeprefix("file://")).rglob("*.parquet"):
+    for path in file_at(bad.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
     with pytest.raises(VerificationError):
         publish(house, good, bad)
@@ -248,7 +249,7 @@ def test_a_receipt_that_cannot_be_signed_is_told_as_unknown_and_made_good(
 def test_a_publication_that_main_does_not_show_stays_without_receipt(house: House) -> None:
     attempt = house.proved("w", NEW)
     crash(house, "catalog.after_swap", attempt)
-    (path,) = sorted((house.stand.folder / "vault").rglob("snap-*.avro"))
+    (path,) = sorted(file_at(house.vault.root).rglob("snap-*.avro"))
     path.write_bytes(path.read_bytes()[:-1])
     assert (house.publishing().settle(), receipts_of(house)) == ([], [])
 
@@ -264,7 +265,7 @@ def test_a_refused_publication_leaves_no_file_in_the_vault(house: House) -> None
 
 
 def metadata_files(house: House) -> set[str]:
-    folder = house.stand.folder / "vault" / house.found().row.table_uuid / VaultKind.METADATA.value
+    folder = file_at(house.vault.root) / house.found().row.table_uuid / VaultKind.METADATA.value
     return {path.name for path in folder.iterdir()}
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,10 @@ from pvdm.steward.vault_sweep import VaultSweep
 from pvdm.store import Unit, nonces, restores, tables
 from pvdm.store.attempts import Attempt
 from pvdm.store.restores import Marker
+from tests import places
 from tests.gate_attacks import NEW
 from tests.gate_examples import House
+from tests.places import file_at
 
 
 class DiedError(BaseException):
@@ -34,7 +34,7 @@ def desk(house: House) -> VaultSweep:
 
 def folder(house: House) -> Path:
     place = house.vault.place(house.found().row.table_uuid, VaultKind.METADATA, "any")
-    return Path(place.removeprefix("file://")).parent
+    return file_at(place).parent
 
 
 def names(house: House) -> set[str]:
@@ -48,7 +48,7 @@ def age(house: House) -> None:
 def age_in(place: Path) -> None:
     """Let every file look as if it had been written long ago."""
     for path in place.iterdir():
-        os.utime(path, (time.time() - ORPHAN_AGE_MAX_SECONDS - 60,) * 2)
+        places.age(path, ORPHAN_AGE_MAX_SECONDS + 60)
 
 
 def died(house: House, attempt: Attempt) -> set[str]:
@@ -172,7 +172,7 @@ def test_a_gate_that_slept_until_its_files_were_swept_writes_them_anew(orders: H
     assert swept == [2]
     current = orders.found().metadata.current_snapshot
     assert current is not None
-    assert Path(str(current.manifest_list).removeprefix("file://")).exists()
+    assert file_at(str(current.manifest_list)).exists()
     assert orders.rows() != []
 
 
