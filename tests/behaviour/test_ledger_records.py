@@ -10,10 +10,11 @@ from sqlalchemy import LargeBinary, Table, select, text
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.model.role import Role
-from pvdm.model.states import AttemptState
+from pvdm.model.states import AnnouncedState, AttemptState
 from pvdm.store import (
     Ledger,
     Unit,
+    announced,
     attempts,
     attestations,
     catalog_requests,
@@ -36,6 +37,7 @@ from pvdm.store import (
     verified,
     views,
 )
+from pvdm.store.announced import NewAnnounced
 from pvdm.store.columns import metadata
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.proofs import ProofRecord
@@ -85,6 +87,10 @@ def everything(unit: Unit) -> None:
     """At least one row in every table."""
     record = proved(unit)
     attempts.begin_committing(unit, record.attempt_id, reason="PASS")
+    named = ((record.attempt_id, record.nonce),)
+    asked = NewAnnounced(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
+    said = announced.announce(unit, asked)
+    announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
     unit.execute(

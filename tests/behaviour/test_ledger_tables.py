@@ -365,7 +365,8 @@ def test_the_database_itself_keeps_a_protected_tables_uuid(unit: Unit) -> None:
     namespace = dropped(unit, protected=True)
     other = put(unit, namespace, "other", table_uuid=other_uuid(1), contract_hash=hex64("contract"))
     copied = "INSERT INTO tables SELECT :id, namespace_id, 'x', domain, :uuid, location, place, metadata_location, "
-    copied += "metadata_sha256, NULL, 0, contract_hash, protected_micros, NULL, 1 FROM tables WHERE table_id = :other"
+    copied += "metadata_sha256, NULL, 0, upstream, contract_hash, protected_micros, NULL, 1 "
+    copied += "FROM tables WHERE table_id = :other"
     with pytest.raises(ConflictError) as caught:
         unit.execute(text(copied), {"id": hex32(1), "uuid": UUID, "other": other.table_id})
     assert code(caught) == "ledger_constraint"

@@ -14,4 +14,5 @@ class Role(StrEnum):
     ATTESTOR = "attestor"
     OPERATOR = "operator"
     AUDITOR = "auditor"
+    WORKER = "worker"  # a process of the Steward's Spark application: it gets keys for a handle, and nothing else
     STEWARD = "steward"  # its own workers: they see all of a table and keep its staging branches

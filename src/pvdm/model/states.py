@@ -39,6 +39,14 @@ class WorkloadState(StrEnum):
     ABANDONED = "ABANDONED"
 
 
+class AnnouncedState(StrEnum):
+    """Where one publication stands that was announced before an upstream catalog was asked to show it."""
+
+    OPEN = "OPEN"
+    DONE = "DONE"
+    RELEASED = "RELEASED"
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One permitted step and when it is taken."""
@@ -131,7 +139,18 @@ WORKLOAD: Final = Machine(
     ),
 )
 
-MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD)
+ANNOUNCED: Final = Machine(
+    "announced publication",
+    "announced",
+    AnnouncedState,
+    AnnouncedState.OPEN,
+    (
+        Transition("OPEN", "DONE", "the upstream's `main` was seen to show the snapshot"),
+        Transition("OPEN", "RELEASED", "it does not show it, and was made unable to, whatever is still under way"),
+    ),
+)
+
+MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD, ANNOUNCED)
 
 
 def needs_reason(ended: AttemptState, *, refused: bool) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from pvdm.errors import ConflictError, InputError, VerificationError
 from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadState
-from pvdm.store import chunks, ids, nonces, workloads
+from pvdm.store import announced, chunks, ids, nonces, workloads
 from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, attempts, published
 from pvdm.store.schema import workloads as workload_table
@@ -313,6 +313,8 @@ def _locked(unit: Unit, attempt_id: str) -> Attempt:
 def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
         raise _moved(found, to)
+    if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:
+        announced.require_attempt_free(unit, found.attempt_id)
     changed = {**more, "state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
     unit.execute(update(attempts).where(attempts.c.attempt_id == found.attempt_id).values(**changed))
     return get(unit, found.attempt_id)

@@ -12,7 +12,7 @@ from pvdm.errors import InputError
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
 from pvdm.store import ids
 from pvdm.store.link import Row
-from pvdm.store.schema import chunks, published
+from pvdm.store.schema import chunks, published, workloads
 from pvdm.store.unit import Unit
 
 CHUNKS_MAX: Final = 100_000
@@ -158,6 +158,14 @@ def published_as(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]
     """What those of the attempts made visible that were published, by attempt id."""
     wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
     return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
+
+
+def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
+    """Whether the gate has shown this snapshot of the table."""
+    both = workloads.c.workload_id == published.c.workload_id
+    wanted = select(published.c.snapshot_id).join(workloads, both)
+    wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id == snapshot_id)
+    return unit.row(wanted.limit(1)) is not None
 
 
 def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:

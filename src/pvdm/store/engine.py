@@ -9,6 +9,8 @@ index.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import random
 import sqlite3
@@ -24,7 +26,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from pvdm.errors import ConflictError, InputError, UnavailableError
 from pvdm.store.failures import SERIALIZATION, Phase, translate
 from pvdm.store.turns import Turns
-from pvdm.store.unit import Unit, begin
+from pvdm.store.unit import Unit, begin, key_of_name
 
 T = TypeVar("T")
 
@@ -85,6 +87,22 @@ class Ledger:
                     raise
                 time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - spreads retries, guards nothing
         raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """While nobody else of this ledger's Stewards is alone under the name; its writers are not held up by it."""
+        if self.dialect == "sqlite":
+            with _locked_beside(Path(str(self._engine.url.database)), name):
+                yield
+            return
+        # No unit of work: whoever is alone may begin some.
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = stack.enter_context(self._own_engine().begin())
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key_of_name(name)})
+            except SQLAlchemyError as error:
+                raise translate(error, Phase.WORK) from None
+            yield
 
     @contextlib.contextmanager
     def anew(self) -> Iterator[Ledger]:
@@ -190,6 +208,24 @@ def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
     synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
     if (mode, synchronous) != ("delete", _SYNCHRONOUS_EXTRA):
         raise _not_durable("journal_mode delete, synchronous 3", f"{mode}, {synchronous}")
+
+
+@contextlib.contextmanager
+def _locked_beside(database: Path, name: str) -> Iterator[None]:
+    """A lock of its own: SQLite knows only the one on the whole database."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    path = database.with_name(f"{database.name}.alone-{digest}")
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LEDGER_MODE)
+    except OSError as error:
+        raise UnavailableError(
+            "ledger_unreachable", "a lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _make_private(path: Path) -> None:

@@ -148,6 +148,16 @@ def listed_migrations(unit: Unit, *, domain: str | None = None) -> list[Migratio
     return [_migration(row) for row in unit.rows(wanted)]
 
 
+def newest_of(unit: Unit, table_uuid: str) -> str | None:
+    """The protection under which the table came last, by its id."""
+    wanted = select(protections.c.protection_id).join(
+        statement_table, statement_table.c.statement_id == protections.c.protection_id
+    )
+    wanted = wanted.where(protections.c.table_uuid == table_uuid.lower(), protections.c.action == ActionWord.PROTECT)
+    row = unit.row(wanted.order_by(statement_table.c.log_index.desc()).limit(1))
+    return None if row is None else str(row["protection_id"])
+
+
 def standing_contract(unit: Unit, table_uuid: str) -> str | None:
     """The contract that the newest approval about this UUID leaves it under, whether or not the table is there."""
     found: list[tuple[int, str | None]] = []

@@ -20,7 +20,13 @@ from sqlalchemy import (
 
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
-from pvdm.store import schema_catalog, schema_protection, schema_verify, schema_views  # noqa: F401 - one database
+from pvdm.store import (  # noqa: F401 - one database
+    schema_catalog,
+    schema_protection,
+    schema_upstream,
+    schema_verify,
+    schema_views,
+)
 from pvdm.store.columns import big, hex_text, metadata, number, one_of, states, table, time, word
 
 

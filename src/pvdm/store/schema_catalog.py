@@ -39,6 +39,7 @@ tables: Final = table(
     word("metadata_sha256"),
     word("previous_location", nullable=True),
     number("revision"),
+    word("upstream", nullable=True),  # the catalog that has the pointer; what is here of it was only seen
     word("contract_hash", nullable=True),
     number("protected_micros", nullable=True),
     number("dropped_micros", nullable=True),

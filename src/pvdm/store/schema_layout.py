@@ -3,6 +3,7 @@
 That layout joins the levels of a namespace by dots, so that `("a", "b")` and `("a.b",)` would be one. A namespace with
 a dot in one of its levels is therefore not in the two views of the layout; `iceberg_left_out` names each such one with
 its levels and says how many tables and views it holds. A dot in a table's name does no harm: that is a column.
+Tables of upstream catalogs are in none of them: the ledger does not have their pointers.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SELECT '{LAYOUT_CATALOG}' AS catalog_name,
     t.previous_location AS previous_metadata_location,
     'TABLE' AS iceberg_type
 FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
-WHERE t.dropped_micros IS NULL AND NOT {dotted}
+WHERE t.dropped_micros IS NULL AND t.upstream IS NULL AND NOT {dotted}
 UNION ALL
 SELECT '{LAYOUT_CATALOG}', {joined}, v.name, v.metadata_location, NULL, 'VIEW'
 FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
@@ -63,7 +64,8 @@ WHERE n.dropped_micros IS NULL AND n.properties = {_NONE} AND NOT {dotted}""",  
         f"""CREATE VIEW iceberg_left_out AS
 SELECT DISTINCT '{LAYOUT_CATALOG}' AS catalog_name,
     n.levels AS levels,
-    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL) AS table_count,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL
+        AND t.upstream IS NULL) AS table_count,
     (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
 FROM namespaces n
 WHERE n.dropped_micros IS NULL AND {dotted}""",  # noqa: S608 - no value in it  # noqa: S608 - no value in it

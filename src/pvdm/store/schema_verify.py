@@ -31,14 +31,15 @@ verified: Final = table(
     number("rows", nullable=True),
     word("findings"),
     number("findings_more"),
+    word("located", nullable=True),
     time(),
     *hex_text("core_sha256", 64),
     *hex_text("sha256", 64),
     CheckConstraint("(location IS NULL) = (sha256 IS NULL)", name="manifest_hashed"),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     Index("verified_attempt_id", "attempt_id"),
-    changes=("core_sha256", "location", "sha256", "files", "rows", "findings", "findings_more", "at_micros"),
-    unlogged=("findings",),
+    changes=("core_sha256", "location", "sha256", "files", "rows", "findings", "findings_more", "located", "at_micros"),
+    unlogged=("findings", "located"),
 )
 
 disposals: Final = table(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, or_, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.store import ids
+from pvdm.store import announced, ids
 from pvdm.store.link import Row
 from pvdm.store.namespaces import Levels, Namespace, key, of_row
 from pvdm.store.schema_catalog import namespaces, tables
@@ -85,6 +85,8 @@ class TableRow:
     previous_location: str | None
     revision: int
     contract_hash: str | None
+    upstream: str | None = None
+    """The upstream catalog whose table it is; then the pointer is what was last seen there, and swaps nothing."""
 
     @property
     def protected(self) -> bool:
@@ -104,6 +106,7 @@ class NewTable:
     pointer: Pointer
     contract_hash: str | None
     returning: bool = False  # brought back from its own metadata: it may be one that was dropped
+    upstream: str | None = None
 
 
 def create(unit: Unit, new: NewTable) -> TableRow:
@@ -129,6 +132,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
         metadata_sha256=ids.sha256(new.pointer.sha256, "metadata hash"),
         previous_location=None,
         revision=0,
+        upstream=new.upstream,
         contract_hash=new.contract_hash,
         protected_micros=None if new.contract_hash is None else unit.at_micros,
         dropped_micros=None,
@@ -235,8 +239,10 @@ def all_live(unit: Unit) -> list[TableRow]:
 
 
 def changed_since(unit: Unit, micros: int) -> list[TableRow]:
-    """Every table of the catalog whose row was made or changed at this time or later, by id."""
-    wanted = select(tables).where(tables.c.dropped_micros.is_(None), tables.c.at_micros >= micros)
+    """Every table of the catalog that may have changed at this time or later, by id."""
+    # What an upstream's table shows changes without its row.
+    changed = or_(tables.c.at_micros >= micros, tables.c.upstream.is_not(None))
+    wanted = select(tables).where(tables.c.dropped_micros.is_(None), changed)
     return [_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
 
 
@@ -267,6 +273,26 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
     return after
 
 
+def observe(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
+    """Note what an upstream's table was last seen to show; all else is as it was judged, or it is `table_moved`."""
+    row = unit.locked(tables, table_id=judged.table_id)
+    known = None if row is None or row["dropped_micros"] is not None else _table(row)
+    if known is None or _apart_from_seen(known) != _apart_from_seen(judged):
+        raise _moved(judged, known)
+    if known.pointer != seen:
+        values = {
+            "metadata_location": seen.location,
+            "metadata_sha256": ids.sha256(seen.sha256, "metadata hash"),
+            "previous_location": known.pointer.location,
+        }
+        _change(unit, known, **values)
+    return get_id(unit, judged.table_id)
+
+
+def _apart_from_seen(row: TableRow) -> TableRow:
+    return replace(row, pointer=Pointer("", ""), previous_location=None, revision=0)
+
+
 def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> TableRow:
     """Give the table another name, if that is free and the row is still the one that was judged."""
     unit.lock_name(f"names {namespace_id}")
@@ -281,7 +307,11 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Tab
 
 def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow:
     """Put the table under a contract, or take it out."""
-    require_still(unit, judged)
+    if judged.upstream is None:
+        require_still(unit, judged)
+    else:
+        judged = observe(unit, judged, judged.pointer)
+        announced.require_none(unit, judged.table_uuid)
     if contract_hash is not None:
         ids.sha256(contract_hash, "contract hash")
     first = None if contract_hash is None else unit.at_micros
@@ -340,12 +370,16 @@ def require_still(unit: Unit, judged: TableRow) -> None:
     """The row as it was judged, kept so until the end of the unit; else `table_moved`."""
     row = unit.locked(tables, table_id=judged.table_id)
     if row is None or row["dropped_micros"] is not None or _table(row) != judged:
-        raise ConflictError(
-            "table_moved",
-            "the table has changed since it was judged",
-            expected=f"revision {judged.revision}",
-            got="none" if row is None else f"revision {row['revision']}",
-        )
+        raise _moved(judged, None if row is None else _table(row))
+
+
+def _moved(judged: TableRow, found: TableRow | None) -> ConflictError:
+    return ConflictError(
+        "table_moved",
+        "the table has changed since it was judged",
+        expected=f"revision {judged.revision}",
+        got="none" if found is None else f"revision {found.revision}",
+    )
 
 
 def _columns(judged: TableRow) -> dict[str, str | int | None]:
@@ -375,4 +409,5 @@ def _table(row: Row) -> TableRow:
         row["previous_location"],
         row["revision"],
         row["contract_hash"],
+        row["upstream"],
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select
+from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -106,8 +106,14 @@ class Unit:
     def lock_name(self, name: str) -> None:
         """Wait for everyone else who holds this name; on SQLite a writer already has the whole database."""
         if not self.is_sqlite:
-            key = int.from_bytes(hashlib.sha256(b"pvdm lock " + name.encode()).digest()[:8], "big", signed=True)
-            self.row(_LOCK_NAME, of_name=key)
+            self.row(_LOCK_NAME, of_name=key_of_name(name))
+
+    @contextlib.contextmanager
+    def rehearsed(self) -> Iterator[None]:
+        """Everything inside is done, so that whatever stands against it is raised, and then undone."""
+        self.execute(_REHEARSE)
+        yield
+        self.execute(_UNDO)
 
     def commit(self) -> None:
         """Make it durable. A lost answer is StateUnknownError; any other error means that nothing happened."""
@@ -141,6 +147,8 @@ class Unit:
         self._open = False
 
 
+_REHEARSE = text("SAVEPOINT rehearsed")
+_UNDO = text("ROLLBACK TO SAVEPOINT rehearsed")
 _LOCK_NAME = select(func.pg_advisory_xact_lock(bindparam("of_name", type_=BigInteger)))
 
 
@@ -156,6 +164,11 @@ def _insert_new(table: Table, names: tuple[str, ...], is_sqlite: bool) -> Execut
     values: dict[str, Any] = {name: bindparam(name) for name in names}
     made = (sqlite.insert if is_sqlite else postgresql.insert)(table).values(values)
     return made.on_conflict_do_nothing(index_elements=keys)
+
+
+def key_of_name(name: str) -> int:
+    """The number under which PostgreSQL locks a name."""
+    return int.from_bytes(hashlib.sha256(b"pvdm lock " + name.encode()).digest()[:8], "big", signed=True)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.model import document
+from pvdm.model.located import Located
 from pvdm.model.states import ATTEMPT
 from pvdm.store import attempts, proofs
 from pvdm.store.attempts import Attempt
@@ -42,7 +43,7 @@ class VerifiedRecord:
     """The verified manifest of a nonce (where, which bytes, how many files and rows) and what was wrong.
 
     Without a location no file list could be verified. `core_sha256` is the hash of the proof core that goes with it.
-    Of the findings the first are kept; `findings_more` is how many there were besides.
+    Of the findings the first are kept; `findings_more` is how many there were besides. `located` are the wrong rows.
     """
 
     nonce: str
@@ -54,6 +55,7 @@ class VerifiedRecord:
     rows: int | None
     findings: tuple[StoredFinding, ...] = ()
     findings_more: int = 0
+    located: Located | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
         "rows": record.rows,
         "findings": _dump(record.findings),
         "findings_more": record.findings_more,
+        "located": None if record.located is None else document.dump(record.located.to_json()).decode(),
     }
     if unit.insert_new(verified, nonce=record.nonce, attempt_id=record.attempt_id, **values):
         return
@@ -188,6 +191,7 @@ def _cut(record: VerifiedRecord) -> VerifiedRecord:
         record.rows,
         kept,
         record.findings_more + max(0, len(record.findings) - FINDINGS_KEPT_MAX),
+        record.located,
     )
 
 
@@ -214,4 +218,5 @@ def _record(row: Row) -> VerifiedRecord:
         row["rows"],
         found,
         row["findings_more"],
+        None if row["located"] is None else Located.from_json(json.loads(row["located"])),
     )

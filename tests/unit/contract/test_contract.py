@@ -97,8 +97,6 @@ def test_lifetimes_are_counted_in_seconds(text: str, seconds: int) -> None:
     [
         ("profile", "T", "A"),
         ("profile", "O", "A"),
-        ("extraction", "spark", "direct"),
-        ("storage", "sealed", "open or copied"),
         ("governance/attestation", "required", "none"),
         ("governance/threshold", 2, "1"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -86,6 +87,29 @@ def test_whoever_looks_anew_has_a_connection_that_nobody_used(postgresql: Postgr
                 seen.append(backend(other))
         assert len(set(seen)) == 3
         assert backend(ledger) == seen[0]
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_who_is_alone_under_a_name_keeps_out_its_namesake_and_nobody_else(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db" if database == "sqlite" else request.getfixturevalue("postgresql").fresh()
+    with ledger_at(url) as ledger, ledger_at(url) as other, ThreadPoolExecutor(1) as pool:
+        seen: list[str] = []
+
+        def second() -> None:
+            with other.alone("policy"):
+                seen.append("second")
+
+        with ledger.alone("policy"):
+            waiting = pool.submit(second)
+            with other.alone("another"):
+                other.transact(reserve, at_micros=NOW)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+            seen.append("first")
+        waiting.result(timeout=10)
+        assert seen == ["first", "second"]
 
 
 def test_a_server_that_does_not_sync_is_refused() -> None:

@@ -57,6 +57,7 @@ class _Judge:
     def contract(self, sha256: str) -> types.DataProductContract:
         given = self.given
         self._require_served()
+        self._require_extraction()
         boundary = self._boundary()
         self._require_parameters(boundary)
         return types.DataProductContract(
@@ -82,8 +83,7 @@ class _Judge:
         given = self.given
         asked: tuple[tuple[Path, str, tuple[str, ...]], ...] = (
             (("profile",), given.profile, ("A",)),
-            (("extraction",), given.extraction, ("direct",)),
-            (("storage",), given.storage, ("open", "copied")),
+            (("storage",), given.storage, ("open", "copied", "sealed")),
             (("governance", "attestation"), given.governance.attestation, ("none",)),
             (("governance", "threshold"), str(given.governance.threshold), ("1",)),
         )
@@ -91,6 +91,16 @@ class _Judge:
             if value not in served:
                 place = self.placed.place(path)
                 self.found.append((Finding(place, path, " or ".join(served), value, _LATER), True))
+
+    def _require_extraction(self) -> None:
+        """Spark fetches what it reads by itself: only where nobody else can write is that what was frozen."""
+        given = self.given
+        if given.extraction != "spark":
+            return
+        if given.storage == "open":
+            self._refuse(("extraction",), "storage copied or sealed beside extraction spark", "storage open")
+        if given.boundary.source.files is not None:
+            self._refuse(("extraction",), "a table as the source of extraction spark", "a manifest of files")
 
     def _product(self) -> types.Product:
         asked = self.given.metadata

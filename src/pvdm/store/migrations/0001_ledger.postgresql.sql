@@ -129,6 +129,29 @@ CREATE INDEX workloads_domain ON workloads (domain)
 --;
 CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
 --;
+CREATE TABLE announced (
+	announced_id TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	override_nonce TEXT,
+	holder TEXT NOT NULL,
+	order_text TEXT NOT NULL,
+	state TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (announced_id),
+	CONSTRAINT state_known CHECK (state IN ('OPEN', 'DONE', 'RELEASED')),
+	CONSTRAINT announced_id_hex CHECK (announced_id ~ '^[0-9a-f]{32}$'),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+--;
+CREATE INDEX announced_open ON announced (state) WHERE state = 'OPEN'
+--;
+CREATE UNIQUE INDEX announced_open_once ON announced (table_uuid) WHERE state = 'OPEN'
+--;
+CREATE UNIQUE INDEX announced_snapshot_once ON announced (table_uuid, snapshot_id)
+--;
 CREATE TABLE chunks (
 	workload_id TEXT NOT NULL,
 	chunk_id TEXT NOT NULL,
@@ -193,6 +216,7 @@ CREATE TABLE tables (
 	metadata_sha256 TEXT NOT NULL,
 	previous_location TEXT,
 	revision BIGINT NOT NULL,
+	upstream TEXT,
 	contract_hash TEXT,
 	protected_micros BIGINT,
 	dropped_micros BIGINT,
@@ -365,11 +389,23 @@ CREATE TABLE tokens (
 	PRIMARY KEY (token_id),
 	CONSTRAINT token_id_hex CHECK (token_id ~ '^[0-9a-f]{32}$'),
 	CONSTRAINT secret_sha256_hex CHECK (secret_sha256 ~ '^[0-9a-f]{64}$'),
-	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'steward')),
+	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'worker', 'steward')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
 	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
 	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
 )
+--;
+CREATE TABLE announced_attempts (
+	announced_id TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (announced_id, attempt_id),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	FOREIGN KEY(announced_id) REFERENCES announced (announced_id)
+)
+--;
+CREATE INDEX announced_attempts_attempt_id ON announced_attempts (attempt_id)
 --;
 CREATE TABLE challenges (
 	nonce TEXT NOT NULL,
@@ -473,6 +509,7 @@ CREATE TABLE verified (
 	rows BIGINT,
 	findings TEXT NOT NULL,
 	findings_more BIGINT NOT NULL,
+	located TEXT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (nonce),
 	CONSTRAINT core_sha256_hex CHECK (core_sha256 ~ '^[0-9a-f]{64}$'),
@@ -762,6 +799,49 @@ CREATE TRIGGER workloads_event AFTER INSERT OR UPDATE ON workloads
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_workloads_event()
 --;
+CREATE TRIGGER announced_no_delete BEFORE DELETE ON announced
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of announced are never deleted')
+--;
+CREATE TRIGGER announced_fixed BEFORE UPDATE ON announced
+FOR EACH ROW
+WHEN (NEW.announced_id IS DISTINCT FROM OLD.announced_id
+    OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid
+    OR NEW.workload_id IS DISTINCT FROM OLD.workload_id
+    OR NEW.snapshot_id IS DISTINCT FROM OLD.snapshot_id
+    OR NEW.override_nonce IS DISTINCT FROM OLD.override_nonce
+    OR NEW.holder IS DISTINCT FROM OLD.holder
+    OR NEW.order_text IS DISTINCT FROM OLD.order_text)
+EXECUTE FUNCTION pvdm_refuse('only state, reason, at_micros of announced change')
+--;
+CREATE TRIGGER announced_first_state BEFORE INSERT ON announced
+FOR EACH ROW
+WHEN (NEW.state <> 'OPEN')
+EXECUTE FUNCTION pvdm_refuse('announced begin in OPEN')
+--;
+CREATE TRIGGER announced_step BEFORE UPDATE ON announced
+FOR EACH ROW
+WHEN (NOT ((OLD.state = 'OPEN' AND NEW.state = 'DONE')
+    OR (OLD.state = 'OPEN' AND NEW.state = 'RELEASED')))
+EXECUTE FUNCTION pvdm_refuse('no such step of the announced publication')
+--;
+CREATE TRIGGER announced_no_truncate BEFORE TRUNCATE ON announced
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of announced are never deleted')
+--;
+CREATE FUNCTION pvdm_announced_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'announced', CAST(NEW.announced_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('announced_id', OLD.announced_id, 'table_uuid', OLD.table_uuid, 'workload_id', OLD.workload_id, 'snapshot_id', OLD.snapshot_id, 'override_nonce', OLD.override_nonce, 'holder', OLD.holder, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('announced_id', NEW.announced_id, 'table_uuid', NEW.table_uuid, 'workload_id', NEW.workload_id, 'snapshot_id', NEW.snapshot_id, 'override_nonce', NEW.override_nonce, 'holder', NEW.holder, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER announced_event AFTER INSERT OR UPDATE ON announced
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_announced_event()
+--;
 CREATE TRIGGER chunks_no_delete BEFORE DELETE ON chunks
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of chunks are never deleted')
@@ -870,7 +950,8 @@ CREATE TRIGGER tables_fixed BEFORE UPDATE ON tables
 FOR EACH ROW
 WHEN (NEW.table_id IS DISTINCT FROM OLD.table_id
     OR NEW.domain IS DISTINCT FROM OLD.domain
-    OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid)
+    OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid
+    OR NEW.upstream IS DISTINCT FROM OLD.upstream)
 EXECUTE FUNCTION pvdm_refuse('only namespace_id, name, location, place, metadata_location, metadata_sha256, previous_location, revision, contract_hash, protected_micros, dropped_micros, at_micros of tables change')
 --;
 CREATE TRIGGER tables_protected_once BEFORE UPDATE ON tables
@@ -886,8 +967,8 @@ CREATE FUNCTION pvdm_tables_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'tables', CAST(NEW.table_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'place', OLD.place, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'protected_micros', OLD.protected_micros, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'place', OLD.place, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'upstream', OLD.upstream, 'contract_hash', OLD.contract_hash, 'protected_micros', OLD.protected_micros, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'upstream', NEW.upstream, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -1194,6 +1275,31 @@ CREATE TRIGGER tokens_event AFTER INSERT OR UPDATE ON tokens
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_tokens_event()
 --;
+CREATE TRIGGER announced_attempts_no_delete BEFORE DELETE ON announced_attempts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of announced_attempts are never deleted')
+--;
+CREATE TRIGGER announced_attempts_no_update BEFORE UPDATE ON announced_attempts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of announced_attempts never change')
+--;
+CREATE TRIGGER announced_attempts_no_truncate BEFORE TRUNCATE ON announced_attempts
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of announced_attempts are never deleted')
+--;
+CREATE FUNCTION pvdm_announced_attempts_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'announced_attempts', CAST(NEW.announced_id AS TEXT) || '/' || CAST(NEW.attempt_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('announced_id', OLD.announced_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('announced_id', NEW.announced_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER announced_attempts_event AFTER INSERT ON announced_attempts
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_announced_attempts_event()
+--;
 CREATE TRIGGER challenges_no_delete BEFORE DELETE ON challenges
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of challenges are never deleted')
@@ -1327,7 +1433,7 @@ CREATE TRIGGER verified_fixed BEFORE UPDATE ON verified
 FOR EACH ROW
 WHEN (NEW.nonce IS DISTINCT FROM OLD.nonce
     OR NEW.attempt_id IS DISTINCT FROM OLD.attempt_id)
-EXECUTE FUNCTION pvdm_refuse('only core_sha256, location, sha256, files, rows, findings, findings_more, at_micros of verified change')
+EXECUTE FUNCTION pvdm_refuse('only core_sha256, location, sha256, files, rows, findings, findings_more, located, at_micros of verified change')
 --;
 CREATE TRIGGER verified_no_truncate BEFORE TRUNCATE ON verified
 FOR EACH STATEMENT
@@ -1448,7 +1554,7 @@ SELECT 'pvdm' AS catalog_name,
     t.previous_location AS previous_metadata_location,
     'TABLE' AS iceberg_type
 FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
-WHERE t.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)
+WHERE t.dropped_micros IS NULL AND t.upstream IS NULL AND NOT EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)
 UNION ALL
 SELECT 'pvdm', (SELECT string_agg(level, '.' ORDER BY at) FROM json_array_elements_text(n.levels::json) WITH ORDINALITY AS each_level (level, at)), v.name, v.metadata_location, NULL, 'VIEW'
 FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
@@ -1469,7 +1575,8 @@ WHERE n.dropped_micros IS NULL AND n.properties = '{}' AND NOT EXISTS (SELECT 1 
 CREATE VIEW iceberg_left_out AS
 SELECT DISTINCT 'pvdm' AS catalog_name,
     n.levels AS levels,
-    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL) AS table_count,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL
+        AND t.upstream IS NULL) AS table_count,
     (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
 FROM namespaces n
 WHERE n.dropped_micros IS NULL AND EXISTS (SELECT 1 FROM json_array_elements_text(n.levels::json) AS level WHERE strpos(level, '.') > 0)

@@ -139,6 +139,30 @@ CREATE INDEX workloads_domain ON workloads (domain)
 --;
 CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
 --;
+CREATE TABLE announced (
+	announced_id TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	override_nonce TEXT,
+	holder TEXT NOT NULL,
+	order_text TEXT NOT NULL,
+	state TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (announced_id),
+	CONSTRAINT state_known CHECK (state IN ('OPEN', 'DONE', 'RELEASED')),
+	CONSTRAINT announced_id_hex CHECK (length(announced_id) = 32 AND announced_id NOT GLOB '*[^0-9a-f]*'),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+ STRICT
+--;
+CREATE INDEX announced_open ON announced (state) WHERE state = 'OPEN'
+--;
+CREATE UNIQUE INDEX announced_open_once ON announced (table_uuid) WHERE state = 'OPEN'
+--;
+CREATE UNIQUE INDEX announced_snapshot_once ON announced (table_uuid, snapshot_id)
+--;
 CREATE TABLE chunks (
 	workload_id TEXT NOT NULL,
 	chunk_id TEXT NOT NULL,
@@ -207,6 +231,7 @@ CREATE TABLE tables (
 	metadata_sha256 TEXT NOT NULL,
 	previous_location TEXT,
 	revision INTEGER NOT NULL,
+	upstream TEXT,
 	contract_hash TEXT,
 	protected_micros INTEGER,
 	dropped_micros INTEGER,
@@ -389,12 +414,25 @@ CREATE TABLE tokens (
 	PRIMARY KEY (token_id),
 	CONSTRAINT token_id_hex CHECK (length(token_id) = 32 AND token_id NOT GLOB '*[^0-9a-f]*'),
 	CONSTRAINT secret_sha256_hex CHECK (length(secret_sha256) = 64 AND secret_sha256 NOT GLOB '*[^0-9a-f]*'),
-	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'steward')),
+	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'worker', 'steward')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
 	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
 	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
 )
  STRICT
+--;
+CREATE TABLE announced_attempts (
+	announced_id TEXT NOT NULL,
+	attempt_id TEXT NOT NULL,
+	nonce TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (announced_id, attempt_id),
+	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	FOREIGN KEY(announced_id) REFERENCES announced (announced_id)
+)
+ STRICT
+--;
+CREATE INDEX announced_attempts_attempt_id ON announced_attempts (attempt_id)
 --;
 CREATE TABLE challenges (
 	nonce TEXT NOT NULL,
@@ -503,6 +541,7 @@ CREATE TABLE verified (
 	rows INTEGER,
 	findings TEXT NOT NULL,
 	findings_more INTEGER NOT NULL,
+	located TEXT,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (nonce),
 	CONSTRAINT core_sha256_hex CHECK (length(core_sha256) = 64 AND core_sha256 NOT GLOB '*[^0-9a-f]*'),
@@ -771,6 +810,52 @@ BEGIN
         json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
+CREATE TRIGGER announced_no_delete BEFORE DELETE ON announced
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of announced are never deleted');
+END
+--;
+CREATE TRIGGER announced_fixed BEFORE UPDATE ON announced
+WHEN NEW.announced_id IS NOT OLD.announced_id
+    OR NEW.table_uuid IS NOT OLD.table_uuid
+    OR NEW.workload_id IS NOT OLD.workload_id
+    OR NEW.snapshot_id IS NOT OLD.snapshot_id
+    OR NEW.override_nonce IS NOT OLD.override_nonce
+    OR NEW.holder IS NOT OLD.holder
+    OR NEW.order_text IS NOT OLD.order_text
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only state, reason, at_micros of announced change');
+END
+--;
+CREATE TRIGGER announced_first_state BEFORE INSERT ON announced
+WHEN NEW.state <> 'OPEN'
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: announced begin in OPEN');
+END
+--;
+CREATE TRIGGER announced_step BEFORE UPDATE ON announced
+WHEN NOT ((OLD.state = 'OPEN' AND NEW.state = 'DONE')
+    OR (OLD.state = 'OPEN' AND NEW.state = 'RELEASED'))
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: no such step of the announced publication');
+END
+--;
+CREATE TRIGGER announced_event_insert AFTER INSERT ON announced
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'announced', CAST(NEW.announced_id AS TEXT),
+        NULL,
+        json_object('announced_id', NEW.announced_id, 'table_uuid', NEW.table_uuid, 'workload_id', NEW.workload_id, 'snapshot_id', NEW.snapshot_id, 'override_nonce', NEW.override_nonce, 'holder', NEW.holder, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER announced_event_update AFTER UPDATE ON announced
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'announced', CAST(NEW.announced_id AS TEXT),
+        json_object('announced_id', OLD.announced_id, 'table_uuid', OLD.table_uuid, 'workload_id', OLD.workload_id, 'snapshot_id', OLD.snapshot_id, 'override_nonce', OLD.override_nonce, 'holder', OLD.holder, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('announced_id', NEW.announced_id, 'table_uuid', NEW.table_uuid, 'workload_id', NEW.workload_id, 'snapshot_id', NEW.snapshot_id, 'override_nonce', NEW.override_nonce, 'holder', NEW.holder, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER chunks_no_delete BEFORE DELETE ON chunks
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of chunks are never deleted');
@@ -852,6 +937,7 @@ CREATE TRIGGER tables_fixed BEFORE UPDATE ON tables
 WHEN NEW.table_id IS NOT OLD.table_id
     OR NEW.domain IS NOT OLD.domain
     OR NEW.table_uuid IS NOT OLD.table_uuid
+    OR NEW.upstream IS NOT OLD.upstream
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: only namespace_id, name, location, place, metadata_location, metadata_sha256, previous_location, revision, contract_hash, protected_micros, dropped_micros, at_micros of tables change');
 END
@@ -867,15 +953,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'tables', CAST(NEW.table_id AS TEXT),
         NULL,
-        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'upstream', NEW.upstream, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER tables_event_update AFTER UPDATE ON tables
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'tables', CAST(NEW.table_id AS TEXT),
-        json_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'place', OLD.place, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'contract_hash', OLD.contract_hash, 'protected_micros', OLD.protected_micros, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
-        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+        json_object('table_id', OLD.table_id, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'table_uuid', OLD.table_uuid, 'location', OLD.location, 'place', OLD.place, 'metadata_location', OLD.metadata_location, 'metadata_sha256', OLD.metadata_sha256, 'previous_location', OLD.previous_location, 'revision', OLD.revision, 'upstream', OLD.upstream, 'contract_hash', OLD.contract_hash, 'protected_micros', OLD.protected_micros, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
+        json_object('table_id', NEW.table_id, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'table_uuid', NEW.table_uuid, 'location', NEW.location, 'place', NEW.place, 'metadata_location', NEW.metadata_location, 'metadata_sha256', NEW.metadata_sha256, 'previous_location', NEW.previous_location, 'revision', NEW.revision, 'upstream', NEW.upstream, 'contract_hash', NEW.contract_hash, 'protected_micros', NEW.protected_micros, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER views_no_delete BEFORE DELETE ON views
@@ -1157,6 +1243,24 @@ BEGIN
         json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
 END
 --;
+CREATE TRIGGER announced_attempts_no_delete BEFORE DELETE ON announced_attempts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of announced_attempts are never deleted');
+END
+--;
+CREATE TRIGGER announced_attempts_no_update BEFORE UPDATE ON announced_attempts
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of announced_attempts never change');
+END
+--;
+CREATE TRIGGER announced_attempts_event_insert AFTER INSERT ON announced_attempts
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'announced_attempts', CAST(NEW.announced_id AS TEXT) || '/' || CAST(NEW.attempt_id AS TEXT),
+        NULL,
+        json_object('announced_id', NEW.announced_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER challenges_no_delete BEFORE DELETE ON challenges
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of challenges are never deleted');
@@ -1256,7 +1360,7 @@ CREATE TRIGGER verified_fixed BEFORE UPDATE ON verified
 WHEN NEW.nonce IS NOT OLD.nonce
     OR NEW.attempt_id IS NOT OLD.attempt_id
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only core_sha256, location, sha256, files, rows, findings, findings_more, at_micros of verified change');
+    SELECT RAISE(ABORT, 'pvdm rule: only core_sha256, location, sha256, files, rows, findings, findings_more, located, at_micros of verified change');
 END
 --;
 CREATE TRIGGER verified_event_insert AFTER INSERT ON verified
@@ -1344,7 +1448,7 @@ SELECT 'pvdm' AS catalog_name,
     t.previous_location AS previous_metadata_location,
     'TABLE' AS iceberg_type
 FROM tables t JOIN namespaces n ON n.namespace_id = t.namespace_id
-WHERE t.dropped_micros IS NULL AND NOT EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
+WHERE t.dropped_micros IS NULL AND t.upstream IS NULL AND NOT EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
 UNION ALL
 SELECT 'pvdm', (SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key)), v.name, v.metadata_location, NULL, 'VIEW'
 FROM views v JOIN namespaces n ON n.namespace_id = v.namespace_id
@@ -1365,7 +1469,8 @@ WHERE n.dropped_micros IS NULL AND n.properties = '{}' AND NOT EXISTS (SELECT 1 
 CREATE VIEW iceberg_left_out AS
 SELECT DISTINCT 'pvdm' AS catalog_name,
     n.levels AS levels,
-    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL) AS table_count,
+    (SELECT count(*) FROM tables t WHERE t.namespace_id = n.namespace_id AND t.dropped_micros IS NULL
+        AND t.upstream IS NULL) AS table_count,
     (SELECT count(*) FROM views v WHERE v.namespace_id = n.namespace_id AND v.dropped_micros IS NULL) AS view_count
 FROM namespaces n
 WHERE n.dropped_micros IS NULL AND EXISTS (SELECT 1 FROM json_each(n.levels) WHERE instr(value, '.') > 0)
