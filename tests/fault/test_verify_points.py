@@ -27,6 +27,7 @@ VERDICT = (
     ("verify.after_freeze", 0),
     ("keys.handle.before_record", 0),
     ("verify.after_digests", 0),
+    ("verify.after_locate", 0),
     ("verify.after_manifest", 0),
     ("steward.before_outside", 0),
     ("steward.after_outside", 0),

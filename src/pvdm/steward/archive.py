@@ -8,10 +8,10 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from pvdm.errors import UnavailableError, VerificationError
+from pvdm.errors import ConflictError, UnavailableError, VerificationError
+from pvdm.lake.stores.object_path import FilePath, ObjectPath
 from pvdm.steward.log_reader import PinnedLogReader
 from pvdm.store import Ledger, statements
 from pvdm.trust.log.checkpoint import read_unverified
@@ -20,6 +20,7 @@ from pvdm.trust.log.export import CHECKPOINT_FILE, export
 from pvdm.trust.log.tiles import StaticTiles
 
 ARCHIVE_PAGE_ENTRIES: Final = 1_000
+_TRIES: Final = 16
 
 _LOCK: Final = ".lock"
 _LOG: Final = "log"
@@ -45,7 +46,7 @@ class Mended:
 class Archive:
     """A folder that follows the log; whoever waits for a size shares the write that reaches it."""
 
-    def __init__(self, ledger: Ledger, folder: Path) -> None:
+    def __init__(self, ledger: Ledger, folder: FilePath) -> None:
         self._ledger = ledger
         self._folder = folder
         self._lock = threading.Lock()
@@ -72,6 +73,16 @@ class Archive:
             return Mended(export(log, log_folder(self._folder), verify=True).files_written, written)
 
     def _follow(self) -> Archived:
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._follow_once()
+            except ConflictError as error:
+                # Another Steward was faster; in an object store there is no lock to wait at.
+                if error.code != "file_overtaken" or left == 0:
+                    raise
+        raise AssertionError("the last try raises")
+
+    def _follow_once(self) -> Archived:
         with self._alone():
             # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
             # that grew in between would give a checkpoint over envelopes that nobody wrote.
@@ -81,8 +92,15 @@ class Archive:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Several Stewards may share the folder; whoever comes second reads a log that is at least as long."""
+        """Several Stewards may share the folder; whoever comes second reads a log that is at least as long.
+
+        In an object store they work side by side: tiles and envelopes are the same from each of them, and the
+        checkpoint is put in the place of just the one that was seen.
+        """
         try:
+            if isinstance(self._folder, ObjectPath):
+                yield
+                return
             make_folders(self._folder)
             with (self._folder / _LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -107,14 +125,14 @@ class Archive:
                     write_atomically(path, statement.envelope)
                     written += 1
                 elif verify:
-                    _require_same(path, statement.envelope, self._folder)
+                    _require_same(path, statement.envelope, f"{_STATEMENTS}/{path.parent.name}/{path.name}")
                 touched.add(path.parent)
             for folder in touched:
                 sync_folder(folder)
         return written
 
 
-def _require_same(path: Path, envelope: bytes, folder: Path) -> None:
+def _require_same(path: FilePath, envelope: bytes, place: str) -> None:
     if path.read_bytes() != envelope:
         raise VerificationError(
             "archive_damaged",
@@ -122,7 +140,7 @@ def _require_same(path: Path, envelope: bytes, folder: Path) -> None:
             expected=path.stem,
             got="another hash",
             hint="keep the file as evidence, remove it from the archive, then run this again",
-            place=str(path.relative_to(folder)),
+            place=place,
         )
 
 
@@ -130,7 +148,7 @@ def _require_same(path: Path, envelope: bytes, folder: Path) -> None:
 class ArchivedLog:
     """An archive as a restore reads it; nothing in it is believed before the tree's root says so."""
 
-    folder: Path
+    folder: FilePath
 
     def size(self) -> int:
         """How far its own checkpoint reaches."""
@@ -153,12 +171,12 @@ class ArchivedLog:
         return data
 
 
-def log_folder(folder: Path) -> Path:
+def log_folder(folder: FilePath) -> FilePath:
     """Where the tiles and the checkpoint lie; any tiled-log reader understands this part."""
     return folder / _LOG
 
 
-def archived_size(folder: Path) -> int:
+def archived_size(folder: FilePath) -> int:
     """The size of the log that the folder shows; 0 for a new one."""
     try:
         return read_unverified((log_folder(folder) / CHECKPOINT_FILE).read_bytes()).checkpoint.size
@@ -166,6 +184,6 @@ def archived_size(folder: Path) -> int:
         return 0
 
 
-def envelope_path(folder: Path, sha256: str) -> Path:
+def envelope_path(folder: FilePath, sha256: str) -> FilePath:
     """Where the envelope of that hash lies."""
     return folder / _STATEMENTS / sha256[:2] / f"{sha256}.json"

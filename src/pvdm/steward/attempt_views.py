@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.catalog.names import full_name
+from pvdm.model.located import Located
+from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.jobs import JobState, JobView
 from pvdm.steward.reasons import Refusal, refusal_in
 from pvdm.steward.sources import levels_of
+from pvdm.steward.workloads import contract_of
 from pvdm.store import Unit, attempts, chunks, overrides, proofs, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Extent
-from pvdm.store.proofs import ProofRecord
 from pvdm.store.schema import Atomicity, VerdictWord
-from pvdm.store.verified import StoredFinding
+from pvdm.store.verified import StoredFinding, VerifiedRecord
 from pvdm.verify.finding import SHOWN_WHOLE
 
 FINDINGS_SHOWN_MAX: Final = 10
@@ -30,7 +32,8 @@ class AttemptView:
     """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
 
     `findings` are the first things that the newest proof found wrong, `findings_more` says how many there are besides;
-    `override_id` is what it was published by, where that was no proof.
+    `override_id` is what it was published by, where that was no proof. `located` are the wrong rows, as far as the one
+    who asks may see them.
     """
 
     attempt: Attempt
@@ -46,6 +49,7 @@ class AttemptView:
     extent: Extent | None
     refusal: Refusal | None
     job: JobView | None
+    located: Located | None = None
 
     @property
     def settled(self) -> bool:
@@ -69,15 +73,17 @@ def table_name(unit: Unit, table_uuid: str) -> str | None:
     return None if row is None else full_name((*levels_of(unit, row), row.name))
 
 
-def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf) -> list[AttemptView]:
-    """The attempts with all that belongs to them, in a few questions however many they are."""
+def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role) -> list[AttemptView]:
+    """The attempts with all that a role may see of them, in a few questions however many they are."""
     ids = [each.attempt_id for each in found]
     said = proofs.last_of(unit, ids)
     shown = chunks.published_as(unit, ids)
     of_workloads = {each.workload_id for each in found}
     waived = overrides.used_by(unit, sorted(of_workloads))
     shared = {workload_id: _of(unit, workload_id, waived.get(workload_id, {})) for workload_id in of_workloads}
-    wrong = _findings(unit, said.values())
+    records = verified.of_nonces(unit, [each.nonce for each in said.values() if each.verdict is VerdictWord.FAIL])
+    wrong = _findings(records)
+    rows = {each.attempt_id: _located(unit, each, role) for each in records.values()}
     views = []
     for each in found:
         # While an attempt is verified again its old proof says nothing, and a new one is not covered by the log yet.
@@ -101,16 +107,25 @@ def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf) -> list[A
                 None if public is None else public.extent,
                 refusal_in(each.reason),
                 job_of(each),
+                rows.get(each.attempt_id) if failed else None,
             )
         )
     return views
 
 
-def _findings(unit: Unit, said: Iterable[ProofRecord]) -> dict[str, tuple[tuple[StoredFinding, ...], int]]:
+def _located(unit: Unit, record: VerifiedRecord, role: Role) -> Located | None:
+    """What this role may see of the wrong rows, under the contract of the attempt's workload."""
+    if record.located is None:
+        return None
+    workload = workloads.get(unit, attempts.get(unit, record.attempt_id).workload_id)
+    contract = contract_of(unit, workload.opening.contract_hash)
+    return record.located.seen_by(role, contract.governance.sample_keys, contract.profile)
+
+
+def _findings(records: Mapping[str, VerifiedRecord]) -> dict[str, tuple[tuple[StoredFinding, ...], int]]:
     """What is shown of the findings behind each FAIL, by its nonce, and how many there are besides."""
-    failed = [each.nonce for each in said if each.verdict is VerdictWord.FAIL]
     found = {}
-    for nonce, record in verified.of_nonces(unit, failed).items():
+    for nonce, record in records.items():
         first = tuple(_shown(each) for each in record.findings[:FINDINGS_SHOWN_MAX])
         found[nonce] = first, len(record.findings) - len(first) + record.findings_more
     return found

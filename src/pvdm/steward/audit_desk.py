@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.desks import Catalog
@@ -14,6 +13,7 @@ from pvdm.catalog.state import TableState
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.entries import manifest_list, read_listed
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.stores import Place, Stores, place_of
 from pvdm.metadata.audit_evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.proof import Proof
@@ -68,14 +68,15 @@ class AuditDesk:
         ledger: Ledger,
         require_covered: Callable[[int], None],
         catalog: Callable[[], Catalog],
-        vault: Path | None,
+        vault: Place | None,
+        stores: Stores | None = None,
     ) -> None:
         """`require_covered` returns once the outside covers a log of that size."""
         self._ledger = ledger
         self._require_covered = require_covered
         self._catalog = catalog
-        self._vault = None if vault is None else parse_location(str(vault.resolve()))
-        self._files = Files()
+        self._vault = None if vault is None else place_of(vault)
+        self._files = Files(stores)
 
     def evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
         """The table as it is, the newest checkpoint, and the approvals about the table; receipts come in pages."""

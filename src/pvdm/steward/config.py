@@ -11,17 +11,23 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pvdm.errors import InputError
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
+from pvdm.lake.stores.stores import Place
+from pvdm.lake.stores.sts import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.model.proof import Isolation
+from pvdm.steward.spark_config import SparkTable, spark_settings
+from pvdm.steward.upstream_config import IDENTITY, UPSTREAMS_MAX, UpstreamConfig, UpstreamTable, upstream_configs
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX
 from pvdm.trust.keys.public import Algorithm
+from pvdm.verify.spark.settings import SparkSettings
 
 CONFIG_SIZE_MAX_BYTES: Final = 65_536
 
-_IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
 _SHA256: Final = r"[0-9a-f]{64}"
+_OBJECTS: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
 _PATTERNS: Final = {
-    f"^{_IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
+    f"^{IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
     f"^{_SHA256}$": "64 lower-case hex digits",
 }
 _KINDS: Final = {
@@ -101,13 +107,14 @@ class CatalogConfig:
     """
 
     warehouse: str
-    metadata: Path
+    metadata: Place
     name: str = "lake"
-    vault: Path = Path()
+    vault: Place = Path()
+    upstreams: tuple[UpstreamConfig, ...] = ()
 
     def __post_init__(self) -> None:
         if self.vault == Path():
-            object.__setattr__(self, "vault", self.metadata.parent / "vault")
+            object.__setattr__(self, "vault", _beside(self.metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,12 @@ class StewardConfig:
     trust_root_sha256: str | None = None
     service: ServiceConfig = field(default_factory=ServiceConfig)
     catalog: CatalogConfig | None = None
+    s3: S3Settings | None = None
+    vending: VendingSettings | None = None
+    spark: SparkSettings | None = None
+    # In an object store instead of the paths above.
+    outside_at: Location | None = None
+    archive_at: Location | None = None
 
 
 _LIMITS: Final = Limits()
@@ -178,15 +191,33 @@ class _Service(_Strict):
 
 
 class _Catalog(_Strict):
-    name: Annotated[str, Field(pattern=f"^{_IDENTITY}$")] = "lake"
+    name: Annotated[str, Field(pattern=f"^{IDENTITY}$")] = "lake"
     warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] = "warehouse"
     metadata: Annotated[str, Field(min_length=1, max_length=4_096)] = "catalog"
     vault: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    upstreams: Annotated[list[UpstreamTable], Field(max_length=UPSTREAMS_MAX)] = []
+
+
+class _Vending(_Strict):
+    producer_role: Annotated[str, Field(min_length=1, max_length=2_048)]
+    consumer_role: Annotated[str, Field(min_length=1, max_length=2_048)]
+    sts_endpoint: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    lifetime_seconds: Annotated[int, Field(ge=VENDED_LEAST_SECONDS, le=VENDED_MAX_SECONDS)] = 3_600
+
+
+class _S3(_Strict):
+    region: Annotated[str, Field(min_length=1, max_length=64)]
+    endpoint: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    path_style: bool = False
+    profile: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=S3_TIMEOUT_MAX_SECONDS)] = 10
+    tries: Annotated[int, Field(ge=1, le=S3_TRIES_MAX)] = 4
+    vending: _Vending | None = None
 
 
 class _File(_Strict):
-    notary: Annotated[str, Field(pattern=f"^{_IDENTITY}$")]
-    origin: Annotated[str, Field(pattern=f"^{_IDENTITY}$")]
+    notary: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
+    origin: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
     isolation: Literal["embedded", "process", "account"] = "process"
     ledger: str
     outside: str
@@ -195,6 +226,8 @@ class _File(_Strict):
     keys: Annotated[_FileKeys | _KmsKeys | _Pkcs11Keys, Field(discriminator="home")]
     service: _Service = _Service()
     catalog: _Catalog | None = None
+    s3: _S3 | None = None
+    spark: SparkTable | None = None
 
 
 def load_config(path: Path) -> StewardConfig:
@@ -216,12 +249,15 @@ def load_config(path: Path) -> StewardConfig:
 
 def _config(parsed: _File, folder: Path) -> StewardConfig:
     service = parsed.service
+    vending = None if parsed.s3 is None else parsed.s3.vending
     config = StewardConfig(
         notary=parsed.notary,
         origin=parsed.origin,
         ledger_url=_ledger(parsed.ledger, folder),
         keys=_keys(parsed.keys, folder),
         outside_path=folder / parsed.outside,
+        outside_at=_object(parsed.outside, parsed.s3),
+        archive_at=None if parsed.archive is None else _object(parsed.archive, parsed.s3),
         isolation=Isolation(parsed.isolation),
         archive=_path(parsed.archive, folder),
         trust_root_sha256=parsed.trust_root_sha256,
@@ -233,6 +269,9 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
             Limits(**service.limits.model_dump()),
         ),
         catalog=_catalog(parsed, folder),
+        s3=None if parsed.s3 is None else S3Settings(**parsed.s3.model_dump(exclude={"vending"})),
+        vending=None if vending is None else VendingSettings(**vending.model_dump()),
+        spark=spark_settings(parsed.spark, folder),
     )
     require_door(config.service)
     return config
@@ -277,16 +316,11 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
             return None
         given = _Catalog()
     warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
-    if warehouse.scheme != "file":
-        raise InputError(
-            "config_invalid",
-            "tables cannot lie there yet",
-            expected="a warehouse of local files: a folder, or file:///…",
-            got=f"{warehouse.scheme}:",
-        )
-    vault = Path() if given.vault is None else folder / given.vault
-    made = CatalogConfig(str(warehouse), folder / given.metadata, given.name, vault)
+    vault = Path() if given.vault is None else _place(given.vault, folder)
+    upstreams = upstream_configs(given.upstreams, folder)
+    made = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
     own = {"metadata": parse_location(str(made.metadata)), "vault": parse_location(str(made.vault))}
+    _require_known({"warehouse": warehouse, **own}, parsed.s3)
     for name, place in own.items():
         if warehouse.overlaps(place):
             raise InputError(
@@ -303,6 +337,42 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
             got="one inside the other",
         )
     return made
+
+
+def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
+    """Whoever reads the tables must reach the manifests in the vault, so all three lie in one kind of store."""
+    schemes = {place.scheme for place in places.values()}
+    if not schemes <= {"file", "s3"} or len(schemes) > 1:
+        raise InputError(
+            "config_invalid",
+            "warehouse, metadata and vault lie in one kind of store",
+            expected="three folders, or three locations s3://bucket/…",
+            got=", ".join(f"{name} in {place.scheme}:" for name, place in places.items()),
+        )
+    if "s3" in schemes and s3 is None:
+        raise InputError(
+            "config_invalid", "the object store is not described", expected="a table [s3] with its region", got="none"
+        )
+
+
+def _object(text: str, s3: _S3 | None) -> Location | None:
+    """The location in an object store, if that is what the text names."""
+    if not _OBJECTS.match(text):
+        return None
+    place = parse_location(text)
+    _require_known({"place": place}, s3)
+    return place
+
+
+def _place(text: str, folder: Path) -> Place:
+    """A folder of this machine, or a location in an object store."""
+    return parse_location(text) if _OBJECTS.match(text) else folder / text
+
+
+def _beside(metadata: Place) -> Place:
+    if isinstance(metadata, Location):
+        return Location(metadata.scheme, metadata.authority, (*metadata.parts[:-1], "vault"))
+    return metadata.parent / "vault"
 
 
 def _ledger(url: str, folder: Path) -> str:
@@ -338,6 +408,8 @@ def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
             return "text", kind
         case "int_type":
             return "a whole number", kind
+        case "bool_type":
+            return "true or false", kind
         case "string_pattern_mismatch":
             return _PATTERNS[limits["pattern"]], "another text"
         case "literal_error":
@@ -346,6 +418,8 @@ def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
             return f"at least {limits['ge']}", "less"
         case "less_than_equal":
             return f"at most {limits['le']}", "more"
+        case "union_tag_invalid" | "union_tag_not_found" if "upstreams" in parts:
+            return 'kind = "rest" or "glue"', "no kind" if "not_found" in error["type"] else "another kind"
         case "union_tag_invalid" | "union_tag_not_found":
             return 'home = "file", "kms" or "pkcs11"', "no home" if "not_found" in error["type"] else "another home"
         case _:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pvdm.catalog.names import full_name
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.model.contract import DataProductContract, parse_contract
+from pvdm.model.core import ExtractionPath
+from pvdm.verify.extraction import require_extraction
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:
@@ -20,6 +22,14 @@ def contract_text(data: bytes, name: str = "contract") -> str:
 def judge_contract(text: str) -> DataProductContract:
     """A contract that an approval brings; what a later version serves is refused here already, as not yet."""
     return parse_contract(text.encode())
+
+
+def judge_doable(text: str, *, extracts: bool) -> DataProductContract:
+    """The same, before it is to hold: what this Steward cannot do is refused too; `extracts` with Spark's reader."""
+    found = judge_contract(text)
+    if found.extraction is ExtractionPath.SPARK:
+        require_extraction(available=extracts)
+    return found
 
 
 def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,12 +13,13 @@ from pvdm.catalog.desks import Catalog
 from pvdm.catalog.references import References, UndecidedError
 from pvdm.catalog.rule import reached
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
+from pvdm.catalog.upstream_target import fence_of
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.prefix import Left, Prefix
+from pvdm.lake.prefix import Left, Prefix, prefix_at
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.contract import OnFail
 from pvdm.model.core import ProofCore
@@ -27,7 +28,7 @@ from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.sources import levels_of
 from pvdm.steward.workloads import contract_of, is_adopted, staged_head
-from pvdm.store import Ledger, attempts, events, proofs, tables, verified, workloads
+from pvdm.store import Ledger, Unit, announced, attempts, events, proofs, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.clock import LedgerClock
 from pvdm.store.schema_verify import DisposalWord
@@ -215,11 +216,12 @@ class Disposal:
         """The branch and the snapshots that are its own, in one commit; what another ref holds stays."""
         with self._ledger.read() as unit:
             levels = levels_of(unit, row)
+            fences = _fences(unit, attempt)
         for _ in range(BRANCH_TRIES_MAX):
             metadata = self._catalog().states.of(self._fresh(row)).metadata
             if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
                 return
-            updates, requirements = branch_removal(metadata, attempt)
+            updates, requirements = branch_removal(metadata, attempt, fences)
             if not updates:
                 return
             try:
@@ -296,7 +298,7 @@ class Disposal:
             raise UndecidedError("the table has moved away from the attempt's folder")
         warehouse = parse_location(self._catalog().warehouse)
         root = warehouse if table.is_under(warehouse) and table != warehouse else table
-        return Prefix(root, folder)
+        return prefix_at(root, folder, self._files.stores)
 
     def _done(self, ended: _Ended, outcome: DisposalWord, removed: int, kept: int, note: str) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
@@ -309,7 +311,19 @@ def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
     return attempt.branch in metadata.refs and staged_head(metadata, attempt.branch) == attempt.staged_snapshot_id
 
 
-def branch_removal(metadata: TableMetadata, attempt: Attempt) -> tuple[list[Json], list[Json]]:
+def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
+    """What keeps publications of the attempt from being shown late: needless once its own branch is gone for good.
+
+    A branch that was taken over may come again under its name, so that its fences stay.
+    """
+    if is_adopted(attempt):
+        return ()
+    return tuple(fence_of(each.announced_id) for each in announced.of_attempt(unit, attempt.attempt_id))
+
+
+def branch_removal(
+    metadata: TableMetadata, attempt: Attempt, fences: Sequence[str] = ()
+) -> tuple[list[Json], list[Json]]:
     """The updates that take the attempt's branch and its own snapshots away, and what must still be so for them."""
     if attempt.branch == MAIN:
         raise NotAllowedError("branch_reserved", "main is nobody's staging branch", got=attempt.attempt_id)
@@ -317,11 +331,13 @@ def branch_removal(metadata: TableMetadata, attempt: Attempt) -> tuple[list[Json
     heads = [] if ref is None else [ref.snapshot_id]
     if attempt.staged_snapshot_id is not None:
         heads.append(int(attempt.staged_snapshot_id))
-    others = [each.snapshot_id for name, each in metadata.refs.items() if name != attempt.branch]
+    there = [name for name in fences if name in metadata.refs]
+    others = [each.snapshot_id for name, each in metadata.refs.items() if name not in (attempt.branch, *there)]
     own = sorted(reached(metadata, heads) - reached(metadata, others))
     updates: list[Json] = []
     if ref is not None:
         updates.append({"action": "remove-snapshot-ref", "ref-name": attempt.branch})
+    updates += [{"action": "remove-snapshot-ref", "ref-name": name} for name in there]
     if own:
         updates.append({"action": "remove-snapshots", "snapshot-ids": list(own)})
     held: Json = None if ref is None else ref.snapshot_id

@@ -142,17 +142,24 @@ class EmbeddedSteward(StewardClient):
         return AccessToken(token.reveal()), grant
 
 
-def start(path: Path | str, *, outside: Path | str | None = None, people: Sequence[Person] = ()) -> EmbeddedSteward:
+def start(
+    path: Path | str,
+    *,
+    outside: Path | str | None = None,
+    people: Sequence[Person] = (),
+    store: Path | str | None = None,
+) -> EmbeddedSteward:
     """Start the Steward of that folder, or make one there; another process, or a second start, is refused meanwhile.
 
     `outside` names a folder on another disk for the newest checkpoint of the log; without it, it lies in the same
-    folder, and who restores or loses that disk loses both.
+    folder, and who restores or loses that disk loses both. `store` is a file with the tables [catalog] and [s3] that
+    its configuration begins with.
     """
     require_people(people)
     with contextlib.ExitStack() as undo:
         lock = _Lock(_folder(Path(path)))
         undo.callback(lock.release)
-        config = _configured(lock.folder, None if outside is None else Path(outside))
+        config = _configured(lock.folder, None if outside is None else Path(outside), _tables(store))
         notary = _opened(config)
         undo.callback(notary.close)
         signer = _root_signer(lock.folder / _ROOT_SIGNER)
@@ -259,7 +266,7 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
-def _configured(folder: Path, outside: Path | None) -> StewardConfig:
+def _configured(folder: Path, outside: Path | None, tables: str) -> StewardConfig:
     """The folder's configuration, written at the first start; names are drawn, so that no two notaries share one."""
     path = folder / _CONFIG
     if not path.exists():
@@ -272,7 +279,7 @@ def _configured(folder: Path, outside: Path | None) -> StewardConfig:
                 hint="nothing is made there: a mount that is missing would go unnoticed",
             )
         name = f"embedded-{secrets.token_hex(6)}"
-        _write_config(path, name, _checkpoint(folder, outside, name), pin=None)
+        _write_config(path, name, _checkpoint(folder, outside, name), tables)
     config = load_config(path)
     if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
         raise InputError(
@@ -298,16 +305,33 @@ def _checkpoint(folder: Path, outside: Path | None, name: str) -> Path:
     return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
 
 
-def _write_config(path: Path, name: str, checkpoint: Path, *, pin: str | None) -> None:
+def _tables(store: Path | str | None) -> str:
+    """The tables of an object store; what is wrong with them is told when the configuration is read."""
+    if store is None:
+        return ""
+    try:
+        return f"\n{Path(store).read_text('utf-8')}"
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "config_invalid", "the store's tables cannot be read", expected=str(store), got=type(error).__name__
+        ) from None
+
+
+def _write_config(path: Path, name: str, checkpoint: Path, tables: str) -> None:
     lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
     # Relative where it lies inside, so that the folder can be moved as a whole.
     inside = checkpoint.is_relative_to(path.parent)
-    lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)} | (
-        {} if pin is None else {"trust_root_sha256": pin}
-    )
+    lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)}
     text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
     text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
+    text += tables
     disk.write(path, Secret(text.encode()), mode=disk.PRIVATE_MODE)
+
+
+def _pin(path: Path, pin: str) -> None:
+    """The pin among the first lines; all else in the file stays as it is."""
+    head, table, tail = path.read_text("utf-8").partition("\n[keys]\n")
+    disk.write(path, Secret(f'{head}trust_root_sha256 = "{pin}"\n{table}{tail}'.encode()), mode=disk.PRIVATE_MODE)
 
 
 def _opened(config: StewardConfig) -> Notary:
@@ -334,7 +358,7 @@ def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folde
     if config.trust_root_sha256 is not None:
         return config
     first = parse_envelope(notary.trust.chain()[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    _write_config(folder / _CONFIG, config.notary, config.outside_path, pin=first.payload_sha256)
+    _pin(folder / _CONFIG, first.payload_sha256)
     return load_config(folder / _CONFIG)
 
 

@@ -17,7 +17,7 @@ from pvdm.metadata.permit import Permit
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import Judged, accept_once, find_table, require_good, used_once
-from pvdm.steward.contracts import judge_contract, require_for_table
+from pvdm.steward.contracts import judge_doable, require_for_table
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, protections, statements, tables
@@ -71,12 +71,15 @@ class Migrations:
         recorder: Recorder,
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
+        *,
+        extracts: bool,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._recorder = recorder
         self._trust = trust
         self._catalog = catalog
+        self._extracts = extracts
 
     def submit(self, envelope: bytes, grant: Grant) -> MigrationView:
         """Apply a migration; the same bytes again change nothing."""
@@ -120,7 +123,7 @@ class Migrations:
         with self._ledger.read() as unit:
             row, levels = find_table(unit, said.table, grant, catalog.name)
         if said.contract is not None:
-            require_for_table(judge_contract(said.contract), (*levels, row.name), row.domain)
+            require_for_table(judge_doable(said.contract, extracts=self._extracts), (*levels, row.name), row.domain)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pvdm.catalog.desks import Catalog, open_catalog
 from pvdm.errors import PvdmError, UnavailableError
+from pvdm.lake.stores.stores import Stores
 from pvdm.model.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived, Mended
@@ -18,18 +19,21 @@ from pvdm.steward.changes import Changes
 from pvdm.steward.config import FileKeys, StewardConfig
 from pvdm.steward.epochs import Epochs
 from pvdm.steward.jobs import Jobs
+from pvdm.steward.kept import archive_folder, outside_file
 from pvdm.steward.key_homes import open_keys
 from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
 from pvdm.steward.leftovers import Leftovers
 from pvdm.steward.log_desk import LogDesk
 from pvdm.steward.log_reader import LedgerLogReader
 from pvdm.steward.migrations import Migrations
+from pvdm.steward.mounts import open_mounts
 from pvdm.steward.overrides import Overrides
 from pvdm.steward.path import Joined, open_path
 from pvdm.steward.proofs import Proofs
 from pvdm.steward.protections import Protections
 from pvdm.steward.recorder import Recorder
 from pvdm.steward.roots import TrustRoots
+from pvdm.steward.spark_desk import SparkDesk
 from pvdm.steward.vault_sweep import VaultSweep
 from pvdm.steward.waiving import Waiving
 from pvdm.steward.work import Work
@@ -44,6 +48,7 @@ from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint, OutsideCheckpoint
 from pvdm.trust.succession import require_root_current
+from pvdm.verify.fetch import Files
 
 Clock = Callable[[], int]
 
@@ -77,6 +82,7 @@ class Notary:
     audits: AuditDesk
     served: Catalog | None = None
     swept: VaultSweep | None = None
+    spark: SparkDesk | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -121,8 +127,12 @@ class Notary:
     def close(self) -> None:
         """Let the work under way end, leave a mark of the time, then let go of keys and database."""
         self.jobs.stop()
+        if self.spark is not None:
+            self.spark.close()
         with contextlib.suppress(PvdmError):
             self.mark_time()
+        if self.served is not None:
+            self.served.upstreams.close()
         self.keys.close()
         self.ledger.close()
 
@@ -162,8 +172,8 @@ def create_notary(
     """A new Steward: key home, first epoch, first entries of the log, checkpoint outside. What is there is kept."""
     with contextlib.ExitStack() as undo:
         lost = isinstance(config.keys, FileKeys) and not config.keys.path.exists()
-        if lost and config.outside_path.exists():
-            raise _keystore_lost(config, f"none, beside a checkpoint in {config.outside_path}")
+        if lost and outside_file(config).exists():
+            raise _keystore_lost(config, f"none, beside a checkpoint in {outside_file(config)}")
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
         _require_restored(ledger)
         if lost and (size := LedgerLogReader(ledger).size()):
@@ -235,9 +245,10 @@ def _keystore_lost(config: StewardConfig, got: str) -> UnavailableError:
 
 def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyService) -> Notary:
     outside = FileOutsideCheckpoint(
-        config.outside_path, origin=config.origin, keys=lambda: known_log_keys(ledger, keys.book(), config.origin)
+        outside_file(config), origin=config.origin, keys=lambda: known_log_keys(ledger, keys.book(), config.origin)
     )
-    archive = None if config.archive is None else Archive(ledger, config.archive)
+    kept = archive_folder(config)
+    archive = None if kept is None else Archive(ledger, kept)
     recorder = Recorder(ledger, clock, keys, outside, archive, origin=config.origin)
     log = LogDesk(ledger, recorder.require_covered)
     trust = TrustRoots(
@@ -249,11 +260,16 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         origin=config.origin,
         pin=config.trust_root_sha256,
     )
-    served = _catalog(config, ledger, clock)
+    stores = Stores(config.s3)
+    served = _catalog(config, ledger, clock, stores)
     proofs = Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation)
     handles = Handles(keys, LedgerHandles(ledger, clock))
+    access = Access(ledger, clock)
+    spark = None if config.spark is None else SparkDesk(config.spark, access, Files(stores))
     path = open_path(
-        Joined(config, ledger, clock, keys, handles, recorder, log, trust, proofs, lambda: _served(served))
+        Joined(
+            config, ledger, clock, keys, handles, recorder, log, trust, proofs, lambda: _served(served), stores, spark
+        )
     )
     vault = None if config.catalog is None else config.catalog.vault
     return Notary(
@@ -270,18 +286,19 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         overrides=Overrides(ledger, clock, recorder, trust),
         waiving=path.waiving,
         attestations=Attestations(ledger, clock, keys, recorder, trust),
-        access=Access(ledger, clock),
+        access=access,
         work=path.work,
         workloads=path.workloads,
         jobs=path.jobs,
         changes=path.changes,
         leftovers=path.leftovers,
         handles=handles,
-        protections=Protections(ledger, clock, recorder, trust, lambda: _served(served)),
-        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served)),
-        audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault),
+        protections=Protections(ledger, clock, recorder, trust, lambda: _served(served), extracts=spark is not None),
+        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), extracts=spark is not None),
+        audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault, stores),
         served=served,
         swept=path.sweep,
+        spark=spark,
     )
 
 
@@ -296,12 +313,20 @@ def _served(catalog: Catalog | None) -> Catalog:
     return catalog
 
 
-def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock) -> Catalog | None:
+def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog | None:
     found = config.catalog
     if found is None:
         return None
     return open_catalog(
-        ledger, clock, name=found.name, warehouse=found.warehouse, metadata=found.metadata, vault=found.vault
+        ledger,
+        clock,
+        name=found.name,
+        warehouse=found.warehouse,
+        metadata=found.metadata,
+        vault=found.vault,
+        stores=stores,
+        vending=config.vending,
+        mounts=open_mounts(found.upstreams),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pvdm.catalog.desks import Catalog
+from pvdm.lake.stores.seal import Seals
+from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.steward.access import OWN
 from pvdm.steward.changes import Changes
@@ -20,6 +22,7 @@ from pvdm.steward.publishing import Ground, Publishing
 from pvdm.steward.recorder import Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.steward.sources import Sources
+from pvdm.steward.spark_desk import SparkDesk
 from pvdm.steward.vault_sweep import VaultSweep
 from pvdm.steward.verification import Verification
 from pvdm.steward.waiving import Waiving
@@ -48,6 +51,8 @@ class Joined:
     trust: TrustRoots
     proofs: Proofs
     catalog: Callable[[], Catalog]
+    stores: Stores
+    spark: SparkDesk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +70,23 @@ class Path:
 
 def open_path(to: Joined) -> Path:
     """The desks over one ledger and catalog."""
-    files, changes, soon = Files(), Changes(), _Soon()
+    files, changes, soon = Files(to.stores), Changes(), _Soon()
     sources = Sources(to.ledger, to.catalog, files)
-    vault = None if to.config.catalog is None else Vault(to.config.catalog.vault)
+    vault = None if to.config.catalog is None else Vault(to.config.catalog.vault, to.stores)
     desks = None if vault is None else open_desks(to, vault, sources, files, soon)
     jobs = Jobs(to.ledger, _tasks(desks, to.catalog), changed=changes.changed)
     soon.dispose = jobs.dispose
     queue = Queue(jobs.hurry, jobs.dispose, changes.changed)
     workloads = Workloads(
-        to.ledger, to.clock, to.catalog, sources, queue, epoch=lambda: to.keys.epoch_for(None), files=files
+        to.ledger,
+        to.clock,
+        to.catalog,
+        sources,
+        queue,
+        epoch=lambda: to.keys.epoch_for(None),
+        files=files,
+        extracts=to.spark is not None,
+        seals=open_seals(to),
     )
     work = Work(to.ledger, to.clock, job_of=jobs.of_attempt, given_up=queue.given_up)
     return Path(
@@ -116,12 +129,30 @@ class Desks:
 def open_desks(to: Joined, vault: Vault, sources: Sources, files: Files, dispose: Callable[[str], object]) -> Desks:
     """The desks themselves; `dispose` cleans up after an attempt that has ended, now or soon."""
     disposal = Disposal(to.ledger, to.clock, to.catalog, vault, files)
-    tools = Tools(files, to.handles, to.keys, vault)
-    verification = Verification(to.ledger, to.clock, to.catalog, sources, to.proofs, vault, tools, dispose)
+    seals = open_seals(to)
+    tools = Tools(
+        files,
+        to.handles,
+        to.keys,
+        vault,
+        large=None if to.spark is None else to.spark.reader,
+        extraction=None if to.spark is None else to.spark.extraction,
+    )
+    verification = Verification(to.ledger, to.clock, to.catalog, sources, to.proofs, vault, tools, dispose, seals)
     witness = Witness(to.ledger, to.keys, to.recorder, notary=to.config.notary)
-    ground = Ground(to.ledger, to.clock, to.catalog, to.trust, to.log, vault, files, to.config.origin, dispose)
+    ground = Ground(to.ledger, to.clock, to.catalog, to.trust, to.log, vault, files, to.config.origin, dispose, seals)
     publishing = Publishing(ground, Proposals(to.ledger, vault, sources, witness), witness)
     return Desks(disposal, verification, publishing)
+
+
+def open_seals(to: Joined) -> Seals:
+    """Seals of one ledger's Stewards: a bucket's policy has one writer at a time."""
+
+    def alone(bucket: str, work: Callable[[], None]) -> None:
+        with to.ledger.alone(f"policy of bucket {bucket}"):
+            work()
+
+    return Seals(to.stores, to.config.vending, alone)
 
 
 def _tasks(desks: Desks | None, catalog: Callable[[], Catalog]) -> Tasks:

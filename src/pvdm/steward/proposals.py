@@ -88,7 +88,7 @@ class Proposals:
         opening = workload.opening
         with self._ledger.read() as unit:
             own = claims.find(unit, opening.workload_id, target=opening.table_uuid, source=opening.source)
-        return own or claim_of(bound, self._sources.again(workload, bound).scan.schema)
+        return own or claim_of(bound, self._sources.schema(workload, bound))
 
     def _bound(self, workload: Workload, parts: Sequence[Part]) -> Logged:
         """The statement over these proofs: equal proofs, equal words, so that it is signed once."""

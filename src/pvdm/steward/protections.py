@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pvdm.catalog.commit import repeated
 from pvdm.catalog.desks import Catalog
@@ -19,7 +20,7 @@ from pvdm.steward.approvals import (
     require_good,
     used_once,
 )
-from pvdm.steward.contracts import judge_contract, require_for_namespace, require_for_table
+from pvdm.steward.contracts import judge_doable, require_for_namespace, require_for_table
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, namespaces, protected, protections, statements, tables
@@ -64,12 +65,15 @@ class Protections:
         recorder: Recorder,
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
+        *,
+        extracts: bool,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._recorder = recorder
         self._trust = trust
         self._catalog = catalog
+        self._contract_of = partial(judge_doable, extracts=extracts)
 
     def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
         """Put a table or a namespace under a contract, or take it out; the same bytes again change nothing."""
@@ -143,7 +147,7 @@ class Protections:
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, catalog.name)
         if judged.said.contract is not None:
-            require_for_table(judge_contract(judged.said.contract), (*levels, row.name), row.domain)
+            require_for_table(self._contract_of(judged.said.contract), (*levels, row.name), row.domain)
         after = require_step(judged.said, row.contract_hash)
         metadata = catalog.states.of(row).metadata
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
@@ -165,7 +169,7 @@ class Protections:
         with self._ledger.read() as unit:
             found = find_namespace(unit, target.namespace, grant, self._catalog().name)
         if judged.said.contract is not None:
-            require_for_namespace(judge_contract(judged.said.contract), found.levels, found.domain)
+            require_for_namespace(self._contract_of(judged.said.contract), found.levels, found.domain)
         after = require_step(judged.said, found.protected_by)
         record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pvdm.catalog.desks import Catalog
-from pvdm.catalog.target import CatalogTarget
+from pvdm.catalog.upstream_target import open_target, settle_announced
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
-from pvdm.metadata.gate import PUBLISHED, committed, validate_then_commit, witnessed
+from pvdm.metadata.carrying import PUBLISHED
+from pvdm.metadata.gate import committed, validate_then_commit, witnessed
 from pvdm.metadata.ground import Gate
 from pvdm.metadata.proposal import MOVED, Published, Shown
 from pvdm.model.states import AttemptState
@@ -22,7 +24,7 @@ from pvdm.steward.proposals import Proposals
 from pvdm.steward.reasons import reason_of
 from pvdm.steward.roots import TrustRoots
 from pvdm.steward.witness import Witness
-from pvdm.store import Ledger, Unit, attempts, events, nonces, proofs, receipts
+from pvdm.store import Ledger, Unit, announced, attempts, events, nonces, proofs, receipts
 from pvdm.store.clock import LedgerClock
 from pvdm.store.receipts import Unwitnessed
 from pvdm.verify.fetch import Files
@@ -41,6 +43,7 @@ class Ground:
     files: Files
     origin: str
     dispose: Callable[[str], object]
+    seals: Seals | None = None
 
 
 class Publishing:
@@ -79,8 +82,10 @@ class Publishing:
     def settle(self) -> list[Published]:
         """At start-up: publications whose receipt a crash prevented get it, once `main` is seen to show them.
 
-        Pointer, nonces and states change in one transaction: an attempt that is COMMITTING was not published.
+        Pointer, nonces and states change in one transaction: an attempt that is COMMITTING was not published. To an
+        upstream's table it may have been, if it was announced: there the upstream is asked first.
         """
+        self._settle_announced()
         with self._ledger.read() as unit:
             waiting = receipts.missing(unit)
         found = []
@@ -92,18 +97,29 @@ class Publishing:
                 log_failure("receipt_not_made", error, table=each.table_uuid, snapshot=each.snapshot_id)
         return found
 
+    def _settle_announced(self) -> None:
+        with self._ledger.read() as unit:
+            standing = announced.opened(unit)
+        for each in standing:
+            try:
+                settle_announced(self._ledger, self._clock, self._ground.catalog(), each)
+            except PvdmError as error:
+                # It stays open, and so nothing else is published to its table; it is asked again.
+                log_failure("announced_not_settled", error, table=each.table_uuid, snapshot=each.snapshot_id)
+
     def _gate(self, table_uuid: str) -> Gate:
         ground = self._ground
         return Gate(
             ground.ledger,
             ground.clock,
-            CatalogTarget(ground.ledger, ground.catalog(), table_uuid, OWN),
+            open_target(ground.ledger, ground.clock, ground.catalog(), table_uuid, OWN),
             ground.trust,
             ground.vault,
             ground.files,
             ground.origin,
             ground.log.proof,
             self._witness.sign,
+            ground.seals,
         )
 
     def _earlier(self, attempt_ids: Sequence[str]) -> Published | None:

@@ -8,12 +8,25 @@ from typing import Any
 from pvdm.model.core import Operation, ProofCore
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
-from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.model.states import AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
 from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
-from pvdm.store import Unit, attempts, lost_claims, nonces, receipts, restores, spent, statements, tokens, workloads
+from pvdm.store import (
+    Unit,
+    announced,
+    attempts,
+    chunks,
+    lost_claims,
+    nonces,
+    receipts,
+    restores,
+    spent,
+    statements,
+    tokens,
+    workloads,
+)
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.receipts import ReceiptRecord
 from pvdm.store.restores import Marker
@@ -34,6 +47,7 @@ def apply(notary: Notary, order: Order, plan: Plan) -> Marker:
         outcome |= _reconcile(unit, plan.found)
         approved = refill_approvals(unit, plan.found)
         outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
+        outcome["announced"] = end_announced(unit)
         outcome["abandoned"] = _end_what_was_open(unit)
         outcome["nonces"] = _void_nonces(unit)
         outcome["tokens"] = _revoke_tokens(unit)
@@ -120,6 +134,17 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
         return False
     attempts.settle(unit, proved.attempt_id, proved.nonce, nonces.CommittedAs(snapshot_id))
     return True
+
+
+def end_announced(unit: Unit) -> list[str]:
+    """Publications to upstreams that the backup left open: what came of them an audit of their tables tells."""
+    standing = announced.opened(unit)
+    for each in standing:
+        published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
+        announced.settle(
+            unit, each.announced_id, AnnouncedState.DONE if published else AnnouncedState.RELEASED, reason=_WHY
+        )
+    return [each.snapshot_id for each in standing]
 
 
 def _end_what_was_open(unit: Unit) -> list[str]:

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
-from pathlib import Path
 
 from pvdm.errors import InputError, VerificationError
+from pvdm.lake.stores.object_path import FilePath
 from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.model.fields import require_form
 from pvdm.steward.archive import ArchivedLog, archived_size, log_folder
 from pvdm.steward.config import StewardConfig
+from pvdm.steward.kept import archive_folder, outside_file
 from pvdm.steward.log_reader import LogEdge
 from pvdm.steward.notary import Notary, known_log_keys
 from pvdm.steward.refill_check import Found, require_statements
@@ -39,7 +40,7 @@ class Order:
 
     operator: str
     reason: str
-    archive: Path | None = None
+    archive: FilePath | None = None
     lost_origin: str | None = None
     log_keys: tuple[bytes, ...] = ()
     accept_missing: bool = False
@@ -100,27 +101,29 @@ def plan(notary: Notary, order: Order) -> Plan:
 
 def _require_archive_reached(config: StewardConfig, reached: int) -> None:
     """The log has to go on in the configured archive, so it cannot stay behind it."""
-    if config.archive is not None and archived_size(config.archive) > reached:
+    archive = archive_folder(config)
+    if archive is not None and archived_size(archive) > reached:
         raise VerificationError(
             "restore_entries_missing",
             "the configured archive has more entries than the restored log would have",
-            expected=f"{archived_size(config.archive)} entries",
+            expected=f"{archived_size(archive)} entries",
             got=str(reached),
-            hint=f"nothing was changed; restore with --archive {config.archive}",
+            hint=f"nothing was changed; restore with --archive {archive}",
         )
 
 
 def require_archive_free(config: StewardConfig) -> None:
     """The log that goes on under a new name cannot go into the archive of the old one."""
-    if config.archive is None or not (log_folder(config.archive) / CHECKPOINT_FILE).exists():
+    archive = archive_folder(config)
+    if archive is None or not (log_folder(archive) / CHECKPOINT_FILE).exists():
         return
-    shown = read_unverified((log_folder(config.archive) / CHECKPOINT_FILE).read_bytes()).checkpoint
+    shown = read_unverified((log_folder(archive) / CHECKPOINT_FILE).read_bytes()).checkpoint
     if shown.origin != config.origin:
         raise InputError(
             "restore_archive_taken",
             "the configured archive holds the log under its old name",
             expected="another folder as `archive` in the configuration",
-            got=f"{config.archive}, of {shown.origin}",
+            got=f"{archive}, of {shown.origin}",
             hint="nothing was changed; keep the old folder, it is evidence",
         )
 
@@ -136,7 +139,8 @@ def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
             expected=f"another origin in the configuration than {config.origin}",
             got=config.origin,
         )
-    newest = FileOutsideCheckpoint(config.outside_path, origin=origin, keys=lambda: _keys(notary, order, origin)).load()
+    kept = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _keys(notary, order, origin))
+    newest = kept.load()
     if newest is None:
         raise VerificationError(
             "outside_checkpoint_missing",
@@ -186,7 +190,7 @@ def _archived(notary: Notary, order: Order, outside: SignedCheckpoint) -> Signed
     return held
 
 
-def _require_goes_on(archive: Path, held: SignedCheckpoint, outside: SignedCheckpoint) -> None:
+def _require_goes_on(archive: FilePath, held: SignedCheckpoint, outside: SignedCheckpoint) -> None:
     """What is outside is the word that counts; a longer archive must begin with it."""
     tiles = StaticTiles(log_folder(archive), held.checkpoint.size)
     root = merkle.root_at(tiles, outside.checkpoint.size)

@@ -6,13 +6,14 @@ import contextlib
 import hashlib
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 from pvdm import fault
 from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.stores.object_path import FilePath
 from pvdm.model.restore import RestoreStatement
 from pvdm.steward import reconcile, refill, restore_epochs
 from pvdm.steward.config import StewardConfig
+from pvdm.steward.kept import outside_file
 from pvdm.steward.log_reader import LedgerLogReader, LogEdge
 from pvdm.steward.notary import Clock, Notary, join_notary
 from pvdm.steward.recorder import Document, signing_epoch
@@ -207,7 +208,7 @@ def _begin_new_origin(notary: Notary, said: RestoreStatement, document: Document
 
 def _swap_outside(notary: Notary, marker: Marker) -> None:
     """The old log's last checkpoint is kept beside; at no moment is there none in its place."""
-    path = notary.config.outside_path
+    path = outside_file(notary.config)
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""
     try:
         _swap(path, marker.outside_note, note)
@@ -219,7 +220,7 @@ def _swap_outside(notary: Notary, marker: Marker) -> None:
         ) from None
 
 
-def _swap(path: Path, last: bytes, note: bytes) -> None:
+def _swap(path: FilePath, last: bytes, note: bytes) -> None:
     with locked(path):
         held = path.read_bytes() if path.exists() else last
         if held == note:
@@ -230,7 +231,7 @@ def _swap(path: Path, last: bytes, note: bytes) -> None:
         sync_folder(path.parent)
 
 
-def _keep(path: Path, held: bytes) -> None:
+def _keep(path: FilePath, held: bytes) -> None:
     """Under the first free name; what was kept before is never overwritten."""
     for number in count(1):
         kept = path.with_name(f"{path.name}.lost-{number}")

@@ -115,6 +115,8 @@ class _Server(uvicorn.Server):
         self.url = url
         self._catalog = notary.config.catalog
         self._changes = notary.changes
+        if notary.spark is not None:
+            notary.spark.served_at(url)
         self.up = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -10,13 +10,23 @@ from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.entries import FileReader
+from pvdm.lake.format.metadata import TableMetadata
 from pvdm.model.contract import BoundContract
+from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 from pvdm.store import Ledger, Unit, namespaces, tables, workloads
 from pvdm.store.namespaces import Levels
 from pvdm.store.tables import TableRow
 from pvdm.store.workloads import Workload
-from pvdm.verify.source import SOURCE_MANIFEST_MAX_BYTES, PinnedSource, pin_files, pin_table, require_descends, state_of
+from pvdm.verify.source import (
+    SOURCE_MANIFEST_MAX_BYTES,
+    PinnedSource,
+    pin_files,
+    pin_table,
+    pinned_schema,
+    require_descends,
+    state_of,
+)
 
 _GONE: Final = "the workload cannot be verified any more; an operator may abandon it, and another one be opened"
 _MOVED: Final = "put the manifest back that was there; or an operator abandons the workload, and another one is opened"
@@ -58,6 +68,15 @@ class Sources:
             # Before it is read: another one may be wrong in any way, and still be put right again.
             _require_same(workload, state_of(data))
             return pin_files(manifest, data)
+        return pin_table(*self._table(workload), self._reader)
+
+    def schema(self, workload: Workload, bound: BoundContract) -> Schema:
+        """The columns of the source as the workload has pinned it; of a table without planning what is read of it."""
+        if bound.contract.boundary.source.manifest is not None:
+            return self.again(workload, bound).scan.schema
+        return pinned_schema(*self._table(workload))
+
+    def _table(self, workload: Workload) -> tuple[TableRef, TableMetadata, int]:
         catalog = self._catalog()
         with self._ledger.read() as unit:
             row = tables.find_uuid(unit, workload.opening.source)
@@ -65,7 +84,7 @@ class Sources:
                 raise InputError("source_gone", "the workload's source is gone", got="no such table", hint=_GONE)
             ref = named(unit, catalog.name, row)
         state: TableState = catalog.states.of(row)
-        return pin_table(ref, state.metadata, int(str(workload.source_snapshot_id)), self._reader)
+        return ref, state.metadata, int(str(workload.source_snapshot_id))
 
     def _manifest(self, manifest: str) -> bytes:
         try:

@@ -15,7 +15,7 @@ from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.states import NonceState
-from pvdm.store import Ledger, Unit, chunks, doomed, nonces, restores, tables, verified
+from pvdm.store import Ledger, Unit, announced, chunks, doomed, nonces, restores, tables, verified
 from pvdm.store.clock import LedgerClock
 
 _SWEEP_SECONDS: Final = 86_400
@@ -103,7 +103,9 @@ def _unfinished(files: Sequence[FoundFile]) -> list[FoundFile]:
 def _unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
     """Manifests and lists of snapshots that the gate made and never published."""
     named = {each: match[1] or match[2] for each in files if (match := _OF_SNAPSHOT.fullmatch(each.name))}
-    shown = chunks.published_snapshots(unit, list(named.values()))
+    ids = list(named.values())
+    # What is announced to an upstream may be shown there by now.
+    shown = chunks.published_snapshots(unit, ids) | announced.snapshots(unit, ids)
     return [each for each, snapshot_id in named.items() if snapshot_id not in shown]
 
 

@@ -9,10 +9,17 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.catalog.desks import Catalog
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    VerificationError,
+)
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN, Snapshot
 from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
@@ -71,8 +78,10 @@ class Verification:
         vault: Vault,
         tools: Tools,
         dispose: Callable[[str], object],
+        seals: Seals | None = None,
     ) -> None:
         """`dispose` cleans up after an attempt that has ended, or sees to it that somebody does."""
+        self._seals = seals
         self._ledger = ledger
         self._clock = clock
         self._catalog = catalog
@@ -119,6 +128,7 @@ class Verification:
         said = self._proofs.said(nonce)
         if said is None:
             loaded = self._load(attempt, nonce)
+            self._seal(loaded)
             found = verify(loaded.job, self._tools)
             self._keep(loaded, found)
             fault.point("verify.after_manifest")
@@ -126,6 +136,14 @@ class Verification:
         fault.point("verify.after_proof")
         self._move(attempt, *said)
         fault.point("verify.after_verdict")
+
+    def _seal(self, loaded: _Loaded) -> None:
+        """Before anything is frozen the producer's right to write below the attempt's prefix ends, at the store."""
+        if loaded.job.storage is not Storage.SEALED:
+            return
+        if self._seals is None:
+            raise InputError("seal_impossible", "this Steward cannot seal files", got=loaded.attempt.prefix)
+        self._seals.close(parse_location(loaded.attempt.prefix))
 
     def _record(self, loaded: _Loaded, found: Verified) -> Recorded:
         return self._proofs.record(
@@ -153,6 +171,7 @@ class Verification:
             len(found.core.files.added),
             found.core.rows.staged,
             tuple(_stored(each) for each in found.findings),
+            located=found.located,
         )
         self._ledger.transact(lambda unit: verified.put(unit, record), at_micros=self._clock.now_micros())
 

@@ -15,7 +15,7 @@ from pvdm.lake.format.document import Json
 from pvdm.lake.format.manifest_entry import DataFile
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.lake.paths import parse_location
-from pvdm.lake.prefix import Prefix
+from pvdm.lake.prefix import prefix_at
 from pvdm.lake.vault import Vault, VaultKind, quarantine_name
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.core import ProofCore
@@ -194,7 +194,8 @@ class Waiving:
         folder = parse_location(attempt.prefix)
         warehouse = parse_location(self._catalog().warehouse)
         table = parse_location(row.location)
-        prefix = Prefix(warehouse if table.is_under(warehouse) and table != warehouse else table, folder)
+        root = warehouse if table.is_under(warehouse) and table != warehouse else table
+        prefix = prefix_at(root, folder, self._files.stores)
         hashes = {each.published_path: (each.sha256, each.size_bytes) for each in core.files.added}
         added = []
         for at, file in enumerate(files):

@@ -89,19 +89,19 @@ class Work:
             return WorkloadView(
                 self._summaries(unit, [found])[0],
                 tuple(tried),
-                tuple(attempt_views(unit, each_try, self._job_of)),
+                tuple(attempt_views(unit, each_try, self._job_of, grant.role)),
                 tuple(chunks.publications(unit, workload_id, list(tried))),
             )
 
     def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
         """One attempt of the bearer's domain."""
         with self._ledger.read() as unit:
-            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of)[0]
+            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of, grant.role)[0]
 
-    def views(self, found: list[Attempt]) -> list[AttemptView]:
-        """Attempts that the caller may see, with all that belongs to them."""
+    def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
+        """Attempts that the caller may see, with all that the caller may see of them."""
         with self._ledger.read() as unit:
-            return attempt_views(unit, found, self._job_of)
+            return attempt_views(unit, found, self._job_of, grant.role)
 
     def _summaries(self, unit: Unit, found: list[Workload]) -> list[WorkloadSummary]:
         ids = [each.opening.workload_id for each in found]
@@ -138,7 +138,7 @@ class Work:
 
         ended = self._ledger.transact(work, at_micros=self._clock.now_micros())
         self._given_up(attempt_id)
-        return self.views([ended])[0]
+        return self.views(grant, [ended])[0]
 
 
 def require_producers_own(attempt: Attempt) -> None:

@@ -18,11 +18,14 @@ from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN, RefType
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.seal import Seals
 from pvdm.model import document
 from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract, parse_contract
-from pvdm.model.core import Operation
+from pvdm.model.core import ExtractionPath, Operation
+from pvdm.model.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState, needs_reason
 from pvdm.steward.access import OWN, require_attempt, require_domain
 from pvdm.steward.contracts import require_for_table
@@ -36,6 +39,7 @@ from pvdm.store.schema import Atomicity
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 from pvdm.store.workloads import PARAMETERS_MAX_BYTES, Opening, Pinned, Workload
+from pvdm.verify.extraction import require_extraction
 from pvdm.verify.fetch import Files
 from pvdm.verify.opening import require_usable
 from pvdm.verify.planning import claim_of, plan_workload
@@ -125,7 +129,11 @@ class Workloads:
         *,
         epoch: Callable[[], int],
         files: Files,
+        extracts: bool = False,
+        seals: Seals | None = None,
     ) -> None:
+        """`extracts` says whether rows can be read by Spark here; `seals` ends a producer's access at the store."""
+        self._seals = seals
         self._ledger = ledger
         self._clock = clock
         self._catalog = catalog
@@ -133,6 +141,7 @@ class Workloads:
         self._queue = queue
         self._epoch = epoch
         self._files = files
+        self._extracts = extracts
         self._opening = _Turns()
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
@@ -142,6 +151,10 @@ class Workloads:
         # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
         with self._opening.turn(workload_id):
             row, bound = self._standing(grant, table, parameters)
+            if bound.contract.extraction is ExtractionPath.SPARK:
+                require_extraction(available=self._extracts)
+            if bound.contract.storage is Storage.SEALED and self._seals is not None:
+                self._seals.require_able(parse_location(row.location))
             return self._opened(workload_id, row, bound)
 
     def next_attempt(self, grant: Grant, workload_id: str, chunk_id: str, reason: str) -> Attempt:

@@ -23,6 +23,7 @@ from pvdm.trust.log.entry import EntryKind
 from tests.audit_examples import Local, codes, standings
 from tests.audit_scene import NAME, Audited, gathered
 from tests.databases import memory_folder
+from tests.places import file_at, stores, where
 from tests.protection_examples import SALES, code_of, scene_at
 from tests.steward_examples import LOG_ORIGIN
 
@@ -100,10 +101,10 @@ def test_a_list_and_its_manifests_are_given_and_nothing_else(audited: Audited) -
     assert head is not None
     assert head.manifest_list is not None
     data = desk.file(grant, *PLACE, head.snapshot_id, None)
-    assert data == Path(head.manifest_list.removeprefix("file://")).read_bytes()
-    listed = next(Path(head.manifest_list.removeprefix("file://")).parent.glob(f"{head.snapshot_id}-m*.avro"))
-    assert desk.file(grant, *PLACE, head.snapshot_id, f"file://{listed}") == listed.read_bytes()
-    other = f"file://{listed.parent}/other.avro"
+    assert data == file_at(head.manifest_list).read_bytes()
+    listed = next(file_at(head.manifest_list).parent.glob(f"{head.snapshot_id}-m*.avro"))
+    assert desk.file(grant, *PLACE, head.snapshot_id, where(listed)) == listed.read_bytes()
+    other = where(listed.parent / "other.avro")
     assert code_of(lambda: desk.file(grant, *PLACE, head.snapshot_id, other), InputError) == "audit_manifest_unknown"
 
 
@@ -117,7 +118,11 @@ def test_a_snapshot_that_main_never_showed_is_not_read(own: Audited) -> None:
 def test_a_domains_auditor_is_read_no_file_outside_the_tables_places(audited: Audited) -> None:
     """A table that an operator brought in may name any file, another domain's too."""
     desk = AuditDesk(
-        audited.scene.notary.ledger, lambda _: None, lambda: audited.scene.notary.catalog, Path("/nowhere")
+        audited.scene.notary.ledger,
+        lambda _: None,
+        lambda: audited.scene.notary.catalog,
+        Path("/nowhere"),
+        stores(),
     )
     head = audited.state.metadata.current_snapshot
     assert head is not None

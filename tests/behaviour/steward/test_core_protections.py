@@ -404,7 +404,7 @@ def test_a_claim_that_the_filter_does_not_bound_protects_nothing(still: Scene) -
     assert refused(still, partial(still.protect, said), InputError) == "contract_invalid"
 
 
-@pytest.mark.parametrize("asked", ["profile: T\n", "extraction: spark\n", "storage: sealed\n"])
+@pytest.mark.parametrize("asked", ["profile: T\n", "profile: O\n"])
 def test_what_a_later_version_serves_is_refused_when_protecting(still: Scene, asked: str) -> None:
     said = still.protection(contract=CONTRACT + asked)
     assert refused(still, partial(still.protect, said), InputError) == "contract_not_yet"

@@ -15,6 +15,7 @@ import pytest
 
 from pvdm.model.role import Role
 from pvdm.steward.access import Access
+from pvdm.steward.config import Limits
 from pvdm.steward.http import limits, listener
 from pvdm.steward.http.protocol import StewardProtocol
 from pvdm.store.tokens import Grant
@@ -293,3 +294,7 @@ def test_a_caller_that_goes_away_in_the_middle_of_its_body_does_no_harm(tmp_path
             rude.send(head("POST", "/v1/epochs", authorization=token, content_type=kind, content_length="500") + b"{")
         time.sleep(0.2)
         assert steward.http.get("/v1/epochs", headers=headers).status_code == 200
+
+
+def test_the_default_limits_are_those_of_the_contract() -> None:
+    assert (Limits().body_max_bytes, Limits().envelope_max_bytes) == (65_536, 2_097_152)

@@ -122,6 +122,7 @@ def lengthen(scene: Scene, signer: NoteSigner, kind: EntryKind, envelope: bytes)
     note = (log_folder(folder) / "checkpoint").read_bytes()
     memory = Memory(list(archive.entries(0, archive.size())), note)
     path = envelope_path(folder, hashlib.sha256(envelope).hexdigest())
+    assert isinstance(path, Path)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(envelope)
     log = Log(memory, origin=LOG_ORIGIN, signer=signer)  # type: ignore[arg-type]

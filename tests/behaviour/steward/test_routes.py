@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from pvdm.model.core import ProofCore
 from pvdm.model.role import Role
-from pvdm.steward.config import Limits, ServiceConfig
+from pvdm.steward.config import ServiceConfig
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.openapi import document
 from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule
@@ -54,7 +54,7 @@ ALLOWED = {
     "GET /v1/openapi.json": "",
     f"POST {OAUTH}": "",
     "GET /metrics": "auditor operator",
-    "GET /v1/identity": ANY,
+    "GET /v1/identity": f"{ANY} worker",
     "GET /v1/steward": ANY,
     "GET /v1/trust-root": ANY,
     "POST /v1/trust-root": "operator",
@@ -102,6 +102,7 @@ ALLOWED = {
     "POST /v1/attestations/challenges": "attestor",
     "POST /v1/attestations": "attestor",
     "GET /v1/attestations": "attestor auditor operator",
+    "POST /v1/keys/redeem": "worker",
     "GET /v1/log/checkpoint": ANY,
     "GET /v1/log/tile/{path:path}": ANY,
     "GET /v1/log/entries/{index}/proof": ANY,
@@ -120,6 +121,7 @@ ALLOWED = {
     f"HEAD {TABLES}/{{table}}": SEEING,
     f"POST {TABLES}/{{table}}": COMMITTING,
     f"DELETE {TABLES}/{{table}}": MAKING,
+    f"GET {TABLES}/{{table}}/credentials": SEEING,
     f"POST {TABLES}/{{table}}/metrics": SEEING,
     "POST /catalog/v1/tables/rename": MAKING,
     "POST /catalog/v1/transactions/commit": COMMITTING,
@@ -492,7 +494,3 @@ def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method:
             method, f"{walk.path(path)}?{query}", headers=headers, **good(method, path)
         )
         judged(response, path, 400, "query_invalid")
-
-
-def test_the_default_limits_are_those_of_the_contract() -> None:
-    assert (Limits().body_max_bytes, Limits().envelope_max_bytes) == (65_536, 2_097_152)

@@ -13,23 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from pvdm import fault
 from pvdm.client import AttemptView, StewardClient
 from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass, Outcome
-from pvdm.verify.fetch import Files
 from tests.audit_examples import Local, codes
 from tests.audit_scene import gathered
 from tests.databases import memory_folder
-from tests.goods import OLD, ROWS, Goods, Staging, goods_at
+from tests.goods import OLD, ROWS, Goods, Staging, goods_at, parquet
+from tests.places import file_at, files, stores
 from tests.scan_examples import table_of
 from tests.steward_examples import LOG_ORIGIN
 from tools.proof_kit import SECOND
@@ -66,13 +64,10 @@ class Swapped:
         silent: dict[str, Any] = dict.fromkeys((*facts, "column_sizes", "split_offsets"))
         staging.add(replace(file, **silent))
         self.attempt = attempt
-        self.path = parse_location(file.file_path).local
+        self.path = file_at(file.file_path)
         self.right = self.path.read_bytes()
-        other = staging.folder / "other.parquet"
         schema = to_model(goods.metadata(self.name).current_schema)
-        pq.write_table(table_of(schema, FORGED), other, store_schema=False, compression="none")
-        self.forged = other.read_bytes()
-        other.unlink()
+        self.forged = parquet(table_of(schema, FORGED), compression="none")
         assert (len(self.forged), self.forged != self.right) == (len(self.right), True)
 
     def forge(self) -> None:
@@ -90,7 +85,7 @@ class Swapped:
     def copies(self) -> list[Path]:
         config = self.goods.line.notary.config.catalog
         assert config is not None
-        found = Vault(config.vault).root.local.rglob("*")
+        found = file_at(Vault(config.vault, stores()).root).rglob("*")
         return [path for path in found if path.is_file() and path.read_bytes() == self.right]
 
     def hand_in(self, **moments: Callable[[], None]) -> AttemptView:
@@ -110,7 +105,7 @@ class Swapped:
         line.served.stand.time.pass_by(SECOND)
         evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), self.name)
         judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
-        report = audit(evidence, Local(), judge, again=Files() if rehash else None)
+        report = audit(evidence, Local(), judge, again=files() if rehash else None)
         assert report.holds is not bool(codes(report))
         return codes(report)
 

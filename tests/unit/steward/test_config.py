@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.proof import Isolation
 from pvdm.steward.config import (
     CONFIG_SIZE_MAX_BYTES,
@@ -23,6 +26,8 @@ from pvdm.steward.config import (
     load_config,
     require_door,
 )
+from pvdm.steward.mounts import open_mounts
+from pvdm.steward.upstream_config import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
 from pvdm.trust.keys.public import Algorithm
 
 SMALL = """
@@ -145,10 +150,36 @@ def test_a_vault_in_the_others_way_is_refused(tmp_path: Path, vault: str, expect
 
 
 @pytest.mark.parametrize("warehouse", ["s3://lake/tables", "s3a://lake", "gs://lake/x", "abfss://c.example/x"])
-def test_a_warehouse_that_is_no_folder_of_this_machine_is_refused(tmp_path: Path, warehouse: str) -> None:
+def test_a_warehouse_in_another_kind_of_store_than_the_vault_is_refused(tmp_path: Path, warehouse: str) -> None:
     error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nwarehouse = "{warehouse}"\n'))
-    assert (error.code, error.message) == ("config_invalid", "tables cannot lie there yet")
-    assert "local files" in str(error)
+    assert (error.code, error.message) == ("config_invalid", "warehouse, metadata and vault lie in one kind of store")
+
+
+IN_BUCKET = '[catalog]\nwarehouse = "s3a://lake/w"\nmetadata = "s3://lake/steward/catalog"\n'
+STORE = '[s3]\nregion = "eu-central-1"\nendpoint = "https://minio.example"\npath_style = true\n'
+ROLES = (
+    '[s3.vending]\nproducer_role = "arn:aws:iam::111122223333:role/p"\n'
+    'consumer_role = "arn:aws:iam::111122223333:role/c"\n'
+)
+
+
+def test_tables_in_a_bucket_are_read_with_their_store_and_roles(tmp_path: Path) -> None:
+    config = loaded(tmp_path, SMALL + IN_BUCKET + STORE + ROLES)
+    place = parse_location("s3://lake/steward/catalog")
+    assert config.catalog == CatalogConfig("s3://lake/w", place, "lake", parse_location("s3://lake/steward/vault"))
+    assert config.s3 == S3Settings("eu-central-1", "https://minio.example", path_style=True)
+    assert config.vending == VendingSettings("arn:aws:iam::111122223333:role/p", "arn:aws:iam::111122223333:role/c")
+
+
+def test_tables_in_a_bucket_that_nobody_describes_are_refused(tmp_path: Path) -> None:
+    error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET))
+    assert (error.code, error.expected) == ("config_invalid", "a table [s3] with its region")
+
+
+@pytest.mark.parametrize("wrong", ["path_style = 1", "tries = 99", 'access_key = "x"'])
+def test_settings_of_a_store_that_mean_nothing_are_refused(tmp_path: Path, wrong: str) -> None:
+    text = SMALL + IN_BUCKET + f'[s3]\nregion = "eu-central-1"\n{wrong}\n'
+    assert refused(lambda: loaded(tmp_path, text)).code == "config_invalid"
 
 
 def test_keys_in_kms_are_told_by_region(tmp_path: Path) -> None:
@@ -290,3 +321,64 @@ def test_the_databases_password_is_not_shown_with_the_configuration() -> None:
         outside_path=Path("outside"),
     )
     assert "hunter2" not in f"{config!r} {config}"
+
+
+REST = """
+[[catalog.upstreams]]
+kind = "rest"
+name = "prod"
+namespace = ["prod"]
+uri = "https://catalog.example"
+token_file = "prod.token"
+"""
+GLUE = """
+[[catalog.upstreams]]
+kind = "glue"
+name = "glue"
+namespace = ["aws", "eu"]
+there = ["shop"]
+region = "eu-central-1"
+timeout_seconds = 5
+"""
+
+
+def test_upstream_catalogs_are_told_with_where_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "steward.toml").write_text(f"{SMALL}{REST}{GLUE}")
+    found = load_config(tmp_path / "steward.toml").catalog
+    assert found is not None
+    assert found.upstreams == (
+        UpstreamConfig(
+            "prod",
+            ("prod",),
+            (),
+            RestUpstreamConfig("https://catalog.example", token_file=tmp_path / "prod.token"),
+        ),
+        UpstreamConfig("glue", ("aws", "eu"), ("shop",), GlueUpstreamConfig("eu-central-1", timeout_seconds=5)),
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        REST + REST,
+        REST + GLUE.replace('["aws", "eu"]', '["prod", "eu"]'),
+        REST.replace('"rest"', '"hive"'),
+        REST.replace('kind = "rest"', ""),
+        REST.replace('["prod"]', "[]"),
+        REST.replace("uri", "url"),
+        GLUE.replace("timeout_seconds = 5", "timeout_seconds = 0"),
+    ],
+    ids=["name twice", "one below the other", "another kind", "no kind", "no namespace", "unknown key", "no time"],
+)
+def test_upstream_catalogs_that_cannot_be_served_are_refused(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "steward.toml").write_text(f"{SMALL}{wrong}")
+    with pytest.raises(InputError) as caught:
+        load_config(tmp_path / "steward.toml")
+    assert caught.value.code == "config_invalid"
+
+
+def test_a_secret_of_an_upstream_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+    settings = RestUpstreamConfig("https://catalog.example", token_file=tmp_path / "none")
+    with pytest.raises(InputError) as caught:
+        open_mounts([UpstreamConfig("prod", ("prod",), (), settings)])
+    assert caught.value.code == "config_invalid"

@@ -45,6 +45,7 @@ _ENDPOINTS: Final = (
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
     "POST /v1/{prefix}/namespaces/{namespace}/register",
     "POST /v1/{prefix}/tables/rename",
@@ -70,7 +71,7 @@ def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_leng
     overrides: Json = {"token-exchange-enabled": "false"}
     return answer(
         {
-            "defaults": {},
+            "defaults": catalog.shown.defaults,
             "overrides": overrides,
             "endpoints": list(_ENDPOINTS),
             "idempotency-key-lifetime": IDEMPOTENCY_LIFETIME,

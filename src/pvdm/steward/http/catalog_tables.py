@@ -62,11 +62,13 @@ def tables(
 def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
     """A new table, or the document that it would begin with."""
     if body.has("stage-create") and body.flag("stage-create"):
-        return _told(catalog.shown.staged(grant, catalog.tables.staged(grant, levels, body.raw)))
+        made = catalog.tables.staged(grant, levels, body.raw)
+        return _told(catalog.shown.staged(grant, made, delegated=_delegated(request)))
     key = once_of(request, catalog, grant)
 
     def work() -> Response:
-        return _changed(catalog, grant, catalog.tables.create(grant, levels, body.raw, once=key))
+        made = catalog.tables.create(grant, levels, body.raw, once=key)
+        return _changed(catalog, grant, made, delegated=_delegated(request))
 
     return once(catalog, key, work, _again(catalog, grant, levels, body.text("name")))
 
@@ -91,10 +93,17 @@ def load(request: Request) -> Response:
     """The table as the caller may see it; nothing if the caller has just that already."""
     catalog, grant, levels, table = table_asked(request)
     mode = snapshot_mode(request)
-    told = catalog.shown.table(grant, catalog.tables.load(grant, levels, table), mode)
-    if told.etag in _tags(header(request.scope, b"if-none-match")):
+    state = catalog.tables.load(grant, levels, table)
+    told = catalog.shown.table(grant, state, mode, delegated=_delegated(request))
+    if not told.vended and told.etag in _tags(header(request.scope, b"if-none-match")):
         return Response(status_code=304, headers={"etag": told.etag})
     return _told(told)
+
+
+@router.get(f"{_TABLE}/credentials")
+def credentials(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
+    """Credentials for the table's files, if this Steward vends any."""
+    return answer_bytes(catalog.shown.credentials(grant, catalog.tables.load(grant, levels, table)))
 
 
 @router.head(_TABLE)
@@ -184,14 +193,19 @@ def _change(levels: Levels, name: str, body: Node) -> Change:
     return Change(levels, name, requirements, body.items("updates"))
 
 
-def _table(catalog: Catalog, grant: Grant, state: TableState) -> Response:
-    return _told(catalog.shown.table(grant, state))
+def _delegated(request: Request) -> bool:
+    """Whether the client wants credentials with the table."""
+    return "vended-credentials" in (header(request.scope, b"x-iceberg-access-delegation") or "")
 
 
-def _changed(catalog: Catalog, grant: Grant, state: TableState) -> Response:
+def _table(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
+    return _told(catalog.shown.table(grant, state, delegated=delegated))
+
+
+def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
     """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
     with after_change():
-        return _table(catalog, grant, state)
+        return _table(catalog, grant, state, delegated=delegated)
 
 
 def _told(told: Told) -> Response:

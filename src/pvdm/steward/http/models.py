@@ -15,6 +15,7 @@ HEX16: Final = "^[0-9a-f]{32}$"
 HEX32: Final = "^[0-9a-f]{64}$"
 DECIMAL: Final = "^(0|[1-9][0-9]{0,18})$"
 WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
+WORKER_NAME: Final = "^[A-Za-z0-9._:-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # Some text with at least one sign that is not a space, and nothing that steers a terminal or a database.
 PLAIN: Final = r"^[^\u0000-\u001f\u007f-\u009f]*[!-~\u00a1-\u00ac\u00ae-\u167f][^\u0000-\u001f\u007f-\u009f]*$"
@@ -25,6 +26,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         HEX32: "64 lower-case hexadecimal digits",
         DECIMAL: "a decimal number without leading zeros",
         WORKLOAD_ID: "1 to 128 letters (a to z), digits, dots, underscores and hyphens",
+        WORKER_NAME: "1 to 128 letters (a to z), digits, dots, underscores, colons and hyphens",
         UUID: "a UUID in lower case",
         PLAIN: "some plain text on one line",
     }
@@ -354,6 +356,21 @@ class ChallengeAnswer(Told):
     epoch: Decimal
     expires_at: Micros
     keys: dict[ProjectionWord, KeyPair]
+
+
+class RedeemBody(Asked):
+    """A worker's handle, the job that it is for, and the name that the worker takes it under."""
+
+    job_id: Annotated[str, Field(pattern=WORKER_NAME)]
+    handle: Random
+    worker: Annotated[str, Field(pattern=WORKER_NAME)]
+
+
+class RedeemedAnswer(Told):
+    """The digest keys of one verify job, in hex."""
+
+    epoch: Decimal
+    keys: dict[ProjectionWord, Sha256]
 
 
 class AttestationAnswer(Told):

@@ -51,7 +51,7 @@ class Rule:
         return not self.roles
 
 
-_ANY: Final = frozenset(Role)
+_ANY: Final = frozenset(Role) - {Role.WORKER}
 _PRODUCER: Final = frozenset({Role.PRODUCER})
 _OPERATOR: Final = frozenset({Role.OPERATOR})
 _AUDITOR: Final = frozenset({Role.AUDITOR})
@@ -79,7 +79,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/openapi.json"): _PUBLIC,
         ("POST", "/catalog/v1/oauth/tokens"): Rule(frozenset(), body=Body.FORM, charged=False),
         ("GET", "/metrics"): Rule(_WATCHING, everywhere=True),
-        ("GET", "/v1/identity"): _SHARED,
+        ("GET", "/v1/identity"): Rule(frozenset(Role), AttemptToken.ALLOWED),
         ("GET", "/v1/steward"): _SHARED,
         ("GET", "/v1/trust-root"): _SHARED,
         ("POST", "/v1/trust-root"): Rule(_OPERATOR, body=Body.ENVELOPE, everywhere=True),
@@ -127,6 +127,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/attestations/challenges"): Rule(_ATTESTOR, body=Body.JSON),
         ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
         ("GET", "/v1/attestations"): Rule(_ATTESTOR | _WATCHING, everywhere_for=_WATCHING),
+        ("POST", "/v1/keys/redeem"): Rule(frozenset({Role.WORKER}), body=Body.JSON, everywhere=True),
         ("GET", "/v1/log/checkpoint"): _SHARED,
         ("GET", "/v1/log/tile/{path:path}"): _SHARED,
         ("GET", "/v1/log/entries/{index}/proof"): _SHARED,
@@ -145,6 +146,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("HEAD", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _SEEN,
         ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _COMMITTING,
         ("DELETE", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _DROPPING,
+        ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}/credentials"): _SEEN,
         ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): Rule(
             _SEEING, AttemptToken.ALLOWED, Body.COMMIT
         ),

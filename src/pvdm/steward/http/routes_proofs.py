@@ -98,7 +98,7 @@ def publish_override(notary: NotaryPart, grant: Caller, override_id: OverrideId)
 
     Once more answers the attempt as it is; nothing is published twice.
     """
-    return attempt_answer(notary.work.views([notary.waiving.bring_back(grant, override_id)])[0])
+    return attempt_answer(notary.work.views(grant, [notary.waiving.bring_back(grant, override_id)])[0])
 
 
 def _proof(view: ProofView) -> ProofAnswer:

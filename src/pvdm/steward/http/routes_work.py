@@ -12,6 +12,7 @@ from pvdm.lake.format.snapshots import MAIN
 from pvdm.steward.attempt_views import AttemptView
 from pvdm.steward.http.answers import shown
 from pvdm.steward.http.body import body_of, require_empty
+from pvdm.steward.http.located_models import located_part
 from pvdm.steward.http.models import HEX16, PAGE_ROWS_MAX, WORKLOAD_ID, ReasonBody, TokenAnswer
 from pvdm.steward.http.parts import Caller, NotaryPart, WaitingPart
 from pvdm.steward.http.routes_service import identity_of
@@ -107,7 +108,7 @@ def chunks(
     """The plan's next chunks after so many, each with the last attempt at it."""
     found = notary.workloads.chunks(grant, workload_id, after=after, count=limit)
     tried = [each.attempt for each in found if each.attempt is not None]
-    views = {view.attempt.attempt_id: view for view in notary.work.views(tried)}
+    views = {view.attempt.attempt_id: view for view in notary.work.views(grant, tried)}
     return ChunksAnswer(chunks=[_chunk(each, views) for each in found])
 
 
@@ -120,7 +121,7 @@ def next_attempt(
 ) -> AttemptAnswer:
     """Open the next attempt at a chunk, with a branch and a place of its own; a live one is a conflict, and named."""
     made = notary.workloads.next_attempt(grant, workload_id, body.chunk_id, body.reason)
-    return attempt_answer(notary.work.views([made])[0])
+    return attempt_answer(notary.work.views(grant, [made])[0])
 
 
 @router.post("/v1/workloads/{workload_id}/abandon")
@@ -145,7 +146,7 @@ async def attempt(
 @router.post("/v1/attempts/{attempt_id}/staged", dependencies=[Depends(require_empty)])
 def staged(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> AttemptAnswer:
     """The write is complete: from now on the Steward verifies what is on the branch. Once more changes nothing."""
-    return attempt_answer(notary.work.views([notary.workloads.staged(grant, attempt_id)])[0])
+    return attempt_answer(notary.work.views(grant, [notary.workloads.staged(grant, attempt_id)])[0])
 
 
 @router.post("/v1/attempts/{attempt_id}/abort")
@@ -167,7 +168,7 @@ def publish(
 ) -> AttemptAnswer:
     """Verify and publish a branch that was staged without an attempt: one chunk, and always the Steward's copies."""
     found = notary.workloads.adopt(grant, body.workload_id, body.table, body.branch, body.parameters, body.reason)
-    return attempt_answer(notary.work.views([found])[0])
+    return attempt_answer(notary.work.views(grant, [found])[0])
 
 
 def attempt_answer(view: AttemptView) -> AttemptAnswer:
@@ -198,6 +199,7 @@ def attempt_answer(view: AttemptView) -> AttemptAnswer:
             "extent": None if view.extent is None else {k: str(v) for k, v in asdict(view.extent).items()},
             "refusal": None if refusal is None else _refusal(refusal),
             "job": None if view.job is None else _job(view.job),
+            "located": None if view.located is None else located_part(view.located),
         }
     )
 

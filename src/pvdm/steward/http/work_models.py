@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
+from pvdm.steward.http.located_models import LocatedPart
 from pvdm.steward.http.models import PLAIN, WORKLOAD_ID, Asked, Decimal, Micros, Random, Reason, Sha256, Told
 
 TABLE_NAME_MAX_CHARACTERS: Final = 4_096
@@ -148,7 +149,8 @@ class AttemptAnswer(Told):
 
     `verdict`, `classes`, `findings` and `proof_id` are of the newest proof, `findings_more` is how many findings are
     not listed; `snapshot_id` and `extent` are what was published, `override_id` what it was published by where the
-    verdict is FAIL; `refusal` is why it ended, and `job` is what the Steward is doing for it.
+    verdict is FAIL; `refusal` is why it ended, `job` is what the Steward is doing for it, and `located` are the rows
+    that are wrong, as far as the token's role may see them.
     """
 
     attempt_id: Random
@@ -174,6 +176,7 @@ class AttemptAnswer(Told):
     extent: ExtentPart | None
     refusal: RefusalPart | None
     job: JobPart | None
+    located: LocatedPart | None
 
 
 class PublishedPart(Told):

@@ -1,0 +1,122 @@
+"""`[[catalog.upstreams]]` of `steward.toml`: catalogs that users already have, served below namespaces of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pvdm.errors import InputError
+from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
+
+UPSTREAMS_MAX: Final = 64
+IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
+"""What names notaries, logs, catalogs and upstreams."""
+
+_STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamConfig:
+    """A catalog that users already have: the namespaces below `namespace` are its own, below `there`."""
+
+    name: str
+    namespace: tuple[str, ...]
+    there: tuple[str, ...]
+    settings: RestUpstreamConfig | GlueUpstreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RestUpstreamConfig:
+    """A REST catalog; who the Steward is there stands in a file of its own."""
+
+    uri: str
+    warehouse: str | None = None
+    token_file: Path | None = None
+    credential_file: Path | None = None
+    timeout_seconds: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class GlueUpstreamConfig:
+    """AWS Glue; credentials come by AWS's own chain."""
+
+    region: str
+    endpoint: str | None = None
+    catalog_id: str | None = None
+    timeout_seconds: int = 30
+
+
+_Levels: TypeAlias = list[Annotated[str, Field(min_length=1, max_length=255)]]
+_Namespace: TypeAlias = Annotated[_Levels, Field(min_length=1)]
+_Name: TypeAlias = Annotated[str, Field(pattern=f"^{IDENTITY}$")]
+
+
+class _RestUpstream(BaseModel):
+    model_config = _STRICT
+
+    kind: Literal["rest"]
+    name: _Name
+    namespace: _Namespace
+    there: _Levels = []
+    uri: Annotated[str, Field(min_length=1, max_length=4_096)]
+    warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    token_file: str | None = None
+    credential_file: str | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=UPSTREAM_TIMEOUT_MAX_SECONDS)] = 30
+
+
+class _GlueUpstream(BaseModel):
+    model_config = _STRICT
+
+    kind: Literal["glue"]
+    name: _Name
+    namespace: _Namespace
+    there: _Levels = []
+    region: Annotated[str, Field(min_length=1, max_length=64)]
+    endpoint: str | None = None
+    catalog_id: str | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=UPSTREAM_TIMEOUT_MAX_SECONDS)] = 30
+
+
+UpstreamTable: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discriminator="kind")]
+
+
+def upstream_configs(given: Sequence[UpstreamTable], folder: Path) -> tuple[UpstreamConfig, ...]:
+    """As the file says; files that it names are relative to its folder."""
+    found = tuple(_upstream(each, folder) for each in given)
+    _require_apart(found)
+    return found
+
+
+def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
+    settings: RestUpstreamConfig | GlueUpstreamConfig
+    match given:
+        case _RestUpstream():
+            settings = RestUpstreamConfig(
+                given.uri,
+                given.warehouse,
+                None if given.token_file is None else folder / given.token_file,
+                None if given.credential_file is None else folder / given.credential_file,
+                given.timeout_seconds,
+            )
+        case _GlueUpstream():
+            settings = GlueUpstreamConfig(given.region, given.endpoint, given.catalog_id, given.timeout_seconds)
+    return UpstreamConfig(given.name, tuple(given.namespace), tuple(given.there), settings)
+
+
+def _require_apart(upstreams: tuple[UpstreamConfig, ...]) -> None:
+    """A namespace belongs to one upstream, and a name to one."""
+    for at, one in enumerate(upstreams):
+        for other in upstreams[:at]:
+            shared = min(len(one.namespace), len(other.namespace))
+            if one.name == other.name or one.namespace[:shared] == other.namespace[:shared]:
+                raise InputError(
+                    "config_invalid",
+                    "two upstream catalogs would be served in one place",
+                    expected="names and namespaces of their own",
+                    got=f"{other.name} and {one.name}",
+                )

@@ -1,0 +1,185 @@
+"""A FAIL names the rows that are wrong: to each role what it may see, in status, errors and answers; and no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from pvdm import fault
+from pvdm.cli.status_work import attempt_lines
+from pvdm.client import AttemptView
+from pvdm.durable.run import failure
+from pvdm.errors import UnavailableError
+from pvdm.lake.paths import parse_location
+from pvdm.model.located import Located
+from pvdm.model.role import Role
+from pvdm.model.verdict import FailureClass
+from pvdm.store import verified
+from tests.path_examples import ROWS, Line, Row, contract, line_at
+
+pytest.importorskip("pvdm_kernel")
+
+# Row 1 left out, row 2 in another town, row 3 twice, row 9 of nobody's.
+WRONG: tuple[Row, ...] = ((2, "2026-11-13", "Köln"), ROWS[2], ROWS[2], ROWS[3], (9, "2026-11-14", "Trier"))
+SECRETS = ("Köln", "Trier", "town")
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    """One Steward for all of them: nothing is published here, so each workload finds the target as it was."""
+    with line_at(tmp_path_factory.mktemp("located")) as line:
+        line.protect()
+        yield line
+
+
+def failed(line: Line, rows: Sequence[Row] = WRONG, workload_id: str = "run-1") -> AttemptView:
+    """An attempt that staged these rows, as its producer sees it at the end."""
+    with line.client() as client:
+        _, attempt = line.attempt(client, workload_id)
+        line.stage(client, attempt, rows)
+        client.staged(attempt.attempt_id)
+        found = client.await_attempt(attempt.attempt_id, seconds=60)
+    assert found.state.value == "VERIFICATION_FAILED", found
+    return found
+
+
+def seen(line: Line, role: Role, found: AttemptView) -> AttemptView:
+    with line.client(role) as client:
+        return client.attempt(found.attempt_id)
+
+
+def counts(located: Located | None) -> dict[str, int]:
+    assert located is not None
+    return {each.failure.value: each.rows for each in located.classes}
+
+
+EXPECTED = {"missing": 1, "added": 1, "duplicated": 1, "modified": 1}
+
+
+def test_every_role_is_told_what_the_contract_lets_it_see_and_no_more(line: Line) -> None:
+    found = failed(line)
+    assert [each.value for each in found.classes] == ["added", "duplicated", "missing", "modified"]
+    assert counts(found.located) == EXPECTED
+    told = json.dumps(found.located.to_json() if found.located else None, ensure_ascii=False)
+    assert not [word for word in (*SECRETS, '"id"', "raw/orders") if word in told]
+    for role in (Role.OPERATOR, Role.AUDITOR):
+        located = seen(line, role, found).located
+        assert counts(located) == EXPECTED
+        assert located is not None
+        keys = {each.failure.value: [dict(one.key)["id"] for one in each.samples] for each in located.classes}
+        assert keys == {"missing": ["1"], "added": ["9"], "duplicated": ["3"], "modified": ["2"]}
+        assert [(each.name, each.rows) for each in located.fields] == [("town", 1)]
+        days = {each.failure.value: [(day.name, day.rows) for day in each.partitions] for each in located.classes}
+        assert days == {
+            "missing": [("day=2026-11-13", 1)],
+            "added": [("day=2026-11-14", 1)],
+            "duplicated": [("day=2026-11-14", 1)],
+            "modified": [("day=2026-11-13", 1)],
+        }
+        files = {
+            one.file for each in located.classes for one in each.samples if each.failure is not FailureClass.MISSING
+        }
+        assert files
+        assert all(file.startswith(found.prefix) for file in files)
+    lines = [said for said, _ in attempt_lines("all", seen(line, Role.OPERATOR, found))]
+    assert "    1 row missing" in lines
+    assert "      first missing id: 1" in lines
+    assert "      first modified id: 2 (town)" in lines
+    assert "    fields that differ: town (1)" in lines
+    lines = [said for said, _ in attempt_lines("all", found)]
+    assert "    1 row missing" in lines
+    assert not [said for said in lines if "first" in said or "town" in said]
+    error = failure(found, "all")
+    assert "1 row missing, 1 row added, 1 row duplicated, 1 row modified" in error.message
+    assert (error.expected, error.got) == ("4 rows as intended", "5 rows staged")
+    assert error.details["rows_modified"] == 1
+    assert "first missing id: 1" in str(failure(seen(line, Role.OPERATOR, found), "all").got)
+    _nothing_in_events_proofs_or_reasons(line)
+
+
+def _nothing_in_events_proofs_or_reasons(line: Line) -> None:
+    """Keys and fields stand in the row that keeps them, which no event repeats, and in no proof and no log entry."""
+    with line.notary.ledger.read() as unit:
+        for table in ("events", "proofs", "attempts", "log_entries"):
+            rows = unit.rows(text(f"select * from {table}"))
+            assert rows, table
+            assert not [row for row in rows if "sample" in str(dict(row)) or "town" in str(dict(row))], table
+        kept = unit.rows(text("select located from verified"))
+    assert any("town" in str(row["located"]) for row in kept)
+
+
+def test_a_producer_sees_keys_where_the_contract_names_it_and_others_do_not(tmp_path: Path) -> None:
+    with line_at(tmp_path) as line:
+        line.protect(contract("governance:\n  sample-keys: [producer]"))
+        found = failed(line)
+        assert found.located is not None
+        assert [len(each.samples) for each in found.located.classes] == [1, 1, 1, 1]
+        assert "first missing id: 1" in str(failure(found, "all").got)
+        located = seen(line, Role.OPERATOR, found).located
+        assert counts(located) == EXPECTED
+        assert located is not None
+        assert not any(each.samples for each in located.classes)
+
+
+def test_keys_that_nobody_may_see_are_not_even_kept(tmp_path: Path) -> None:
+    with line_at(tmp_path) as line:
+        line.protect(contract("governance:\n  sample-keys: []"))
+        found = failed(line)
+        assert counts(found.located) == EXPECTED
+        with line.notary.ledger.read() as unit:
+            record = verified.newest_of(unit, found.attempt_id)
+        assert record is not None
+        assert record.located is not None
+        assert not any(each.samples for each in record.located.classes)
+
+
+def test_where_rows_cannot_be_located_the_verdict_is_what_digests_tell(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise UnavailableError("source_unreadable", "gone: Trier")
+
+    monkeypatch.setattr("pvdm.verify.locate_job.Locating.run", gone)
+    found = failed(line, ROWS[:2], "not-located")
+    assert [each.value for each in found.classes] == ["missing"]
+    assert found.located is not None
+    assert (found.located.problem_code, found.located.problem) == ("source_unreadable", None)
+    assert failure(found, "all").details["not_located"] == "source_unreadable"
+    assert "    rows were not located (source_unreadable)" in [said for said, _ in attempt_lines("all", found)]
+    told = seen(line, Role.OPERATOR, found).located
+    assert told is not None
+    assert told.problem == "gone: Trier"
+
+
+def test_a_bug_in_locating_does_not_keep_a_fail_from_being_told(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("pvdm.verify.locate_job.Locating.run", broken)
+    found = failed(line, ROWS[:2], "broken")
+    assert found.located is not None
+    assert found.located.problem_code == "locate_failed"
+
+
+def test_a_source_that_goes_away_between_digest_and_locating_leaves_the_fail(line: Line) -> None:
+    home = parse_location(line.scene.found("orders", ("raw",)).metadata.location).local
+    places = list(home.rglob("*.parquet"))
+    assert places
+
+    def remove() -> None:
+        for path in places:
+            path.rename(path.with_suffix(".away"))
+
+    try:
+        with fault.armed("verify.after_digests", fault.Call(remove)):
+            found = failed(line, ROWS[:2], "gone")
+    finally:
+        for path in places:
+            path.with_suffix(".away").rename(path)
+    assert [each.value for each in found.classes] == ["missing"]
+    assert found.located is not None
+    assert found.located.problem_code == "source_unreadable"

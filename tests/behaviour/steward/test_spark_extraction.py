@@ -1,0 +1,175 @@
+"""`extraction: spark` without a JVM: another reader's rows must have the direct reader's digest, or nothing passes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.core import ExtractionPath
+from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema
+from pvdm.verify.extraction import require_extractable
+from pvdm.verify.fetch import Files
+from pvdm.verify.job import Tools, Verified
+from pvdm.verify.opening import require_usable
+from tests.protection_examples import code_of, scene_at
+from tests.scan_examples import Lake, pinned, to_doc
+from tests.spark_verify import InProcess, Lab, lab_at
+from tests.unit.contract.examples import read
+from tests.verify_examples import ROWS, altered, contract
+
+pytestmark = pytest.mark.usefixtures("kernel")
+Reader = Callable[[list[pa.RecordBatch]], list[pa.RecordBatch]]
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    contracted = {"storage": "copied", "extraction": "spark"}
+    with lab_at(tmp_path_factory.mktemp("lab"), source=(ROWS[:40], ROWS[40:]), contracted=contracted) as made:
+        yield made
+
+
+class _Seeing(InProcess):
+    """A reader that sees the first table it is given, or the second, in its own way."""
+
+    def __init__(self, lab: Lab, at: int, seen: Reader) -> None:
+        super().__init__(lab.settings)
+        self._at = at
+        self._seen = seen
+        self._read = itertools.count()
+
+    def seen_by_reader(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        return self._seen(batches) if next(self._read) == self._at else batches
+
+
+STAGED, SOURCE = 0, 1
+
+
+def read_by(lab: Lab, application: InProcess) -> Tools:
+    return replace(lab.tools, extraction=replace(lab.desk.extraction, application=application))
+
+
+def found_by(lab: Lab, application: InProcess, rows: object = ROWS) -> Verified:
+    attempt, _ = lab.bench.staged(rows, workload_id=f"work-{next(_NUMBERS)}")  # type: ignore[arg-type]
+    return lab.verified(attempt, read_by(lab, application))
+
+
+def without_the_last(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return [batches[0].slice(0, batches[0].num_rows - 1), *batches[1:]]
+
+
+def with_another_id(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    changed = pa.array([10**6, *batches[0].column("id").to_pylist()[1:]], pa.int64())
+    return [batches[0].set_column(batches[0].schema.get_field_index("id"), "id", changed), *batches[1:]]
+
+
+def test_another_readers_rows_are_digested_and_the_proof_names_it(lab: Lab) -> None:
+    found = found_by(lab, InProcess(lab.settings))
+    assert found.core.verdict.passed
+    assert found.core.method.extraction is ExtractionPath.SPARK
+    assert found.core.method.extraction_version == "pyiceberg-in-its-place"
+    assert (found.core.rows.intent, found.core.rows.staged) == (100, 100)
+    assert not list((lab.settings.scratch / "extraction").iterdir()), "what was written for it is gone"
+
+
+def test_a_changed_row_is_found_by_another_reader_too(lab: Lab) -> None:
+    found = found_by(lab, InProcess(lab.settings), altered(ROWS, 3, town="another"))
+    assert [each.value for each in found.core.verdict.classes] == ["modified"]
+    assert found.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "got"),
+    [
+        (without_the_last, "99 rows by Spark's reader"),
+        (with_another_id, "100 rows by Spark's reader, of other content"),
+    ],
+)
+def test_readers_that_do_not_agree_on_staged_rows_fail_it_and_are_both_named(lab: Lab, seen: Reader, got: str) -> None:
+    found = found_by(lab, _Seeing(lab, STAGED, seen))
+    (finding,) = found.findings
+    assert (finding.failure.value, finding.code) == ("metadata", "extraction_differs")
+    assert (finding.expected, finding.got) == ("100 rows, as the direct reader sees them", got)
+    assert "metadata" in [each.value for each in found.core.verdict.classes]
+
+
+@pytest.mark.parametrize("seen", [without_the_last, with_another_id])
+def test_readers_that_do_not_agree_on_the_source_say_nothing_about_what_was_staged(lab: Lab, seen: Reader) -> None:
+    application = _Seeing(lab, SOURCE, seen)
+    assert code_of(lambda: found_by(lab, application), UnavailableError) == "extraction_source_differs"
+
+
+def test_a_file_that_cannot_be_read_is_not_given_to_spark(lab: Lab) -> None:
+    attempt, _ = lab.bench.staged(
+        ROWS,
+        workload_id=f"work-{next(_NUMBERS)}",
+        change=lambda file: replace(file, record_count=file.record_count + 1),
+    )
+    found = lab.verified(attempt, read_by(lab, InProcess(lab.settings)))
+    assert [each.code for each in found.findings] == ["record_count_lies"]
+
+
+def test_a_steward_without_spark_takes_no_such_contract(tmp_path: Path) -> None:
+    with scene_at(tmp_path) as scene:
+        text = contract(storage="copied", extraction="spark").replace("sales.sums", "sales.orders")
+        said = scene.protection("orders", contract=text)
+        assert code_of(lambda: scene.protect(said), UnavailableError) == "extraction_not_configured"
+
+
+def test_a_workload_is_not_opened_where_spark_was_taken_away(lab: Lab) -> None:
+    workloads = lab.bench.workloads
+    workloads._extracts = False
+    try:
+        code = code_of(lambda: lab.bench.attempt("late"), UnavailableError)
+    finally:
+        workloads._extracts = True
+    assert code == "extraction_not_configured"
+    attempt, _ = lab.bench.staged(ROWS, workload_id=f"work-{next(_NUMBERS)}")
+    tools = replace(lab.tools, extraction=None)
+    assert code_of(lambda: lab.verified(attempt, tools), UnavailableError) == "extraction_not_configured"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("extraction", "spark")],
+        [("extraction", "spark"), ("storage", "open")],
+        [
+            ("extraction", "spark"),
+            ("storage", "copied"),
+            ("boundary/source", {"files": {"manifest": "file:///lake/files.json"}}),
+        ],
+    ],
+)
+def test_a_contract_with_open_storage_or_a_set_of_files_is_refused(changes: list[tuple[str, object]]) -> None:
+    assert code_of(lambda: read(*changes), InputError) == "contract_invalid"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(PrimitiveType(each) for each in (Kind.TIME, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS, Kind.UUID)),
+        FixedType(4),
+    ],
+)
+def test_types_that_spark_gives_as_others_are_refused_by_name(kind: PrimitiveType | FixedType) -> None:
+    with pytest.raises(InputError) as caught:
+        require_extractable(Schema((Field("a", kind, field_id=1),)), "target")
+    assert (caught.value.code, caught.value.details["column"]) == ("extraction_type_unsupported", "a")
+    require_extractable(Schema((Field("a", PrimitiveType(Kind.LONG), field_id=1),)), "target")
+
+
+def test_such_a_type_is_refused_when_the_workload_is_opened(tmp_path: Path) -> None:
+    columns = Schema((Field("id", PrimitiveType(Kind.UUID), field_id=1),))
+    lake = Lake(tmp_path, (to_doc(columns),))
+    changes = (("extraction", "spark"), ("storage", "copied"), ("projections/identity", ["id"]))
+    spark, direct = read(*changes).bind({}), read(*changes[2:]).bind({})
+    require_usable(direct, pinned(lake), columns, Files())
+    code = code_of(lambda: require_usable(spark, pinned(lake), columns, Files()), InputError)
+    assert code == "extraction_type_unsupported"
