@@ -66,12 +66,19 @@ class Steward:
 
     @staticmethod
     def embedded(
-        path: Path | str, *, outside: Path | str | None = None, people: Sequence[Person] = ()
+        path: Path | str,
+        *,
+        outside: Path | str | None = None,
+        people: Sequence[Person] = (),
+        store: Path | str | None = None,
     ) -> EmbeddedSteward:
-        """Start the Steward of a folder in this process, or make one; it stops accidents, not malice."""
+        """Start the Steward of a folder in this process, or make one; it stops accidents, not malice.
+
+        `store` is a file with the tables [catalog] and [s3] of its `steward.toml`, for tables in an object store.
+        """
         from pvdm.steward.embedded import start
 
-        return start(path, outside=outside, people=people)
+        return start(path, outside=outside, people=people, store=store)
 
     @staticmethod
     def connect(
@@ -114,6 +121,7 @@ def spark_session(
 
     An embedded Steward gives it any role; one at an address the role and domain of the client's own token.
     """
+    from pvdm.client.table import uses_object_store
     from pvdm.errors import InputError
     from pvdm.lake.spark import SparkCatalog
     from pvdm.lake.spark import spark_session as session
@@ -127,7 +135,7 @@ def spark_session(
         ) from None
     lent = steward.lend(wanted, domain)
     catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
-    return session([catalog], app_name=app_name, master=master, config=config)
+    return session([catalog], app_name=app_name, master=master, config=config, object_store=uses_object_store(steward))
 
 
 def load_contract(path: Path | str) -> DataProductContract:

@@ -42,7 +42,9 @@ def as_told(script: Script) -> Scene:
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command plays scenes that are made up."""
 
-    def play(folder: Path, *, rows: int, seed: int, show: Callable[[Any], None]) -> tuple[list[Scene], AuditReport]:
+    def play(
+        folder: Path, *, rows: int, seed: int, show: Callable[[Any], None], store: Path | None = None
+    ) -> tuple[list[Scene], AuditReport]:
         (folder / "orders.yaml").write_text(f"{rows} {seed}")
         scenes = [as_told(script) for script in SCRIPTS]
         show(begin_lines(rows))

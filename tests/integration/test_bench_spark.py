@@ -26,6 +26,8 @@ KEYS = {
     "freeze_seconds",
     "verify_seconds",
     "verify_both_seconds",
+    "verify_spark_seconds",
+    "verify_spark_extraction_seconds",
     "publish_seconds",
     "xxhash64_seconds",
     "hmac_builtin_seconds",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pvdm.errors import InputError
 from pvdm.lake.format.manifest_entry import FileContent
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.scan import Scan, plan_scan
@@ -117,19 +116,13 @@ def test_an_evolved_table_with_position_deletes_is_read_as_spark_reads_it(spark:
             assert ours(scan_of(after, snapshot.snapshot_id)) == wanted
 
 
-def test_a_table_of_format_3_is_read_and_its_deletion_vectors_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_of_format_3_is_read_with_row_ids_in_its_files(spark: SparkSession, tmp_path: Path) -> None:
     with lake_at(tmp_path, clock=RealTime()) as lake:
         table = f"{as_role(spark, lake, Role.PRODUCER)}.sales.t"
         spark.sql(f"create table {table} (id bigint, n int) using iceberg tblproperties ('format-version'='3')")
         spark.sql(f"insert into {table} select id, 1 from range(30)")
-        assert ours(scan_of(metadata_of(lake, "t"))) == theirs(spark, table)
         spark.sql(f"update {table} set n = 2 where id % 2 = 0")  # writes row ids beside the columns
         assert ours(scan_of(metadata_of(lake, "t"))) == theirs(spark, table)
-        spark.sql(f"alter table {table} set tblproperties ({MERGE_ON_READ})")
-        spark.sql(f"delete from {table} where id = 4")
-        with pytest.raises(InputError) as caught:
-            scan_of(metadata_of(lake, "t"))
-        assert caught.value.code == "deletion_vector_not_yet"
 
 
 COLUMNS = Schema(

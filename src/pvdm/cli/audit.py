@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pvdm.cli.audit_service import ServedFiles, gather
+from pvdm.cli.audit_service import ServedFiles, files_of, gather
 from pvdm.cli.audit_words import report_lines
 from pvdm.cli.files import read_file, require_json, require_new, write_new
 from pvdm.cli.options import PlaceType, json_option
@@ -119,17 +119,16 @@ def audit_command(
         raise click.UsageError("--bundle needs --trust-root, and cannot be exported again")
     if export is not None:
         require_new(export)
-    again = Files() if rehash else None
     if bundle is not None:
         found = _read_bundle(bundle)
         judge = by.judge()
-        report = _audited(found.evidence, found, judge, by, again)
+        report = _audited(found.evidence, found, judge, by, Files() if rehash else None)
     else:
         with service.connect() as client:
             judge = by.judge(client)
             evidence = gather(client, table or "")
             files = RecordingFiles(_served(client, evidence)) if export is not None else _served(client, evidence)
-            report = _audited(evidence, files, judge, by, again)
+            report = _audited(evidence, files, judge, by, files_of(client, evidence) if rehash else None)
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
     _tell(report, judge, export, own=by.root_file is not None, as_json=as_json)

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pvdm.client.table import TableClient, split_name
 from pvdm.errors import VerificationError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.stores import Stores
 from pvdm.metadata.audit_evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.receipt import Receipt
@@ -14,6 +17,7 @@ from pvdm.model.table import TableRef
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
 
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
@@ -36,6 +40,13 @@ def gather(client: StewardClient, table: str) -> Evidence:
         head.checkpoint,
         tuple(sorted((*approvals, *receipts, *waived, *proved), key=lambda each: each.index)),
     )
+
+
+def files_of(client: StewardClient, evidence: Evidence) -> Files:
+    """The table's files where they lie; in an object store by what the Steward vends to the auditor, or one's own."""
+    if parse_location(evidence.metadata.path).scheme == "file":
+        return Files()
+    return Files(Stores(TableClient(client, *split_name(evidence.table.name)).storage()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,13 @@ SEED: Final = 7
     metavar="DIR",
     help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder.",
 )
-def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None) -> None:
+@click.option(
+    "--store",
+    type=PlaceType(),
+    metavar="FILE",
+    help="Tables in an object store: the tables [catalog] and [s3] of a steward.toml.",
+)
+def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
     """Run the main job with a Steward in this process, on real Spark and Iceberg: a clean backfill is published; then
     rows are dropped, doubled and changed, bytes swapped after their PASS, a proof replayed, main written past the
     gate, an unsigned override handed in.
@@ -51,12 +57,13 @@ def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None) -> None:
     Examples:
       pvdm demo
       pvdm demo --rows 100000 --keep demo
+      pvdm demo --store store.toml
       pvdm demo --json | jq '.scenes[] | {title, outcome, code: .error.code, consumer}'
     """
     show = _unshown if as_json else _say
     with _temporary_folder() if keep is None else _kept_folder(keep) as folder:
         notice("Spark and a Steward are started; this takes about a minute")
-        scenes, report = play(folder, rows=rows, seed=seed, show=show)
+        scenes, report = play(folder, rows=rows, seed=seed, show=show, store=store)
     if as_json:
         say_json(
             {
@@ -78,13 +85,15 @@ def _config(keep: Path) -> Path:
 Show = Callable[[Iterator[Line]], None]
 
 
-def play(folder: Path, *, rows: int, seed: int, show: Show) -> tuple[list[Scene], AuditReport]:
+def play(
+    folder: Path, *, rows: int, seed: int, show: Show, store: Path | None = None
+) -> tuple[list[Scene], AuditReport]:
     """Play all scenes in the folder and audit the table, each shown as soon as it is over."""
     # Only here: the Steward is slow to load, and no other command needs it.
     from pvdm.evaluation.scenes import play as scenes_of
     from pvdm.evaluation.shop import open_shop
 
-    with open_shop(folder, rows=rows, seed=seed) as shop:
+    with open_shop(folder, rows=rows, seed=seed, store=store) as shop:
         show(begin_lines(rows))
         scenes: list[Scene] = []
         for number, scene in enumerate(scenes_of(shop), 1):
@@ -98,7 +107,7 @@ def play(folder: Path, *, rows: int, seed: int, show: Show) -> tuple[list[Scene]
 
 def audited(shop: Shop) -> AuditReport:
     """The audit of the table with every live file read again, as `pvdm audit --rehash` does it, by an auditor."""
-    from pvdm.cli.audit_service import ServedFiles, gather
+    from pvdm.cli.audit_service import ServedFiles, files_of, gather
     from pvdm.cli.times import now_micros
     from pvdm.cli.trust_roots import follow
     from pvdm.evaluation.scenes import FIRST, demo_failed
@@ -107,7 +116,6 @@ def audited(shop: Shop) -> AuditReport:
     from pvdm.metadata.audit_evidence import table_document
     from pvdm.model.role import Role
     from pvdm.trust.inclusion import origin_of
-    from pvdm.verify.fetch import Files
 
     with shop.steward.as_role(Role.AUDITOR, DOMAIN) as client:
         now = now_micros()
@@ -115,7 +123,8 @@ def audited(shop: Shop) -> AuditReport:
         evidence = gather(client, ORDERS)
         lists = (snapshot.manifest_list for snapshot in table_document(evidence).snapshots)
         files = ServedFiles(client, ORDERS, frozenset(each for each in lists if each is not None))
-        report = audit(evidence, files, AuditJudge(root, origin_of(root, None), now), again=Files())
+        judge = AuditJudge(root, origin_of(root, None), now)
+        report = audit(evidence, files, judge, again=files_of(client, evidence))
     walked = [each.workload_id for each in report.snapshots]
     if not report.holds or walked != [FIRST]:
         found = "holds" if report.holds else "does not hold"

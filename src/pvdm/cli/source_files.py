@@ -144,10 +144,12 @@ def _schema(named: str, service: Service) -> dict[str, Any]:
 
 def _table(name: str, service: Service) -> dict[str, Any]:
     from pvdm.client.table import TableClient, split_name
+    from pvdm.lake.format.document import dump_json
 
     levels, last = split_name(name)
     with service.connect() as client:
-        return TableClient(client, levels, last).load()
+        found: dict[str, Any] = json.loads(dump_json(TableClient(client, levels, last).load()))
+    return found
 
 
 def _current(value: Any, named: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pvdm.cli.service import Service
 from pvdm.cli.times import utc
 from pvdm.cli.views import view_json
 from pvdm.errors import InputError, comparison
+from pvdm.model.located_words import lines
 from pvdm.model.states import AttemptState
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     if found.refusal is not None:
         tail = comparison(found.refusal.expected, found.refusal.got)
         yield f"    {found.refusal.message}" + (f": {tail}" if tail else ""), None
+    for line in () if found.located is None else lines(found.located):
+        yield f"    {line}", None
     for each in found.findings:
         yield f"    {each}", None
     if found.findings_more:

@@ -227,13 +227,14 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
       pvdm steward restore --config steward.toml --operator ruth --reason "disk failed" --archive archive/
     """
     from pvdm.steward.config import load_config
+    from pvdm.steward.kept import archive_folder
     from pvdm.steward.restore import Order, restore
 
     ders = tuple(read_public(path).der for path in log_keys)
     loaded = load_config(config)
     if not yes:
         require_yes("restore this Steward?", _RESTORE_MEANS)
-    done = restore(loaded, Order(**{**asked, "archive": asked["archive"] or loaded.archive}, log_keys=ders))
+    done = restore(loaded, Order(**{**asked, "archive": asked["archive"] or archive_folder(loaded)}, log_keys=ders))
     if as_json:
         say_json(view_json(done))
         return

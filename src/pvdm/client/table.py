@@ -19,9 +19,12 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
+from pvdm.lake.format.document import parse_json
+from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.stores.vended import REGION, settings_of
 
 Document: TypeAlias = dict[str, Any]
-"""A table's metadata in JSON; `lake.format` judges it."""
+"""A table's metadata in JSON, its numbers as they are spelled; `lake.format` judges it."""
 
 # The catalog's refusals come in Iceberg's form, whatever their status.
 _REFUSALS: Final = frozenset(range(400, 600)) - {401, 429, 502, 503, 504}
@@ -55,12 +58,27 @@ class TableClient:
         call = Call("GET", self._path, also_answers=_REFUSALS)
         return self._wire.ask(call, lambda answer: _metadata(answer, "the table"))
 
+    def storage(self) -> S3Settings:
+        """How the bearer reaches the table's files in an object store, with credentials where some are vended."""
+        load = Call("GET", self._path, also_answers=_REFUSALS)
+        config = self._wire.ask(load, lambda answer: _config(answer, "the table"))
+        vended = Call("GET", f"{self._path}/credentials", also_answers=_REFUSALS)
+        for own in self._wire.ask(vended, lambda answer: _credentials(answer, "the credentials")):
+            config |= own
+        return settings_of(config)
+
     def commit(self, requirements: Sequence[object], updates: Sequence[object]) -> Document:
         """The document after these updates, made at once and only if every requirement holds."""
         content = json.dumps({"requirements": list(requirements), "updates": list(updates)}).encode()
         look = "load the table: the new snapshot is among its snapshots or not"
         call = Call("POST", self._path, look, content=content, repeatable=False, also_answers=_REFUSALS)
         return self._wire.ask(call, lambda answer: _metadata(answer, "the commit"))
+
+
+def uses_object_store(client: StewardClient) -> bool:
+    """Whether the Steward's tables lie in an object store; engines need a library for it."""
+    call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS)
+    return REGION in client._wire.ask(call, lambda answer: _defaults(answer, "the catalog's configuration"))
 
 
 def split_name(table: str) -> tuple[tuple[str, ...], str]:
@@ -77,13 +95,45 @@ def split_name(table: str) -> tuple[tuple[str, ...], str]:
 
 
 def _metadata(answer: Answer, what: str) -> Document | PvdmError:
-    value = parse(require_json(answer, what), what)
+    body = require_json(answer, what)
     if answer.status >= 400:
-        return _refusal(value)
+        return _refusal(parse(body, what))
+    try:
+        value = parse_json(body, what=what)
+    except InputError as error:
+        raise unreadable(what, "one JSON value", error.code) from None
     found = Reading(value, what).value("metadata")
     if not isinstance(found, dict):
         raise unreadable(what, "a metadata document", "something else")
     return found
+
+
+def _config(answer: Answer, what: str) -> dict[str, str] | PvdmError:
+    value = parse(require_json(answer, what), what)
+    if answer.status >= 400:
+        return _refusal(value)
+    return _texts(Reading(value, what).value("config"), what)
+
+
+def _credentials(answer: Answer, what: str) -> list[dict[str, str]] | PvdmError:
+    value = parse(require_json(answer, what), what)
+    if answer.status >= 400:
+        return _refusal(value)
+    listed = Reading(value, what).items("storage-credentials", lambda each: Reading(each, what).value("config"))
+    return [_texts(each, what) for each in listed]
+
+
+def _defaults(answer: Answer, what: str) -> dict[str, str] | PvdmError:
+    value = parse(require_json(answer, what), what)
+    if answer.status >= 400:
+        return _refusal(value)
+    return _texts(Reading(value, what).value("defaults"), what)
+
+
+def _texts(found: object, what: str) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise unreadable(what, "texts by their names", "something else")
+    return dict(found)
 
 
 def _refusal(value: object) -> PvdmError:

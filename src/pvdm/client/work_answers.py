@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from pvdm.client.located_answers import read_located
 from pvdm.client.reading import Reading
 from pvdm.errors import comparison
+from pvdm.model.located import Located
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.model.verdict import FailureClass, Outcome
 
@@ -213,7 +215,8 @@ class AttemptView:
     """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
 
     `findings` are the first things that verification found wrong, and `findings_more` says how many there are besides;
-    `extent` is how much was published, and `override_id` what it was published by where that was no proof.
+    `extent` is how much was published, and `override_id` what it was published by where that was no proof. `located`
+    are the rows that are wrong, as far as the token's role may see them.
     """
 
     attempt_id: str
@@ -239,6 +242,7 @@ class AttemptView:
     extent: ExtentView | None
     refusal: RefusalView | None
     job: JobView | None
+    located: Located | None = None
 
     @property
     def problem(self) -> RefusalView | None:
@@ -285,6 +289,7 @@ class AttemptView:
             _optional(fields, "extent", ExtentView.read),
             _optional(fields, "refusal", RefusalView.read),
             _optional(fields, "job", JobView.read),
+            read_located(fields.value("located")) if fields.has("located") else None,
         )
 
 

@@ -37,6 +37,7 @@ class ChunkOutcome:
             "classes": [each.value for each in found.classes],
             "findings": [_finding(each) for each in found.findings],
             "findings_more": found.findings_more,
+            "located": None if found.located is None else found.located.to_json(),
             "proof_id": found.proof_id,
             "override_id": found.override_id,
             "snapshot_id": None if found.snapshot_id is None else str(found.snapshot_id),

@@ -16,6 +16,7 @@ from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError, VerificationError
 from pvdm.model.branch import is_stewards
 from pvdm.model.contract import BoundContract
+from pvdm.model.located_words import counted, first_keys
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
 from pvdm.physical.watchdog import Terminated, termination_raised, watched
@@ -246,30 +247,63 @@ _DOING: Final = {
 }
 
 
+_FAILED: Final = "verification_failed"
+
+
 def failure(attempt: AttemptView, chunk_id: str, no_way_on: str = "") -> VerificationError:
     """Why nothing was published, in the Steward's words; the way on beside it, which is a repair as a rule."""
     refusal = attempt.refusal
     classes = ", ".join(each.value for each in attempt.classes)
     details: dict[str, str | int] = {"chunk": chunk_id, "attempt": attempt.number, "attempt_id": attempt.attempt_id}
     details |= {"classes": classes} if classes else {}
+    details |= _located(attempt)
     details |= {f"finding_{number}": str(each) for number, each in enumerate(attempt.findings, 1)}
     details |= {"findings_more": attempt.findings_more} if attempt.findings_more else {}
     details |= {"proof_id": attempt.proof_id} if attempt.proof_id is not None else {}
     # Where the gate refused, the job need not be at fault.
-    by_gate = None if refusal is None or refusal.code == "verification_failed" else refusal.hint
+    by_gate = None if refusal is None or refusal.code == _FAILED else refusal.hint
     if no_way_on:
         hint = no_way_on if by_gate is None else f"{by_gate}; {no_way_on}"
     else:
         way = again(attempt)
         hint = f"mend the job, then: {way}" if by_gate is None else f"{by_gate}; to try again: {way}"
     return VerificationError(
-        "verification_failed" if refusal is None else refusal.code,
-        f"nothing was published: {attempt.reason if refusal is None else refusal.message}",
+        _FAILED if refusal is None else refusal.code,
+        f"nothing was published: {_why(attempt)}",
         expected=None if refusal is None else refusal.expected,
-        got=None if refusal is None else refusal.got,
+        got=_got(attempt),
         hint=hint if is_own(attempt) else f"{hint}; {kept_branch(attempt)}",
         **details,
     )
+
+
+def _why(attempt: AttemptView) -> str:
+    """The Steward's words; where a verdict's rows were located, they are counted in them."""
+    if attempt.refusal is None:
+        return attempt.reason
+    if attempt.refusal.code != _FAILED or attempt.located is None or not attempt.located.classes:
+        return attempt.refusal.message
+    others = [each.value for each in attempt.classes if each not in attempt.located.failures]
+    return f"the verdict is FAIL: {', '.join([counted(attempt.located), *others])}"
+
+
+def _got(attempt: AttemptView) -> str | None:
+    """What was got, with the first keys of wrong rows where the token may see them."""
+    refusal, located = attempt.refusal, attempt.located
+    if refusal is None or refusal.code != _FAILED or located is None:
+        return None if refusal is None else refusal.got
+    return "; ".join(part for part in (refusal.got, *(first_keys(each) for each in located.classes)) if part) or None
+
+
+def _located(attempt: AttemptView) -> dict[str, str | int]:
+    located = attempt.located
+    if located is None:
+        return {}
+    if located.problem_code is not None:
+        return {"not_located": located.problem_code}
+    told: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
+    fields = ", ".join(f"{each.name} ({each.rows:,})" for each in located.fields)
+    return told | ({"fields_that_differ": fields} if fields else {})
 
 
 def given_up(attempt: AttemptView) -> RolledBackError:

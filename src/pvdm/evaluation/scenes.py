@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from pvdm.errors import PvdmError
 from pvdm.evaluation.orders import DAYS, SHOPS, Sight
 from pvdm.evaluation.shop import DOMAIN, ORDERS, PRODUCER, RETURNS, SOURCE, Shop
 from pvdm.evaluation.thefts import replay, swap_bytes, unsigned_override
+from pvdm.lake.stores.stores import Stores
 from pvdm.model.role import Role
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Script:
     code: str | None = None
     check: int | None = None
     table: str = ORDERS
+    code_in_store: str | None = None
+    """Where the object store itself refuses first: Spark says that its job failed."""
 
 
 @dataclass(slots=True)
@@ -160,7 +163,7 @@ class Story:
             with self.shop.steward.as_role(Role.PRODUCER, DOMAIN) as client:
                 for attempt in client.workload(SECOND).attempts:
                     if attempt.waiting:
-                        swap_bytes(attempt)
+                        swap_bytes(attempt, Stores(self.shop.steward.notary.config.s3))
             return chunk.rows()
 
         return self._repaired("the rounding is gone", build)
@@ -253,7 +256,7 @@ SCRIPTS: Final = (
         check=5,
         table=RETURNS,
     ),
-    Script("inserted", INSERT, Story.inserted, "refused", (), "ForbiddenException"),
+    Script("inserted", INSERT, Story.inserted, "refused", (), "ForbiddenException", code_in_store="SparkException"),
     Script(
         "overridden",
         "a break-glass override of the FAIL is handed in, unsigned",
@@ -269,7 +272,9 @@ def play(shop: Shop) -> Iterator[Scene]:
     """Play every scene in its order; one that does not end as it is said to ends the demo with an error."""
     story, published = Story(shop), shop.orders.sight(DAYS[0])
     names = {shop.table_uuid(table): table for table in (ORDERS, RETURNS)}
-    for script in SCRIPTS:
+    in_store = shop.steward.notary.config.s3 is not None
+    for told in SCRIPTS:
+        script = replace(told, code=told.code_in_store) if in_store and told.code_in_store else told
         scene = Scene(script.name, script.title, script.table, script.act(story), shop.seen(script.table), names)
         require_as_told(script, scene, published if script.table == ORDERS else _NOTHING)
         yield scene

@@ -67,6 +67,8 @@ chunking:
 projections:
   identity: [order_id]
 atomicity: workload
+governance:
+  sample-keys: [producer, operator, auditor]
 """
 """Every file of the source is a chunk of its own; all chunks of a day become visible at once, or none."""
 
@@ -99,14 +101,17 @@ class Shop:
 
 
 @contextlib.contextmanager
-def open_shop(folder: Path, *, rows: int, seed: int) -> Iterator[Shop]:
-    """The shop in a folder, with orders delivered and the two tables protected; nothing is published yet."""
+def open_shop(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[Shop]:
+    """The shop in a folder, with orders delivered and the two tables protected; nothing is published yet.
+
+    `store` names an object store for its tables.
+    """
     kernel_engine()  # verification has no other reader, and says so only when all the rest is done
     key = folder / f"{OPERATOR}.pem"
-    with session(folder) as spark:
+    with session(folder, object_store=store is not None) as spark:
         create_key_pair(key)
         person = Person.from_file(OPERATOR, RootRole.OPERATOR, key.with_name(f"{OPERATOR}.pem.pub"))
-        with pvdm.Steward.embedded(folder / "steward", people=[person]) as steward:
+        with pvdm.Steward.embedded(folder / "steward", people=[person], store=store) as steward:
             shop = Shop(folder, steward, spark, Orders(rows, seed))
             try:
                 _furnish(shop, open_key_pair(key))
@@ -155,7 +160,7 @@ def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
 
 @contextlib.contextmanager
 def session(
-    folder: Path, *, app_name: str = "pvdm demo", config: Mapping[str, str] | None = None
+    folder: Path, *, app_name: str = "pvdm demo", config: Mapping[str, str] | None = None, object_store: bool = False
 ) -> Iterator[SparkSession]:
     """A small Spark of the caller's own; where one is running, a session in it with catalogs of its own."""
     running = running_session()
@@ -167,7 +172,7 @@ def session(
         # Spark's process says much while it fetches jars and starts; it goes on writing where its errors went then.
         with _errors_to(log):
             settings = _settings(folder) | dict(config or {})
-            spark = spark_session([], app_name=app_name, master="local[2]", config=settings)
+            spark = spark_session([], app_name=app_name, master="local[2]", config=settings, object_store=object_store)
     except UnavailableError:
         raise
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 import time
 from decimal import Decimal
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 
 from pvdm.catalog.target import CatalogTarget
 from pvdm.client import AttemptView
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.metadata.ground import Gate
 from pvdm.metadata.proposal import Logged, Part, Proposal, Published, Shown
@@ -36,14 +39,24 @@ STOLEN: Final = Decimal("1000.00")
 _HOUR_MICROS: Final = 3_600_000_000
 
 
-def swap_bytes(attempt: AttemptView) -> None:
+def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
     """Put another good Parquet file, in which one amount is higher, where the attempt's verified one lies."""
-    path = next(parse_location(attempt.prefix).local.rglob("*.parquet"))
-    table = pq.ParquetFile(path).read()
+    place = _first_file(parse_location(attempt.prefix), stores)
+    table = pq.ParquetFile(io.BytesIO(read(stores.of(place), place, 1 << 30))).read()
     at = table.schema.get_field_index("amount")
     amounts: list[Any] = table.column(at).to_pylist()
     amounts[0] += STOLEN
-    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(amounts, pa.decimal128(12, 2))), path)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(amounts, pa.decimal128(12, 2))), sink)
+    stores.at(parse_location(attempt.prefix)).put(place, sink.getvalue().to_pybytes(), Moments())
+
+
+def _first_file(folder: Location, stores: Stores) -> Location:
+    if folder.scheme != "file":
+        found = [each.place for each in stores.object_store(folder).walk(folder)]
+    else:
+        found = [parse_location(str(path)) for path in folder.local.rglob("*.parquet")]
+    return next(each for each in found if each.parts[-1].endswith(".parquet"))
 
 
 def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Published:
@@ -58,14 +71,15 @@ def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Publi
     config = notary.config.catalog
     if config is None:
         raise AssertionError("an embedded Steward has a catalog")
-    vault = Vault(config.vault)
+    stores = Stores(notary.config.s3)
+    vault = Vault(config.vault, stores)
     gate = Gate(
         notary.ledger,
         notary.clock,
         CatalogTarget(notary.ledger, notary.catalog, table_uuid, OWN),
         notary.trust,
         vault,
-        Files(),
+        Files(stores),
         notary.config.origin,
         notary.log.proof,
         _no_receipt,

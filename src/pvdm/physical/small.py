@@ -1,16 +1,14 @@
 """Stages Arrow rows without a JVM: Parquet files and manifests of our own, one commit over the REST protocol.
 
-For tests and small jobs, on local storage; behind the same interface as Spark.
+For tests and small jobs, on local files or an object store; behind the same interface as Spark.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -27,6 +25,8 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.next_snapshot import Publication, Wanted, next_snapshot
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.store import Moments, read
+from pvdm.lake.stores.stores import Stores
 from pvdm.physical.arrow_parts import Part, parts
 from pvdm.physical.arrow_rows import fitted
 from pvdm.physical.stager import Destination
@@ -62,8 +62,10 @@ class _Staging:
         self._table = table
         self._to = to
         self._now_ms = now_ms
-        self._prefix = _local(to.prefix)
-        self._written: list[Path] = []
+        self._prefix = parse_location(to.prefix)
+        self._stores = Stores() if self._prefix.scheme == "file" else Stores(table.storage())
+        self._store = self._stores.at(self._prefix)
+        self._written: list[Location] = []
 
     def run(self, rows: pa.Table) -> None:
         try:
@@ -81,14 +83,16 @@ class _Staging:
 
     def _data_file(self, part: Part) -> DataFile:
         location = self._prefix.child("data", f"{secrets.token_hex(16)}.{_PARQUET}")
-        with self._new(location) as path:
-            # The table's schema is Iceberg's alone: Arrow's own would be a second one.
-            pq.write_table(part.rows, path, compression="zstd", store_schema=False)
+        sink = pa.BufferOutputStream()
+        # The table's schema is Iceberg's alone: Arrow's own would be a second one.
+        pq.write_table(part.rows, sink, compression="zstd", store_schema=False)
+        data = sink.getvalue().to_pybytes()
+        self._put(location, data)
         return DataFile(
             file_path=str(location),
             file_format=_PARQUET.upper(),
             record_count=part.rows.num_rows,
-            file_size_in_bytes=path.stat().st_size,
+            file_size_in_bytes=len(data),
             partition=part.values,
         )
 
@@ -100,8 +104,7 @@ class _Staging:
                 return
             before = len(self._written)
             for file in made.files:
-                with self._new(parse_location(file.location)) as path:
-                    path.write_bytes(file.data)
+                self._put(parse_location(file.location), file.data)
             try:
                 self._table.commit(_requirements(metadata, self._to.branch), made.updates)
             except ConflictError:
@@ -120,7 +123,7 @@ class _Staging:
         """The branch's next snapshot; None where it would change nothing."""
         to, ref = self._to, metadata.refs.get(self._to.branch)
         base_id = None if ref is None else ref.snapshot_id
-        reader = _Reader()
+        reader = _Reader(self._stores)
         removed = boundary_files(metadata, base_id, to.operation, to.partition, files, reader)
         if not files and not removed:
             return None
@@ -134,44 +137,42 @@ class _Staging:
             reader=reader,
         )
 
-    @contextlib.contextmanager
-    def _new(self, location: Location) -> Iterator[Path]:
-        """A file that was not there, durable with its folder at the end."""
-        path = location.local
+    def _put(self, location: Location, data: bytes) -> None:
+        """A file that was not there, durable with its folder."""
+        self._written.append(location)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._written.append(path)
-            yield path
-            for each in (path, path.parent):
-                _sync(each)
+            self._store.put_new(location, data, Moments())
         except OSError as error:
             raise UnavailableError(
                 "staging_unavailable",
                 "the attempt's files cannot be written",
                 expected=str(location),
                 got=error.strerror or type(error).__name__,
-            ) from error
+            ) from None
 
-    def _take_back(self, written: list[Path]) -> None:
-        for path in written:
+    def _take_back(self, written: Sequence[Location]) -> None:
+        for location in written:
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                self._store.remove(location)
 
 
 class _Reader:
-    """Manifests and their lists, from this machine's own disk."""
+    """Manifests and their lists, where they lie."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
 
     def read(self, location: str, *, most: int) -> bytes:
+        place = parse_location(location)
         try:
-            with _local(location).local.open("rb") as file:
-                data = file.read(most + 1)
+            data = read(self._stores.of(place), place, most)
         except OSError as error:
             raise UnavailableError(
                 "file_unreadable",
                 "a file cannot be read",
                 expected=location,
                 got=error.strerror or type(error).__name__,
-            ) from error
+            ) from None
         if len(data) > most:
             raise VerificationError(
                 "file_too_large", "a file is too large", expected=f"at most {most} bytes", got=location
@@ -186,24 +187,3 @@ def _requirements(metadata: TableMetadata, branch: str) -> list[Json]:
         {"type": "assert-table-uuid", "uuid": metadata.table_uuid},
         {"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": held},
     ]
-
-
-def _local(text: str) -> Location:
-    location = parse_location(text)
-    if location.scheme != "file":
-        raise InputError(
-            "small_storage_unsupported",
-            "small jobs write to this machine's own disk only",
-            expected="a table on local storage",
-            got=location.scheme,
-            hint="stage it with Spark",
-        )
-    return location
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -344,9 +344,9 @@ def test_nested_columns_dates_and_uuids_are_written(lake: Lake) -> None:
         assert "UUID" in str(schema.column(2).logical_type)
 
 
-def test_a_table_elsewhere_than_on_disk_is_refused(lake: Lake) -> None:
+def test_a_store_that_the_steward_does_not_know_is_refused(lake: Lake) -> None:
     with attempt_at(lake) as staged:
         staged.to = replace(staged.to, prefix="s3://bucket/t")
         with pytest.raises(PvdmError) as caught:
             staged.stage(rows((1, "eu")))
-        assert caught.value.code == "small_storage_unsupported"
+        assert caught.value.code == "store_not_configured"

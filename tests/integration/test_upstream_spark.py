@@ -1,0 +1,147 @@
+"""Spark stages through our catalog onto tables of Iceberg's Java reference server, and reads them there once proved."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+import pvdm
+from bench.catalog import fetched
+from bench.catalog_systems import java
+from pvdm import Committed, Coordinator
+from pvdm.model.role import Role
+from pvdm.steward.embedded import Person
+from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.root import RootRole
+from tests.catalog_rest import Caller
+from tests.fault_proxy import FaultProxy, Passing, held, lost_after, proxied
+from tests.services import require
+from tests.shop import COLUMNS, ROWS, Shop, contract
+from tests.sparks import rows
+from tests.steward_http import bearer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+SORTED = sorted(ROWS, key=repr)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    jar = fetched(ROOT / "build" / "bench-jars", fetch=True)
+    require(jar, "Iceberg's reference server cannot be fetched (java, mvn), so that it is not tested as an upstream")
+    assert jar is not None
+    with java("upstream", tmp_path_factory.mktemp("java") / "server", jar, None) as system:
+        yield system.url
+
+
+@contextlib.contextmanager
+def shop_over(folder: Path, url: str) -> Iterator[Shop]:
+    """A shop whose namespace `up` is the server at this address."""
+    key = folder / "tom.pem"
+    create_key_pair(key)
+    tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
+    pvdm.Steward.embedded(folder / "steward", people=[tom]).close()
+    with (folder / "steward" / "steward.toml").open("a") as file:
+        file.write(
+            f'\n[[catalog.upstreams]]\nkind = "rest"\nname = "java"\nnamespace = ["up"]\nuri = {json.dumps(url)}\n'
+        )
+    with pvdm.Steward.embedded(folder / "steward", people=[tom]) as steward:
+        shop = Shop(steward, folder, key)
+        shop.space("raw")
+        shop.make("raw.orders")
+        shop.write(ROWS)
+        with httpx.Client(base_url=steward.url) as http:
+            caller = Caller(http, bearer(steward.token_for(Role.OPERATOR).text))
+            for levels in (["up"], ["up", "bench"]):
+                body = {"namespace": levels, "properties": {"pvdm.domain": "sales"} if len(levels) == 1 else {}}
+                caller.done("POST", "/namespaces", json=body)
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def proxy(server: str) -> Iterator[FaultProxy]:
+    with proxied(server) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory, proxy: FaultProxy) -> Iterator[Shop]:
+    with shop_over(tmp_path_factory.mktemp("shop"), proxy.url) as made:
+        yield made
+
+
+def made(server: str, name: str, version: int) -> None:
+    """An empty table by its owner, at the server itself."""
+    fields = [
+        {"id": at, "name": column, "required": False, "type": kind} for at, (column, kind) in enumerate(COLUMNS, 1)
+    ]
+    body = {
+        "name": name,
+        "schema": {"type": "struct", "schema-id": 0, "fields": fields},
+        "partition-spec": {
+            "spec-id": 0,
+            "fields": [{"source-id": 2, "field-id": 1000, "name": "day", "transform": "identity"}],
+        },
+        "properties": {"format-version": str(version)},
+    }
+    answer = httpx.post(f"{server}/v1/namespaces/bench/tables", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def run(shop: Shop, spark: SparkSession, table: str) -> Any:
+    with Coordinator(shop.steward, spark) as coordinator:
+        return coordinator.execute_workload(f"{table}-1", None, table=table)
+
+
+def at_server(spark: SparkSession, server: str, table: str) -> list[Any]:
+    """All rows as Spark reads them from the server, past us."""
+    for key, value in (
+        ("", "org.apache.iceberg.spark.SparkCatalog"),
+        (".type", "rest"),
+        (".uri", server),
+        (".cache-enabled", "false"),
+    ):
+        spark.conf.set(f"spark.sql.catalog.there{key}", value)
+    return rows(spark.sql(f"select id, cast(day as string), town from there.bench.{table}"))
+
+
+def publishes(passing: Passing) -> bool:
+    return passing.says('"ref-name":"main"')
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_spark_stages_is_published_to_the_reference_server(
+    shop: Shop, spark: SparkSession, server: str, proxy: FaultProxy, version: int
+) -> None:
+    name = f"orders_v{version}"
+    made(server, name, version)
+    shop.protect(contract(f"up.bench.{name}"))
+    # Of format 2 the answer is lost; of format 3 the commit itself is late, and comes when it was given up.
+    proxy.picks = publishes
+    proxy.plan.append(lost_after if version == 2 else held)
+    outcome = run(shop, spark, f"up.bench.{name}")
+    assert isinstance(outcome, Committed), outcome
+    assert proxy.deliver() == ([] if version == 2 else [409])
+    assert at_server(spark, server, name) == SORTED
+    assert sorted(shop.seen(f"up.bench.{name}"), key=repr) == SORTED
+    if version == 2:
+        table = RestCatalog("there", uri=server).load_table(("bench", name))
+        assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [row[0] for row in ROWS]
+
+
+def test_a_producer_cannot_reach_main_of_the_reference_server_through_us(shop: Shop, spark: SparkSession) -> None:
+    name = f"shop_{shop.steward.url.rpartition(':')[2]}"
+    pvdm.spark_session(shop.steward, Role.PRODUCER, "sales", name=name)
+    with pytest.raises(Exception, match="is protected"):
+        spark.sql(f"insert into {name}.up.bench.orders_v2 values (9, date'2026-11-15', 'Ulm')")
+    with pytest.raises(Exception, match="belongs to the upstream catalog"):
+        spark.sql(f"drop table {name}.up.bench.orders_v2")

@@ -1,0 +1,164 @@
+"""The Steward's own Spark application on this host: files by its workers, rows by Spark's reader, one digest."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.digest import Keys
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.core import ExtractionPath
+from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import (
+    DecimalType,
+    Field,
+    Inner,
+    Kind,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    StructType,
+)
+from pvdm.verify.compare import Partials
+from pvdm.verify.fetch import Files
+from pvdm.verify.intent import digest_intent, digest_plan, files_of_chunk
+from pvdm.verify.job import VerifyJob, verify
+from pvdm.verify.orders import Ground, Held, SourceOrder, Work
+from pvdm.verify.spark.extracting import extracted_intent
+from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
+from tests.services import require
+from tests.spark_verify import Lab, facts, lab_at
+from tests.steward_examples import context_of, core_of
+from tests.unit.contract.examples import read
+from tests.verify_examples import ROWS
+
+pytestmark = pytest.mark.usefixtures("kernel")
+LONG, DOUBLE, STRING, BOOLEAN, DATE, BINARY, TIMESTAMP, ZONED = (
+    PrimitiveType(kind)
+    for kind in (
+        Kind.LONG,
+        Kind.DOUBLE,
+        Kind.STRING,
+        Kind.BOOLEAN,
+        Kind.DATE,
+        Kind.BINARY,
+        Kind.TIMESTAMP,
+        Kind.TIMESTAMPTZ,
+    )
+)
+COLUMNS = Schema(
+    (
+        Field("id", LONG, field_id=1),
+        Field("text", STRING, field_id=2),
+        Field("price", DecimalType(9, 2), field_id=3),
+        Field("ratio", DOUBLE, field_id=4),
+        Field("flag", BOOLEAN, field_id=5),
+        Field("day", DATE, field_id=6),
+        Field("blob", BINARY, field_id=7),
+        Field("at", TIMESTAMP, field_id=8),
+        Field("when it was", ZONED, field_id=9),
+        Field("tags", ListType(Inner(STRING, field_id=21)), field_id=10),
+        Field("seen", MapType(Inner(STRING, True, field_id=22), Inner(LONG, field_id=23)), field_id=11),
+        Field("who", StructType((Field("name", STRING, field_id=24), Field("age", LONG, field_id=25))), field_id=12),
+    )
+)
+ALL = ChunkDefinition("all", "true", None)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Every chunk is left to Spark, files and rows."""
+    require(importlib.util.find_spec("pandas"), "pandas is not installed, without which Spark hands no batches over")
+    contracted = {"storage": "copied", "extraction": "spark"}
+    settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    folder = tmp_path_factory.mktemp("local")
+    with lab_at(folder, source=(ROWS[:40], ROWS[40:]), contracted=contracted, settings=settings) as made:
+        yield made
+
+
+def direct(job: VerifyJob) -> VerifyJob:
+    """The same job under a contract that leaves rows to the kernel."""
+    contract = replace(job.bound.contract, extraction=ExtractionPath.DIRECT)
+    return replace(job, bound=replace(job.bound, contract=contract))
+
+
+def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_threads(lab: Lab) -> None:
+    attempt, _ = lab.bench.staged(ROWS[:25], ROWS[25:])
+    by_threads = verify(direct(lab.bench.verification.job(attempt.attempt_id)), lab.tools)
+    found = lab.verified(attempt, lab.on_spark())
+    assert found.core.verdict.passed
+    assert found.commitments == by_threads.commitments, "under one key: the digests are equal"
+    assert (found.files, found.context) == (by_threads.files, by_threads.context)
+    assert found.core.method.extraction is ExtractionPath.SPARK
+    assert found.core.method.extraction_version.startswith("spark-4.")
+    assert "-iceberg-1." in found.core.method.extraction_version
+    plain = direct(lab.bench.verification.job(attempt.attempt_id))
+    assert facts(verify(plain, lab.on_spark())) == facts(by_threads), "and so it is without Spark's reader"
+
+
+def row(at: int) -> dict[str, Any]:
+    zoned = datetime.datetime(2026, 1, 1, 12, 30, 15, 123_456, tzinfo=datetime.UTC) + datetime.timedelta(days=at)
+    moment = zoned.replace(tzinfo=None)
+    return {
+        "id": at,
+        "text": None if at % 5 == 0 else f"text {at} ✓",
+        "price": Decimal(at) / 4,
+        "ratio": float("nan") if at % 7 == 0 else at / 3,
+        "flag": at % 2 == 0,
+        "day": moment.date(),
+        "blob": bytes([at]),
+        "at": moment,
+        "when it was": zoned,
+        "tags": None if at % 4 == 0 else [f"tag {at}", None],
+        "seen": {"a": at, "b": None},
+        "who": {"name": f"n{at}", "age": None},
+    }
+
+
+def deleting_lake(folder: Path) -> Lake:
+    """Three files of which rows were deleted by position and by value."""
+    folder.mkdir()
+    lake = Lake(folder, (to_doc(COLUMNS),))
+    first, *_ = [lake.data(table_of(COLUMNS, [row(at) for at in range(10 * n, 10 * n + 10)])) for n in range(3)]
+    lake.positions([(first, 0), (first, 7)])
+    lake.equalities(table_of(COLUMNS.select({"id"}), [{"id": 12}, {"id": 25}]), [1])
+    return lake
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: Path, named: bool) -> None:
+    source = pinned(deleting_lake(tmp_path / f"lake-{named}"))
+    bound = read(("projections/identity", ["id"]), ("boundary/where", "id < 28")).bind({})
+    plan = digest_plan(bound, COLUMNS)
+    chunk = replace(ALL, where=None, files=(source.scan.files[1].location,)) if named else ALL
+    ground = Ground(plan, lab.bench.state().metadata, bound, chunk, source)
+    notary = lab.bench.scene.notary
+    job_id = f"verify:deletes:{named}"
+    handle = notary.handles.issue(job_id, redemptions=1_000)
+    notary.handles.freeze(job_id, context_of(core_of("one"), notary.keys.epoch_for(None)))
+    keys: Keys = notary.handles.redeem(handle, job_id=job_id, worker="steward")
+    held = Held(job_id, handle, keys)
+    by_threads = digest_intent(bound, source, chunk, plan, keys, fetch)
+    by_reader = extracted_intent(lab.desk.extraction, ground, tmp_path, held)
+    by_workers = lab.desk.reader.read(Work(ground, (), tuple(_orders(ground))), held).intent
+    notary.handles.end(job_id)
+    assert by_threads[ProjectionName.CONTENT].rows == (9 if named else 24)
+    for other in (by_reader, by_workers):
+        assert all(_matches(by_threads, other, name) for name in ProjectionName)
+
+
+def _orders(ground: Ground) -> Iterator[SourceOrder]:
+    for file in files_of_chunk(ground.bound, ground.source, ground.chunk):
+        yield SourceOrder(file, tuple(Files().hash(each) for each in ground.source.scan.locations([file])))
+
+
+def _matches(mine: Partials, other: Partials, name: ProjectionName) -> bool:
+    return mine[name].matches(other[name])
