@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from bench import steward_ledger, tpch
 from bench.publish import FEW, Shape
+from bench.spark_application import application_of
 from bench.spark_commits import Commits
 from bench.spark_lineitem import Lineitem
 from bench.spark_memory import Fresh, in_a_fresh_process
@@ -37,13 +38,27 @@ WHOLE_MOST = 1.0
 """Above this scale factor HMAC from built-ins and the multiset difference are left out: they would take hours."""
 SPARK = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8"}
 TOLD = ("spark.master", *SPARK, "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes")
-STEPS = ("write", "stage", "freeze", "verify", "verify_both", "publish", "xxhash64", "hmac_builtin", "except_all")
+STEPS = (
+    "write",
+    "stage",
+    "freeze",
+    "verify",
+    "verify_both",
+    "verify_spark",
+    "verify_spark_extraction",
+    "publish",
+    "xxhash64",
+    "hmac_builtin",
+    "except_all",
+)
 COMMITS = ("plain_commit", "gate_commit", "gate_commit_10000_files")
 RATIOS = (
     ("stage", "write"),
     ("freeze", "write"),
     ("verify", "write"),
     ("verify_both", "write"),
+    ("verify_spark", "write"),
+    ("verify_spark_extraction", "write"),
     ("publish", "write"),
     ("gate", "write"),
     ("xxhash64", "write"),
@@ -112,8 +127,8 @@ def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path
     """All repetitions at one scale factor, on a Steward of their own, after the warm-ups."""
     load, rounds = os.getloadavg()[0], sizes.warm_ups + sizes.repetitions
     taken: dict[str, list[float]] = {name: [] for name in (*STEPS, "gate", *COMMITS)}
-    with house_at(folder) as house:
-        lineitem = Lineitem(house, spark, SEED, whole=scale_factor <= WHOLE_MOST)
+    with house_at(folder) as house, application_of(house, folder) as on_spark:
+        lineitem = Lineitem(house, spark, SEED, scale_factor <= WHOLE_MOST, on_spark)
         commits = Commits(house, sizes.many)
         try:
             lineitem.make(tpch.lineitem(scale_factor, home=home))

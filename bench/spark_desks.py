@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.steward.notary import Notary
 from pvdm.steward.path import Desks, Joined, open_desks
@@ -12,9 +13,10 @@ from pvdm.verify.job import Tools
 
 def desks_of(notary: Notary) -> tuple[Desks, Tools]:
     """The desks and tools of a Steward, as its own jobs have them; nothing is cleaned up after an attempt."""
-    config, files = notary.config, Files()
+    config, stores = notary.config, Stores(notary.config.s3)
+    files = Files(stores)
     assert config.catalog is not None
-    vault = Vault(config.catalog.vault)
+    vault = Vault(config.catalog.vault, stores)
     joined = Joined(
         config,
         notary.ledger,
@@ -26,6 +28,7 @@ def desks_of(notary: Notary) -> tuple[Desks, Tools]:
         notary.trust,
         notary.proofs,
         lambda: notary.catalog,
+        stores,
     )
     sources = Sources(notary.ledger, lambda: notary.catalog, files)
     tools = Tools(files, notary.handles, notary.keys, vault)
