@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward bench-catalog bench-publish bench-spark rck rck-postgresql vectors fuzz wheel clean
+	bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-spark rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -43,7 +43,7 @@ $(STAMPS)/python: pyproject.toml constraints.txt
 	@echo "setup: Python packages into $(VENV)"
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --quiet --constraint constraints.txt hatchling maturin
-	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,kms,lattice,pkcs11,postgres,spark]'
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,kms,lattice,pkcs11,postgres,s3,spark,upstream]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # A kernel that is older than its sources is never used: it is built again, or taken out where it cannot be.
@@ -111,7 +111,7 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel bench-steward bench-catalog bench-publish bench-spark ## every benchmark
+bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-spark ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
@@ -128,6 +128,10 @@ bench-catalog: setup ## commit latency beside PyIceberg's SqlCatalog and Iceberg
 bench-publish: setup ## what a publication costs on a table of 10,000 files beside one of 10; build/bench/publish.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.publish --out build/bench/publish.json
+
+bench-locate: setup ## what locating wrong rows costs beside the verification that found them; build/bench/locate.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.locate --out build/bench/locate.json
 
 bench-spark: setup ## what proof costs beside Spark's plain write of lineitem (needs Java 17); build/bench/spark.json
 	@mkdir -p build/bench

@@ -38,6 +38,7 @@ from pvdm.trust.verify import sign_statement
 from pvdm.verify.fetch import Files
 from tests.catalog_examples import request
 from tests.log_storage import MemoryStorage, open_log
+from tests.places import file_at, files
 from tools.proof_kit import CORE, EPOCH, NOW, ORIGIN, ROOT, SECOND, SIGNERS, failed_part, fixed, notary_part
 
 CONTRACT = "product: orders\nowner: sales\n"
@@ -63,7 +64,7 @@ class Local:
     """Manifests as they lie on disk."""
 
     def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        return Files().read(location, most=most)
+        return files().read(location, most=most)
 
 
 @dataclass
@@ -335,7 +336,7 @@ def relisted(made: Publication, relist: Callable[[bytes], bytes]) -> Publication
 
 
 def local(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
+    return file_at(location)
 
 
 def sha256(data: bytes) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pvdm.catalog.commit import Change
 from pvdm.catalog.state import TableState
@@ -33,8 +32,8 @@ from pvdm.store.tokens import Grant
 from pvdm.store.workloads import Opening, Pinned
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.statement import read_signed
-from pvdm.verify.fetch import Files
 from tests.audit_examples import bound
+from tests.places import file_at, files, stores, where
 from tests.protection_examples import SALES, Scene, contract_for
 from tests.steward_examples import NOTARY
 from tools.proof_kit import CORE, SECOND, fixed
@@ -55,7 +54,7 @@ class Audited:
     def vault(self) -> Vault:
         config = self.scene.notary.config.catalog
         assert config is not None
-        return Vault(config.vault)
+        return Vault(config.vault, stores())
 
     @property
     def state(self) -> TableState:
@@ -74,11 +73,11 @@ class Audited:
         return self
 
     def data_file(self, name: str) -> DataFile:
-        place = Path(self.state.metadata.location.removeprefix("file://")) / "data" / f"{name}.parquet"
+        place = file_at(self.state.metadata.location) / "data" / f"{name}.parquet"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(f"rows of {name}".encode())
         return DataFile(
-            file_path=f"file://{place}",
+            file_path=where(place),
             file_format="PARQUET",
             record_count=10,
             file_size_in_bytes=place.stat().st_size,
@@ -107,7 +106,7 @@ class Audited:
             snapshot_id=5_000 + number,
             now_ms=self.scene.now // 1_000 if now_ms is None else now_ms,
             place=lambda name: self.vault.place(before.row.table_uuid, VaultKind.METADATA, name),
-            reader=Files(),
+            reader=files(),
         )
         for each in made.files:
             self.vault.write(before.row.table_uuid, VaultKind.METADATA, each.name, each.data)
@@ -121,7 +120,7 @@ class Audited:
         snapshot = state.metadata.current_snapshot
         assert snapshot is not None
         assert snapshot.manifest_list is not None
-        data = Files().read(snapshot.manifest_list, most=10_000_000)
+        data = files().read(snapshot.manifest_list, most=10_000_000)
         shown = Shown(
             core.attempt.workload_id,
             (proof_id,),

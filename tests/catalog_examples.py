@@ -13,6 +13,7 @@ from typing import Any
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import Change, Commits, PermitMaker
 from pvdm.catalog.state import States, TableState
+from pvdm.catalog.upstreams import Upstreams
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.new_table import new_table
@@ -73,7 +74,7 @@ class Core:
         self.root = self.folder / "metadata"
         self.clock = LedgerClock(self.ledger, wall=lambda: self.micros, monotonic=lambda: self.micros)
         self.files = MetadataFiles(self.root)
-        self.states = States(self.ledger, self.files)
+        self.states = States(self.ledger, self.files, Upstreams(self.ledger, self.clock, ()))
         self.access = CatalogAccess(self.ledger, self.warehouse, parse_location(str(self.root)))
         self.commits = Commits(self.ledger, self.clock, self.files, self.states, self.access)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pvdm.catalog.commit import Change
 from pvdm.lake import files
+from pvdm.lake.stores import local
 from pvdm.store import Unit, open_ledger, tables
 from pvdm.store.migrations import migrate
 from pvdm.store.tables import TableRow
@@ -71,9 +72,9 @@ def _change(core: Core, name: str) -> Change:
 
 def _weaken(weakness: str) -> None:
     """Leave one thing out that durability needs, so that the simulation is seen to miss it."""
-    own: Any = files
+    own: Any = local
 
-    def unsynced(path: Path, data: bytes) -> None:
+    def unsynced(path: Path, data: bytes, _: object) -> None:
         path.write_bytes(data)
 
     match weakness:
@@ -84,7 +85,8 @@ def _weaken(weakness: str) -> None:
         case "parent":
             own.Folders.make = lambda _, folder: folder.mkdir(parents=True, exist_ok=True)
         case "left":
-            own.MetadataFiles.write = _after_another(own.MetadataFiles.write)
+            kept: Any = files
+            kept.MetadataFiles.write = _after_another(kept.MetadataFiles.write)
         case other:
             assert other == "none"
 
@@ -93,7 +95,7 @@ def _after_another(write: Any) -> Any:
     """The folder is there already: somebody made it who died before it was synced."""
 
     def written(own: Any, table_uuid: str, revision: int, data: bytes) -> Any:
-        (own._root / table_uuid).mkdir(parents=True, exist_ok=True)
+        (own._root.local / table_uuid).mkdir(parents=True, exist_ok=True)
         return write(own, table_uuid, revision, data)
 
     return written

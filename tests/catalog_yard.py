@@ -115,6 +115,7 @@ class Yard:
     def metadata(self) -> Path:
         config = self.stand.config.catalog
         assert config is not None
+        assert isinstance(config.metadata, Path)
         return config.metadata
 
 

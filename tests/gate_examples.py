@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from pvdm.lake.entries import live_entries
 from pvdm.lake.format.manifest_entry import DataFile, IdMap
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
-from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.metadata.ground import Gate
 from pvdm.metadata.proposal import Proposal
@@ -60,6 +60,7 @@ from pvdm.store.tokens import Grant
 from pvdm.store.verified import VerifiedRecord
 from pvdm.store.workloads import Opening, Pinned
 from pvdm.verify.fetch import Files
+from tests.places import file_at, files, placed, stores, where
 from tests.protection_examples import SALES, Scene, contract_for, with_catalog
 from tests.steward_examples import Stand, commitments, stand_at
 from tools.proof_kit import SECOND, fixed
@@ -104,11 +105,13 @@ class House:
 
     @property
     def vault(self) -> Vault:
-        return Vault(self.stand.folder / "vault")
+        config = self.stand.config.catalog
+        assert config is not None
+        return Vault(config.vault, stores())
 
     @property
     def files(self) -> Files:
-        return Files()
+        return files()
 
     def number(self) -> int:
         self.counter += 1
@@ -139,7 +142,7 @@ class House:
         return tuple(self._written(place, number, [row for row in rows if row[1] == number]) for number in days)
 
     def _written(self, place: str, number: int, rows: Sequence[Row]) -> DataFile:
-        path = Path(place.removeprefix("file://")) / f"{self.number():05d}-{number}.parquet"
+        path = file_at(place) / f"{self.number():05d}-{number}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         kinds = (("id", pa.int64()), ("day", pa.date32()), ("town", pa.string()))
         schema = pa.schema(
@@ -149,9 +152,11 @@ class House:
             ]
         )
         columns = [[row[0] for row in rows], [datetime.date(2026, 11, row[1]) for row in rows], [r[2] for r in rows]]
-        pq.write_table(pa.table(columns, schema=schema), path)
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns, schema=schema), sink)
+        path.write_bytes(sink.getvalue().to_pybytes())
         return DataFile(
-            file_path=f"file://{path}",
+            file_path=where(path),
             file_format="PARQUET",
             record_count=len(rows),
             file_size_in_bytes=path.stat().st_size,
@@ -170,19 +175,19 @@ class House:
     ) -> int:
         """One snapshot on a branch, its manifests in the given place."""
         state = self.found(name)
-        home = (place or f"{state.metadata.location}/metadata").removeprefix("file://")
-        Path(home).mkdir(parents=True, exist_ok=True)
+        home = place or f"{state.metadata.location}/metadata"
+        file_at(home).mkdir(parents=True, exist_ok=True)
         made = next_snapshot(
             state.metadata,
             Wanted(tuple(files), frozenset(removed), {"engine-name": "a test"}),
             branch=branch,
             snapshot_id=7_000_000 + self.number(),
             now_ms=self.scene.now // 1_000,
-            place=lambda file: f"file://{home}/{file}",
+            place=lambda file: f"{home}/{file}",
             reader=self.files,
         )
         for file in made.files:
-            Path(file.location.removeprefix("file://")).write_bytes(file.data)
+            file_at(file.location).write_bytes(file.data)
         grant = by or self.scene.grant(Role.OPERATOR)
         self.notary.catalog.commits.commit(grant, [Change(SALES, name, (), made.updates)])
         return made.snapshot_id
@@ -193,7 +198,7 @@ class House:
         head = metadata.current_snapshot
         found: list[Any] = []
         for entry in () if head is None else live_entries(metadata, head, self.files):
-            read = pq.read_table(entry.data_file.file_path.removeprefix("file://"), partitioning=None)
+            read = pq.read_table(io.BytesIO(file_at(entry.data_file.file_path).read_bytes()), partitioning=None)
             found += read.column("id").to_pylist()
         return sorted(found)
 
@@ -319,7 +324,7 @@ class House:
         return recorded
 
     def _copy(self, attempt: Attempt, file: DataFile, at: int) -> DataFile:
-        data = Path(file.file_path.removeprefix("file://")).read_bytes()
+        data = file_at(file.file_path).read_bytes()
         uuid = self.found().row.table_uuid
         location = self.vault.copy_in(uuid, attempt.attempt_id, at, data, hashlib.sha256(data).hexdigest())
         return replace(file, file_path=location)
@@ -442,14 +447,14 @@ def _asked(text: str) -> tuple[Operation, tuple[tuple[str, str | None], ...]]:
 
 
 def _sha256(location: str) -> str:
-    return hashlib.sha256(parse_location(location).local.read_bytes()).hexdigest()
+    return hashlib.sha256(file_at(location).read_bytes()).hexdigest()
 
 
 @contextlib.contextmanager
 def house_at(folder: Path, *, ledger_url: str | None = None) -> Iterator[House]:
     """A Steward in this folder with a catalog, the namespace `sales`, and no table yet."""
     folder = folder.resolve()
-    with stand_at(folder, ledger_url=ledger_url, changed=with_catalog(folder)) as stand:
+    with stand_at(folder, ledger_url=ledger_url, changed=placed(with_catalog(folder))) as stand:
         scene = Scene(stand)
         stand.notary.catalog.namespaces.create(scene.grant(), SALES, {"pvdm.domain": "sales"})
         yield House(stand, scene)

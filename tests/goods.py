@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,6 @@ from pvdm.lake.format.manifest_list_write import write_manifest_list
 from pvdm.lake.format.manifest_write import write_manifest
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.paths import parse_location
 from pvdm.model.core import Operation, ProofCore
 from pvdm.model.proof import Proof
 from pvdm.model.role import Role
@@ -32,9 +32,9 @@ from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from pvdm.store import proofs, verified
 from pvdm.trust.statement import read_signed
-from pvdm.verify.fetch import Files
 from tests.lake_metadata_examples import column, schema
 from tests.path_examples import RAW, REASON, SALES, Line, line_at
+from tests.places import file_at, files, where
 from tests.scan_examples import table_of
 from tests.staged_examples import seen as observed
 from tools.proof_kit import SECOND
@@ -60,6 +60,14 @@ ROWS: tuple[Doc, ...] = (
 )
 OLD: tuple[Doc, ...] = ({"id": 9, "day": DAY, "town": "Jena", "amount": 1.0, "place": None},)
 Spoil = Callable[[pa.Table], pa.Table]
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    """The table as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, store_schema=False, **options)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def contract(target: str, *more: str) -> str:
@@ -139,8 +147,8 @@ class Goods:
             metadata = TableMetadata.from_json(TableClient(client, SALES, name).load())
         assert metadata.current_snapshot is not None
         found: list[Doc] = []
-        for entry in live_entries(metadata, metadata.current_snapshot, Files()):
-            found += pq.ParquetFile(parse_location(entry.data_file.file_path).local).read().to_pylist()
+        for entry in live_entries(metadata, metadata.current_snapshot, files()):
+            found += pq.ParquetFile(io.BytesIO(file_at(entry.data_file.file_path).read_bytes())).read().to_pylist()
         return sorted(found, key=lambda row: int(row["id"]))
 
     def published(self, name: str) -> DataFile:
@@ -148,7 +156,7 @@ class Goods:
         metadata = self.metadata(name)
         head = metadata.current_snapshot
         assert head is not None
-        entries = live_entries(metadata, head, Files())
+        entries = live_entries(metadata, head, files())
         (entry,) = [each for each in entries if each.snapshot_id == head.snapshot_id]
         return entry.data_file
 
@@ -175,7 +183,7 @@ class Staging:
 
     @property
     def folder(self) -> Path:
-        return parse_location(self.attempt.prefix).local
+        return file_at(self.attempt.prefix)
 
     @property
     def metadata(self) -> TableMetadata:
@@ -190,13 +198,13 @@ class Staging:
         path = self.folder / "data" / f"{secrets.token_hex(8)}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         honest = table_of(to_model(self.metadata.current_schema), rows)
-        pq.write_table(honest, path, store_schema=False, **options)
+        path.write_bytes(parquet(honest, **options))
         day = (DAY - datetime.date(1970, 1, 1)).days
         entry = observed(path.read_bytes(), self.metadata, partition=IdMap([(1000, day)])).file
         assert entry is not None
         if (spoiled := spoil(honest)) is not honest:
-            pq.write_table(spoiled, path, store_schema=False, **options)
-        return replace(entry, file_path=f"file://{path}", file_size_in_bytes=path.stat().st_size)
+            path.write_bytes(parquet(spoiled, **options))
+        return replace(entry, file_path=where(path), file_size_in_bytes=path.stat().st_size)
 
     def commit(self, *manifests: tuple[ManifestHeader, Sequence[DataFile]], **changed: Any) -> None:
         """One snapshot with these manifests beside what the branch has; `changed` is said otherwise in it."""
@@ -255,12 +263,12 @@ class Staging:
         path = self.folder / "metadata" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        return f"file://{path}"
+        return where(path)
 
 
 def _manifests(metadata: TableMetadata) -> Sequence[ManifestFile]:
     assert metadata.current_snapshot is not None
-    return listed_manifests(metadata, metadata.current_snapshot, Files())
+    return listed_manifests(metadata, metadata.current_snapshot, files())
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from pvdm.steward.config import StewardConfig
 from pvdm.steward.notary import Notary
 from pvdm.store.namespaces import Levels
 from tests.catalog_rest import with_catalog
+from tests.places import placed
 from tests.protection_examples import Scene
 from tests.steward_http import Served, served
 
@@ -140,7 +141,7 @@ def line_at(
 ) -> Iterator[Line]:
     """The scene in this folder, its target not yet protected."""
     folder = folder.resolve()
-    catalog = with_catalog(folder)
+    catalog = placed(with_catalog(folder))
     with served(folder, changed=lambda config: changed(catalog(config))) as running:
         scene = Scene(running.stand)
         for levels, domain in ((RAW, "sales"), (SALES, "sales"), (("risk",), "risk")):

@@ -32,6 +32,7 @@ from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tokens import Grant
 from pvdm.trust.verify import sign_statement
 from tests.catalog_examples import request, to_ref
+from tests.places import placed
 from tests.steward_examples import Stand, stand_at
 from tools.proof_kit import SECOND, SIGNERS, fixed
 
@@ -251,7 +252,7 @@ def scene_at(
 ) -> Iterator[Scene]:
     """The scene on a Steward in this folder."""
     folder = folder.resolve()
-    catalog = with_catalog(folder)
+    catalog = placed(with_catalog(folder))
     with stand_at(folder, ledger_url=ledger_url, changed=lambda config: changed(catalog(config))) as stand:
         yield furnish(stand)
 

@@ -47,6 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
                 "spark.local.dir": str(scratch / "local"),
                 "spark.log.level": "ERROR",
             },
+            object_store=True,
         )
     except PySparkException as error:
         # Without Maven Central, or a cache of it, Spark's own mechanism finds no Iceberg runtime.

@@ -80,6 +80,7 @@ class Yard:
     spec: Sequence[Doc] = ()
     specs: Mapping[int, Sequence[Doc]] | None = None
     fields: Sequence[Doc] = COLUMNS
+    version: int = 2
     snapshots: list[Doc] = field(default_factory=list)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
@@ -97,6 +98,7 @@ class Yard:
             specs=self.specs,
             location=f"file://{self.folder}",
             snapshots=self.snapshots,
+            version=self.version,
             **{"last-sequence-number": len(self.snapshots), **main},
         )
 
@@ -136,9 +138,14 @@ class Yard:
         """The next snapshot, a child of the last one, of these manifests."""
         own = len(self.snapshots) + 1
         parent = self.snapshots[-1]["snapshot-id"] if self.snapshots else None
-        listed = write_manifest_list(
-            ListHeader(format_version=2, snapshot_id=own, parent_snapshot_id=parent, sequence_number=own), manifests
+        header = ListHeader(
+            format_version=self.version,
+            snapshot_id=own,
+            parent_snapshot_id=parent,
+            sequence_number=own,
+            first_row_id=0 if self.version > 2 else None,
         )
+        listed = write_manifest_list(header, manifests)
         path = self.place(f"snap-{own}.avro")
         path.write_bytes(listed.data)
         made: Doc = {

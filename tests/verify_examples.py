@@ -57,7 +57,12 @@ ROWS: tuple[Row, ...] = tuple((at, f"town {at % 3}", at / 4) for at in range(100
 
 
 def contract(
-    *, storage: str = "open", on_fail: str = "quarantine", operation: str = "append", atomicity: str = "chunk"
+    *,
+    storage: str = "open",
+    on_fail: str = "quarantine",
+    operation: str = "append",
+    atomicity: str = "chunk",
+    extraction: str = "direct",
 ) -> str:
     return (
         "apiVersion: pvdm/v1\n"
@@ -66,6 +71,7 @@ def contract(
         f"boundary:\n  source:\n    table: raw.orders\n  target: sales.sums\n  operation: {operation}\n"
         "projections:\n  identity: [id]\n"
         f"storage: {storage}\n"
+        f"extraction: {extraction}\n"
         f"atomicity: {atomicity}\n"
         f"governance:\n  on-fail: {on_fail}\n"
     )
@@ -120,6 +126,7 @@ class Bench:
             Queue(lambda _: None, lambda _: None, lambda _: None),
             epoch=lambda: notary.keys.epoch_for(None),
             files=self.files,
+            extracts=notary.spark is not None,
         )
         self.disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, self.vault, self.files)
         self.waiving = Waiving(
@@ -133,7 +140,7 @@ class Bench:
     def bring_back(self, override_id: str) -> Attempt:
         return self.waiving.bring_back(self.scene.grant(), override_id)
 
-    def verifying(self, files: Files | None = None) -> Verification:
+    def verifying(self, files: Files | None = None, tools: Tools | None = None) -> Verification:
         """The desk; with other files than the disk's for what a test puts between it and the disk."""
         notary = self.scene.notary
         return Verification(
@@ -143,7 +150,7 @@ class Bench:
             self.sources,
             notary.proofs,
             self.vault,
-            Tools(files or self.files, notary.handles, notary.keys, self.vault, threads=2),
+            tools or Tools(files or self.files, notary.handles, notary.keys, self.vault, threads=2),
             self.disposal.dispose,
         )
 
@@ -315,20 +322,34 @@ def bench_at(
     `shown` came by as many commits, each with all these rows.
     """
     with scene_at(folder) as scene:
-        operator = scene.grant()
-        scene.notary.catalog.namespaces.create(operator, RAW, {"pvdm.domain": "sales"})
-        body = {"schema": SCHEMA, "properties": {"format-version": str(version)}}
-        scene.notary.catalog.tables.create(operator, RAW, {"name": "orders", **body})
-        scene.notary.catalog.tables.create(operator, SALES, {"name": "sums", **body})
-        bench = Bench(scene, folder.resolve())
-        place = Path(parse_location(bench.state("orders", RAW).metadata.location).local)
-        files = [write(place / "data" / f"{at}.parquet", rows) for at, rows in enumerate(source)]
-        bench.write_snapshot("orders", RAW, "main", files)
-        for at in range(commits if shown else 0):
-            bench.show(shown, f"old-{at}")
-        scene.protect(scene.protection("sums", contract=contract(**contracted)))
-        scene.stand.time.pass_by(SECOND)
-        yield bench
+        yield bench_on(scene, folder, source=source, shown=shown, commits=commits, version=version, **contracted)
+
+
+def bench_on(
+    scene: Scene,
+    folder: Path,
+    *,
+    source: Sequence[Sequence[Row]] = (ROWS,),
+    shown: Sequence[Row] = (),
+    commits: int = 1,
+    version: int = 2,
+    **contracted: str,
+) -> Bench:
+    """The same on a Steward that is there."""
+    operator = scene.grant()
+    scene.notary.catalog.namespaces.create(operator, RAW, {"pvdm.domain": "sales"})
+    body = {"schema": SCHEMA, "properties": {"format-version": str(version)}}
+    scene.notary.catalog.tables.create(operator, RAW, {"name": "orders", **body})
+    scene.notary.catalog.tables.create(operator, SALES, {"name": "sums", **body})
+    bench = Bench(scene, folder.resolve())
+    place = Path(parse_location(bench.state("orders", RAW).metadata.location).local)
+    files = [write(place / "data" / f"{at}.parquet", rows) for at, rows in enumerate(source)]
+    bench.write_snapshot("orders", RAW, "main", files)
+    for at in range(commits if shown else 0):
+        bench.show(shown, f"old-{at}")
+    scene.protect(scene.protection("sums", contract=contract(**contracted)))
+    scene.stand.time.pass_by(SECOND)
+    return bench
 
 
 def swapped(row: Row, **changed: Any) -> Row:

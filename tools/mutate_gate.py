@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-PARTS: Final = ("words", "table", "ledger", "moved", "override", "workload")
+SEALED: Final = "sealed"
+_SEALED_TESTS: Final = "tests/behaviour/stores/test_sealed.py"
+PARTS: Final = ("words", "table", "ledger", "moved", "override", "workload", SEALED)
 RED_TESTS_MAX: Final = 8
 """Of a check that many tests need, so many are enough to be named."""
 ROOM: Final = "src/pvdm/metadata"
@@ -31,7 +33,7 @@ _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 class Mutation:
     """A function whose body is replaced; `inside` takes out only the calls to it in that function.
 
-    `part` names the tests that are run: `tests/behaviour/gate/test_gate_PART.py`.
+    `part` names the tests that are run: `tests/behaviour/gate/test_gate_PART.py`, or those of sealed storage.
     """
 
     check: str
@@ -77,7 +79,9 @@ MUTATIONS: Final = (
     Mutation("9 apart", "checks_table.py", "check_9_apart", part="table"),
     Mutation("5, 7–9 on a moved base", "gate.py", "judge_base", inside="_make", part="table"),
     Mutation("10", "checks_ledger.py", "check_10_bytes", part="ledger"),
+    Mutation("10 versions", "checks_ledger.py", "check_10_versions", part=SEALED),
     Mutation("11", "checks_ledger.py", "check_11_logged"),
+    Mutation("12 nonce", "checks_ledger.py", "check_12_nonce", part="ledger"),
     Mutation("12 nonce and chunk", "checks_ledger.py", "check_12_once", part="ledger"),
     Mutation("12 claim", "checks_ledger.py", "check_12_claim", part="ledger"),
     Mutation("12 override", "checks_ledger.py", "check_12_override", part="override"),
@@ -142,7 +146,7 @@ def mutated(source: str, mutation: Mutation) -> str:
 
 def red(copy: Path, parts: Sequence[str]) -> list[str]:
     """The tests of these parts that fail there."""
-    tests = [f"tests/behaviour/gate/test_gate_{part}.py" for part in parts]
+    tests = [_SEALED_TESTS if part == SEALED else f"tests/behaviour/gate/test_gate_{part}.py" for part in parts]
     options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"--maxfail={RED_TESTS_MAX}"]
     paths = f"{copy}/src:{copy}:{ROOT}/build/pykernel"
     done = subprocess.run(

@@ -19,10 +19,16 @@ from tests.proof_doors import manifest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 ROW = re.compile(r"^\| `(?P<code>[a-z0-9_]+)` \| (?P<when>[^|]+) \| (?P<exits>\d(?:, \d)*) \|$", re.MULTILINE)
-RUST = re.compile(r"""(?:\bFault::new\(\s*|\bRefused\(\s*|\bthen_some\(|"key", Some\()"([a-z0-9_]+)\"""")
+RUST = re.compile(
+    r"""(?:\bFault::new\(\s*|\bRefused\(\s*|\bthen_some\(|"key", Some\(|\bcode: |: &str = )"([a-z0-9_]+)\""""
+)
 
 # Expressions whose codes the reader cannot follow; in_kernel and in_client read those codes instead.
-FROM_ELSEWHERE = {("pvdm.digest.kernel", "error.args"), ("pvdm.client.wire", "failure.how.value")}
+FROM_ELSEWHERE = {
+    ("pvdm.digest.kernel", "error.args"),
+    ("pvdm.digest.locating", "error.args"),
+    ("pvdm.client.wire", "failure.how.value"),
+}
 # Doors whose every refusal is NotAllowedError, with the codes that are met there only.
 ALLOWING = {
     "override": ("override_",),
@@ -45,10 +51,11 @@ def read() -> Reader:
 
 
 def in_kernel() -> Iterator[Raised]:
-    """Whatever the kernel refuses becomes an InputError at the door."""
+    """Whatever the kernel refuses becomes an InputError at the door; what ends a locating is no fault of the input."""
     for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")):
         for code in RUST.findall(path.read_text("utf-8")):
-            yield Raised(re.escape(code), errors.InputError.exit_code, str(path.relative_to(ROOT)))
+            kind = errors.UnavailableError if code.startswith("locate_") else errors.InputError
+            yield Raised(re.escape(code), kind.exit_code, str(path.relative_to(ROOT)))
 
 
 def in_client() -> Iterator[Raised]:

@@ -58,7 +58,8 @@ def test_a_limit_that_the_kernel_shares_has_the_same_value_there() -> None:
 
 
 def test_every_error_code_of_a_limit_is_raised_somewhere() -> None:
-    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "kernel" / "src").rglob("*.rs")]
+    sources = "\n".join(path.read_text() for path in files)
     codes = {code for row in rows() for code in re.findall(r"`([a-z_]+)`", row["codes"])}
     assert codes
     assert {code for code in codes if f'"{code}"' not in sources} == set()

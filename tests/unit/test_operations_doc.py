@@ -83,8 +83,10 @@ def test_every_key_of_the_catalog_is_on_the_page_with_its_default(tmp_path: Path
     path.write_text(f'notary = "n"\norigin = "o"\nledger = "sqlite:///l"\noutside = "c"\n[keys]{keys}\n[catalog]\n')
     found = load_config(path).catalog
     assert found is not None
-    defaults = {"name": found.name, "warehouse": Path(found.warehouse).name, "metadata": found.metadata.name}
-    defaults["vault"] = found.vault.name
+    defaults = {"name": found.name, "warehouse": Path(found.warehouse).name, "metadata": Path(str(found.metadata)).name}
+    defaults["vault"] = Path(str(found.vault)).name
+    assert found.upstreams == ()
+    defaults["upstreams"] = "none"
     assert defaults.keys() == {field.name for field in dataclasses.fields(CatalogConfig)}
     rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \| \S", OPERATIONS, re.MULTILINE))
     assert {key: rows.get(key) for key in defaults} == defaults

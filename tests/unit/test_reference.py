@@ -191,7 +191,7 @@ REFUSED: list[tuple[str, Any, object, Mode]] = [
     ("string_not_utf8", variants(b"\x05\xff"), "variant", Mode.STORED),
     ("variant_malformed", variants(b"\x58"), "variant", Mode.STORED),
     ("variant_malformed", pa.array([{"metadata": None, "value": b"\x00"}], STORAGE), "variant", Mode.STORED),
-    ("arrow_type_unsupported", pa.array([None], SHREDDED), "variant", Mode.STORED),
+    ("variant_shredded", pa.array([None], SHREDDED), "variant", Mode.STORED),
     ("arrow_type_unsupported", JSON, "string", Mode.STORED),
     ("arrow_type_unsupported", pa.array([1], pa.duration("s")), "long", Mode.STORED),
     ("arrow_type_unsupported", pa.array([], pa.decimal128(5, -2)), "decimal(5,0)", Mode.STORED),

@@ -1,0 +1,167 @@
+"""What was located: kept and read back whole, told without values where values are not to be told, and in words."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm.errors import InputError
+from pvdm.model import document
+from pvdm.model.core import Profile
+from pvdm.model.located import Located, LocatedClass, RowsIn, SampleKey, most
+from pvdm.model.located_words import counted, first_keys, lines
+from pvdm.model.role import Role
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.model.verdict import FailureClass
+from pvdm.verify.locate_job import LOCATED_MAX_BYTES, fitted
+from pvdm.verify.sample_keys import keys_at, text_of, value_text
+
+MISSING = LocatedClass(
+    FailureClass.MISSING,
+    6,
+    (RowsIn("file:///raw/a.parquet", 6),),
+    partitions=(RowsIn("shop=berlin", 6),),
+    samples=tuple(
+        SampleKey((("id", str(at)), ("shop", "berlin")), 1, "file:///raw/a.parquet", None) for at in range(8)
+    ),
+)
+MODIFIED = LocatedClass(
+    FailureClass.MODIFIED,
+    1_200,
+    tuple(RowsIn(f"file:///b{at}.parquet", 300) for at in range(4)),
+    files_more=2,
+    samples=(SampleKey((("id", None),), 2, "file:///b0.parquet", "day=2026-11-14", ("amount", "note")),),
+)
+LOCATED = Located((MISSING, MODIFIED), (RowsIn("amount", 1_200), RowsIn("note", 3)), 1_000)
+PROBLEM = Located.not_located("locate_too_slow", "it took too long: 'Trier'")
+
+
+@pytest.mark.parametrize("located", [LOCATED, PROBLEM])
+def test_what_is_kept_is_read_back_whole(located: Located) -> None:
+    assert Located.from_json(json.loads(document.dump(located.to_json()))) == located
+
+
+def test_without_values_only_counts_and_the_producers_own_files_are_left() -> None:
+    told = LOCATED.without_values()
+    assert [(each.failure, each.rows) for each in told.classes] == [
+        (each.failure, each.rows) for each in LOCATED.classes
+    ]
+    text = json.dumps(told.to_json())
+    assert not [word for word in ("berlin", "amount", "note", "day=", "file:///raw", '"id"') if word in text]
+    assert "file:///b0.parquet" in text
+    assert PROBLEM.without_values() == Located(problem_code="locate_too_slow")
+
+
+def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_only() -> None:
+    keys = (Role.OPERATOR, Role.AUDITOR)
+    assert LOCATED.seen_by(Role.OPERATOR, keys, Profile.A) == LOCATED
+    assert LOCATED.seen_by(Role.STEWARD, (), Profile.T) == LOCATED
+    assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.A) == LOCATED.without_values()
+    assert LOCATED.seen_by(Role.PRODUCER, (Role.PRODUCER,), Profile.A) == LOCATED
+    assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.T) is None
+    assert LOCATED.seen_by(Role.CONSUMER, keys, Profile.T) == LOCATED.without_values()
+
+
+def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
+    for classes, code in (((), None), ((MISSING,), "locate_failed")):
+        with pytest.raises(InputError):
+            Located(classes, problem_code=code)
+    with pytest.raises(InputError):
+        LocatedClass(FailureClass.SCHEMA, 1)
+    with pytest.raises(InputError):
+        LocatedClass(FailureClass.MISSING, 0)
+
+
+def test_the_words_name_counts_keys_places_and_fields() -> None:
+    assert counted(LOCATED) == "6 rows missing, 1,200 rows modified"
+    assert first_keys(MISSING, named=2) == "first missing (id, shop): (0, berlin), (1, berlin), …"
+    assert list(lines(LOCATED)) == [
+        "6 rows missing",
+        "  first missing (id, shop): (0, berlin), (1, berlin), (2, berlin), (3, berlin), (4, berlin), (5, berlin), …",
+        "  source files: file:///raw/a.parquet (6)",
+        "  partitions: shop=berlin (6)",
+        "1,200 rows modified",
+        "  first modified id: null 2 times (amount, note)",
+        "  files: file:///b0.parquet (300), file:///b1.parquet (300), file:///b2.parquet (300), and 3 more",
+        "fields that differ in 1,000 of 1,200 rows that were compared: amount (1,200), note (3)",
+    ]
+    assert list(lines(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
+    assert list(lines(LOCATED.without_values()))[-1].startswith("keys and fields are for those")
+
+
+def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> None:
+    assert most([("a", 1), ("b", 3), ("c", 3)], 2) == ((RowsIn("b", 3), RowsIn("c", 3)), 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (7, pa.int64(), "7"),
+        (None, pa.int64(), None),
+        (decimal.Decimal("1.50"), pa.decimal128(5, 2), "1.50"),
+        (datetime.date(2026, 11, 14), pa.date32(), "2026-11-14"),
+        (b"\x00\xff", pa.binary(), "00ff"),
+        ("a\0b", pa.string(), "a\\x00b"),
+        ("x" * 900, pa.string(), "x" * 200),
+        ([1, None], pa.list_(pa.int32()), "[1, None]"),
+    ],
+)
+def test_a_value_is_told_as_text_that_can_be_written(value: Any, kind: Any, text: str | None) -> None:
+    assert text_of(pa.scalar(value, kind)) == text
+
+
+def test_a_value_that_python_has_no_word_for_is_told_all_the_same() -> None:
+    assert text_of(pa.scalar(10_000_000, pa.int32()).cast(pa.date32())) is not None
+    made = uuid.UUID(int=5)
+    assert text_of(pa.scalar(made.bytes, pa.binary(16)), PrimitiveType(Kind.UUID)) == str(made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (Kind.DATE, 20_000, "2024-10-04"),
+        (Kind.DATE, 2**31 - 1, "2147483647"),
+        (Kind.TIMESTAMP, 1_000_000, "1970-01-01 00:00:01"),
+        (Kind.LONG, 20_000, "20000"),
+        (Kind.STRING, "berlin", "berlin"),
+        (Kind.BINARY, b"\x01", "01"),
+        (Kind.DATE, None, None),
+    ],
+)
+def test_a_partitions_value_is_told_as_people_write_it(kind: Kind, value: Any, text: str | None) -> None:
+    assert value_text(PrimitiveType(kind), value) == text
+
+
+def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:
+    long = tuple((f"column {at:04}", "x" * 200) for at in range(2_000))
+    samples = tuple(SampleKey(long, 1, "file:///raw/a.parquet", None) for _ in range(20))
+    kept = fitted(Located((replace(MISSING, samples=samples),)))
+    assert 0 < len(kept.classes[0].samples) < 20
+    assert len(document.dump(kept.to_json())) <= LOCATED_MAX_BYTES
+    named = Located((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
+    assert fitted(named) == named.without_values()
+    assert fitted(LOCATED) == LOCATED
+
+
+def test_keys_are_those_of_the_rows_that_are_asked_for() -> None:
+    schema = Schema(
+        (Field("id", PrimitiveType(Kind.LONG), False, 1), Field("gone", PrimitiveType(Kind.STRING), False, 2))
+    )
+    batches = pa.table({"id": pa.array(range(10), pa.int64())}).to_batches(max_chunksize=3)
+    asked = []
+
+    def given() -> Any:
+        for batch in batches:
+            asked.append(batch)
+            yield batch
+
+    found = keys_at(given(), [4, 0, 4], schema)
+    assert found == {0: (("gone", None), ("id", "0")), 4: (("gone", None), ("id", "4"))}
+    assert len(asked) == 2
