@@ -44,7 +44,7 @@ def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
         raise InputError("partial_missing", "intent and staged were not digested alike", expected="the same", got="not")
     if all(intent[name].matches(staged[name]) for name in intent):
         return None
-    wanted, got = _rows(intent), _rows(staged)
+    wanted, got = rows_of(intent), rows_of(staged)
     if got < wanted:
         return FailureClass.MISSING
     if got > wanted:
@@ -70,8 +70,8 @@ def _times(partial: Partial, times: int) -> Partial:
     )
 
 
-def _rows(partials: Partials) -> int:
-    """One pass over the rows fed every projection: their counts are one."""
+def rows_of(partials: Partials) -> int:
+    """How many rows were seen. One pass over the rows fed every projection: their counts are one."""
     counts = {partial.rows for partial in partials.values()}
     if len(counts) != 1:
         raise InputError("partial_missing", "the projections saw different numbers of rows", expected="one", got="two")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -24,6 +23,7 @@ from pvdm.model.schema import Schema
 from pvdm.verify.chunks import chunk_filter
 from pvdm.verify.filtering import kept, mask
 from pvdm.verify.source import PinnedSource
+from pvdm.verify.waiting import Waiting
 
 Fetch = Callable[[str], bytes]
 
@@ -105,7 +105,7 @@ def digest_intent(
     workers = [Digester(plan, keys, engine=engine) for _ in range(max(1, min(threads, len(files))))]
     # A chunk without files has a schema all the same, which is judged like any other.
     workers[0].update(intent.empty())
-    waiting = _Waiting(files)
+    waiting = Waiting(files)
     if len(workers) == 1:
         _drain(waiting, intent, workers[0], fetch)
     else:
@@ -166,23 +166,7 @@ class Intent:
         return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in self._mapped])
 
 
-class _Waiting:
-    """Files that threads take one by one."""
-
-    def __init__(self, files: Sequence[ScanFile]) -> None:
-        self._files = iter(files)
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def take(self) -> ScanFile | None:
-        with self._lock:
-            return None if self._stopped else next(self._files, None)
-
-    def stop(self) -> None:
-        self._stopped = True
-
-
-def _drain(waiting: _Waiting, intent: Intent, worker: Digester, fetch: Fetch) -> None:
+def _drain(waiting: Waiting[ScanFile], intent: Intent, worker: Digester, fetch: Fetch) -> None:
     try:
         while (file := waiting.take()) is not None:
             for batch in intent.rows(file, fetch):

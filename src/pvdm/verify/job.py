@@ -20,7 +20,7 @@ from pvdm.model.verdict import FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
-from pvdm.verify.compare import rows_class
+from pvdm.verify.compare import rows_class, rows_of
 from pvdm.verify.extraction import require_extraction
 from pvdm.verify.fetch import Files, Seen
 from pvdm.verify.finding import Finding
@@ -32,7 +32,7 @@ from pvdm.verify.orders import Ground, Held, Reader, ReadFile, SourceOrder, Stag
 from pvdm.verify.staged import Rules, StagedFiles, read_staged
 from pvdm.verify.threads import Threads, not_frozen
 from pvdm.verify.usable import source_readable
-from pvdm.verify.verdict import Digests, Verified, VerifyJob, rows_of, schema_fingerprint, verdict
+from pvdm.verify.verdict import Digests, Verified, VerifyJob, schema_fingerprint, verdict
 
 __all__ = ["Copies", "Extraction", "Large", "Tools", "Verified", "VerifyJob", "schema_fingerprint", "verify"]
 

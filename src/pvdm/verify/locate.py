@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import secrets
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from pvdm.digest import Plan
 from pvdm.digest.parquet import FileRequest
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
+from pvdm.verify.waiting import Waiting
 
 if TYPE_CHECKING:
     from pvdm.digest.locating import Sieve, Suspects
@@ -157,7 +157,7 @@ class Locating:
 
     def _each(self, workers: Sequence[_W], work: Callable[[_W, bool, int], None]) -> Sequence[_W]:
         """Every file once, by whichever worker is free."""
-        waiting = _Waiting(self._files)
+        waiting = Waiting(self._files)
 
         def drain(worker: _W) -> None:
             try:
@@ -189,22 +189,6 @@ class Locating:
 
 
 _W = TypeVar("_W")
-
-
-class _Waiting:
-    """Files that threads take one by one."""
-
-    def __init__(self, files: Iterable[tuple[bool, int]]) -> None:
-        self._files = iter(files)
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def take(self) -> tuple[bool, int] | None:
-        with self._lock:
-            return None if self._stopped else next(self._files, None)
-
-    def stop(self) -> None:
-        self._stopped = True
 
 
 def _bits(rows: int) -> int:

@@ -34,7 +34,7 @@ from pvdm.model.table import SourceSnapshot, TableRef
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
-from pvdm.verify.compare import Partials, compare
+from pvdm.verify.compare import Partials, compare, rows_of
 from pvdm.verify.fetch import Seen
 from pvdm.verify.finding import Finding
 from pvdm.verify.freeze import Freeze
@@ -190,11 +190,6 @@ def _unread(frozen: Freeze) -> tuple[AddedFile, ...]:
         return AddedFile(seen.location, seen.location, seen.size, seen.sha256, seen.version)
 
     return tuple(added(seen) for seen in frozen.files.values())
-
-
-def rows_of(partials: Partials) -> int:
-    """How many rows were seen: one pass over them fed every projection."""
-    return next(iter(partials.values())).rows
 
 
 def _checks(plan: Plan, digests: Digests | None, sums: Partials | None) -> tuple[str, ...]:

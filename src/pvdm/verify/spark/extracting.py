@@ -16,7 +16,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.updates import apply_updates
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.model.verdict import FailureClass
-from pvdm.verify.compare import Partials
+from pvdm.verify.compare import Partials, rows_of
 from pvdm.verify.fetch import Files
 from pvdm.verify.finding import Finding
 from pvdm.verify.intent import Intent
@@ -158,17 +158,14 @@ def _agree(mine: Partials, other: Partials) -> bool:
     return all(mine[name].matches(other[name]) for name in other)
 
 
-def _rows(partials: Partials) -> int:
-    return next(iter(partials.values())).rows
-
-
 def _differ(spark: Partials, direct: Partials) -> Finding:
     return Finding(
         FailureClass.METADATA,
         "extraction_differs",
         "Spark's reader and the direct reader do not see the same staged rows",
-        f"{_rows(direct)} rows, as the direct reader sees them",
-        f"{_rows(spark)} rows by Spark's reader" + ("" if _rows(spark) != _rows(direct) else ", of other content"),
+        f"{rows_of(direct)} rows, as the direct reader sees them",
+        f"{rows_of(spark)} rows by Spark's reader"
+        + ("" if rows_of(spark) != rows_of(direct) else ", of other content"),
     )
 
 
@@ -176,7 +173,7 @@ def _source_differs(spark: Partials, direct: Partials) -> UnavailableError:
     return UnavailableError(
         "extraction_source_differs",
         "Spark's reader and the direct reader do not see the same rows of the source",
-        expected=f"{_rows(direct)} rows, as they were frozen",
-        got=f"{_rows(spark)} rows" + ("" if _rows(spark) != _rows(direct) else " of other content"),
+        expected=f"{rows_of(direct)} rows, as they were frozen",
+        got=f"{rows_of(spark)} rows" + ("" if rows_of(spark) != rows_of(direct) else " of other content"),
         hint="find out whether the source's files were changed; nothing is said about what was staged",
     )
