@@ -10,9 +10,12 @@ import pyarrow as pa
 __version__: str
 
 class KernelError(Exception):
-    """A batch or plan was refused; `args` are code, column, row, expected, got, and a file's row group."""
+    """A batch, file or plan was refused.
 
-    args: tuple[str, str, int | None, str, str, int | None]
+    `args` are code, column, row, expected, got; and of a file the row group, the claim that does not hold, and its page.
+    """
+
+    args: tuple[str, str, int | None, str, str, int | None, str | None, int | None]
 
 class PanicException(BaseException):
     """A bug in the kernel."""

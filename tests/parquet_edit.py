@@ -75,7 +75,15 @@ def parse(data: bytes, at: int = 0) -> tuple[Struct, int]:
     return found, at + 1
 
 
+class Raw(bytes):
+    """What stands for a number, whatever it is."""
+
+    __slots__ = ()
+
+
 def _written(kind: int, value: Any, *, listed: bool = False) -> bytes:
+    if isinstance(value, Raw):
+        return bytes(value)
     if kind in (1, 2):
         return bytes([1 if value else 2]) if listed else b""
     if kind == 3:

@@ -54,6 +54,11 @@ fn found(fields: &[Field], id: i32) -> Option<(Vec<String>, Type)> {
 }
 
 impl Bucket {
+    /// Whether its column is this one of the schema, or inside it.
+    pub fn is_of(&self, name: &str) -> bool {
+        self.way.first().is_some_and(|first| first == name)
+    }
+
     /// Adds a batch that was resolved to the schema.
     pub fn add(&mut self, batch: &StructArray) -> Result<()> {
         if batch.is_empty() || self.seen.len() >= SEEN_MAX {

@@ -8,18 +8,28 @@ pub type Result<T> = std::result::Result<T, Fault>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub code: &'static str,
-    pub column: String,
+    pub column: Box<str>,
     pub row: Option<usize>,
     /// The row group of a file, where one is at fault.
     pub group: Option<usize>,
+    /// In a box, for every result of the kernel is as large as a fault.
+    pub claim: Option<Box<Claim>>,
     pub expected: String,
     pub got: String,
+}
+
+/// What a file claims and does not hold, by its name in the format, and the page where it stands for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub name: String,
+    pub page: Option<usize>,
 }
 
 impl Fault {
     pub fn new(code: &'static str, column: &str, expected: impl Into<String>, got: impl Into<String>) -> Self {
         let (expected, got) = (shortened(&expected.into()), shortened(&got.into()));
-        Fault { code, column: shortened(column), row: None, group: None, expected, got }
+        let column = shortened(column).into_boxed_str();
+        Fault { code, column, row: None, group: None, claim: None, expected, got }
     }
 
     /// The same fault, met at this row.
@@ -31,6 +41,12 @@ impl Fault {
     /// The same fault, met in this row group of a file.
     pub fn in_group(mut self, group: usize) -> Self {
         self.group.get_or_insert(group);
+        self
+    }
+
+    /// The same fault, of this claim, which stands for one page or for all of a column's.
+    pub fn of_claim(mut self, name: &str, page: Option<usize>) -> Self {
+        self.claim = Some(Box::new(Claim { name: name.to_owned(), page }));
         self
     }
 }

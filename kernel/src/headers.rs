@@ -11,9 +11,9 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use std::sync::Arc;
 
 const FOOTER_MAX_BYTES: usize = 67_108_864;
-const SCHEMA_ELEMENTS_MAX: usize = 100_000;
+pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
 /// A list or map of the table is three levels of the file.
-const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
+pub const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
 /// The largest page and the dictionary of every column of a row group, together: what is decompressed at one time.
 const PAGES_MAX_BYTES: u64 = 1_073_741_824;
 const BATCH_MAX_BYTES: u64 = 67_108_864;
@@ -37,8 +37,8 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
         return Err(too_large("footer", FOOTER_MAX_BYTES as u64, length as u64));
     }
     let Some(start) = before.len().checked_sub(length) else { return Err(no_file("a footer longer than the file")) };
-    let mut refused = None;
-    let scanned = Scan::new(before, start).fields(|scan, id, kind| match (id, kind) {
+    let (mut refused, mut scan) = (None, Scan::new(before, start));
+    let scanned = scan.fields(|scan, id, kind| match (id, kind) {
         (2, LIST) => {
             refused = refused.take().or(schema(scan)?);
             Some(true)
@@ -51,6 +51,7 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
     });
     match (refused, scanned) {
         (Some(fault), _) => Err(fault),
+        (None, None) if scan.odd => Err(odd_number("")),
         (None, None) => Err(no_file("a footer that cannot be read")),
         (None, Some(())) => Ok(()),
     }
@@ -70,7 +71,7 @@ fn schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
         let mut children = 0;
         scan.fields(|scan, id, kind| {
             if (id, kind) == (5, I32) {
-                children = scan.integer()?;
+                children = scan.number(I32)?;
                 return Some(true);
             }
             Some(false)
@@ -95,10 +96,10 @@ fn schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
 /// How many rows a batch may have, so that it stays small whatever the values; pages that are too large are refused.
 pub fn batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usize> {
     let mut widest = 1;
-    for group in metadata.row_groups() {
+    for (at, group) in metadata.row_groups().iter().enumerate() {
         let (mut pages, mut row) = (0_u64, 0_u64);
         for column in group.columns() {
-            let seen = chunk(data, column)?;
+            let seen = chunk(data, column).map_err(|fault| fault.in_group(at))?;
             pages = pages.saturating_add(seen.largest).saturating_add(seen.dictionary);
             let named = if seen.dictionary > 0 { longest(data, group, column)? } else { 0 };
             row = row.saturating_add(seen.densest.max(named).saturating_mul(values_a_row(group, column)));
@@ -130,7 +131,10 @@ fn chunk(data: &Bytes, column: &ColumnChunkMetaData) -> Result<Chunk> {
     let end = chunk_end(data, column).ok_or_else(|| unreadable(&path(), "a column outside the file"))?;
     let (mut found, mut at, width) = (Chunk::default(), chunk_start(column), width(column));
     while at < end {
-        let page = header(&data[..end], at).ok_or_else(|| unreadable(&path(), "a page header that cannot be read"))?;
+        let page = header(&data[..end], at).ok_or_else(|| match has_odd_number(&data[..end], at) {
+            true => odd_number(&path()),
+            false => unreadable(&path(), "a page header that cannot be read"),
+        })?;
         if page.kind == DICTIONARY_PAGE {
             found.dictionary = found.dictionary.max(page.size);
         } else {
@@ -167,7 +171,12 @@ fn width(column: &ColumnChunkMetaData) -> u64 {
 
 pub struct PageHeader {
     pub kind: i64,
+    /// When opened, and as it lies there.
     pub size: u64,
+    pub compressed: u64,
+    /// Whether a page of the second version has values that are to be opened, and the bytes of levels before them.
+    pub is_compressed: bool,
+    pub levels_size: u64,
     pub values: u64,
     /// How a page of the first version has its definition and repetition levels.
     pub levels: (i64, i64),
@@ -177,26 +186,29 @@ pub struct PageHeader {
 pub fn header(data: &[u8], at: usize) -> Option<PageHeader> {
     let mut scan = Scan::new(data, at);
     let (mut kind, mut size, mut compressed, mut values, mut levels) = (0, 0, 0, 0, (0, 0));
+    let (mut is_compressed, mut levels_size) = (true, 0);
     scan.fields(|scan, id, field| match (id, field) {
         (1, I32) => {
-            kind = scan.integer()?;
+            kind = scan.number(I32)?;
             Some(true)
         }
         (2, I32) => {
-            size = scan.integer()?;
+            size = scan.number(I32)?;
             Some(true)
         }
         (3, I32) => {
-            compressed = scan.integer()?;
+            compressed = scan.number(I32)?;
             Some(true)
         }
         (5 | 8, STRUCT) => {
             let first = id == 5;
             scan.fields(|scan, id, field| {
                 match (id, field) {
-                    (1, I32) => values = scan.integer()?,
-                    (3, I32) if first => levels.0 = scan.integer()?,
-                    (4, I32) if first => levels.1 = scan.integer()?,
+                    (1, I32) => values = scan.number(I32)?,
+                    (3, I32) if first => levels.0 = scan.number(I32)?,
+                    (4, I32) if first => levels.1 = scan.number(I32)?,
+                    (5 | 6, I32) if !first => levels_size += scan.number(I32)?,
+                    (7, wire @ (1 | 2)) if !first => is_compressed = wire == 1,
                     _ => return Some(false),
                 }
                 Some(true)
@@ -206,8 +218,9 @@ pub fn header(data: &[u8], at: usize) -> Option<PageHeader> {
         _ => Some(false),
     })?;
     let end = scan.at.checked_add(usize::try_from(compressed).ok()?).filter(|end| *end <= data.len())?;
-    let (size, values) = (u64::try_from(size).ok()?, u64::try_from(values).ok()?);
-    Some(PageHeader { kind, size, values, levels, end })
+    let (size, compressed) = (u64::try_from(size).ok()?, u64::try_from(compressed).ok()?);
+    let (values, levels_size) = (u64::try_from(values).ok()?, u64::try_from(levels_size).ok()?);
+    Some(PageHeader { kind, size, compressed, is_compressed, levels_size, values, levels, end })
 }
 
 /// The longest value of a dictionary: every row may name it.
@@ -228,6 +241,17 @@ fn longest(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData)
         at = at.saturating_add(4).saturating_add(length as usize);
     }
     Ok(u64::from(found))
+}
+
+/// Whether a struct ends at a number that readers take for different ones.
+fn has_odd_number(data: &[u8], at: usize) -> bool {
+    let mut scan = Scan::new(data, at);
+    scan.fields(|_, _, _| Some(false)).is_none() && scan.odd
+}
+
+fn odd_number(column: &str) -> Fault {
+    let expected = "numbers in their shortest form, in the range of their fields";
+    Fault::new("parquet_ambiguous", column, expected, "others")
 }
 
 fn no_file(got: &str) -> Fault {

@@ -1,5 +1,7 @@
 //! Canonical rows and keyed multiset digests over Arrow data (spec/canonical.md, spec/digest.md).
 
+mod annotations;
+mod as_stored;
 mod bind;
 mod bound;
 mod bucket;

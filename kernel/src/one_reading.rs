@@ -1,13 +1,14 @@
 //! What engines read in different ways is refused: the rows that were digested must be those that every reader sees.
 
+use crate::annotations::require_annotations;
 use crate::error::{Fault, Result};
-use crate::headers::{DICTIONARY_PAGE, chunk_end, chunk_start, header};
+use crate::headers::{DICTIONARY_PAGE, PageHeader, SCHEMA_DEPTH_MAX, chunk_end, chunk_start, header};
 use crate::resolve::{Shape, inside, joined};
 use crate::schema::{Field, Slot, Type};
 use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
 use arrow_schema::{DataType, Field as ArrowField, Fields, TimeUnit};
 use bytes::Bytes;
-use parquet::basic::Type as Physical;
+use parquet::basic::{Compression, Type as Physical};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
@@ -15,6 +16,7 @@ use std::collections::HashSet;
 pub const DATA_PAGE: i64 = 0;
 pub const DATA_PAGE_V2: i64 = 3;
 const RLE: i64 = 3;
+const BIT_PACKED: i64 = 4;
 pub const MAGIC_BYTES: usize = 4;
 
 /// What a field of Parquet's own structures is. Our decoder takes a field of another wire type, others pass it over.
@@ -165,7 +167,7 @@ struct Group {
 #[derive(Default)]
 struct Column {
     path: Vec<Vec<u8>>,
-    physical: i64,
+    physical: Option<i64>,
     elsewhere: bool,
     encrypted: bool,
 }
@@ -213,10 +215,9 @@ fn column(scan: &mut Scan<'_>) -> Option<Column> {
         }
         scan.fields(|scan, id, _| {
             match id {
-                1 => found.physical = scan.integer()?,
+                1 => found.physical = Some(scan.integer()?),
                 3 => {
-                    let (length, _) = scan.list()?;
-                    for _ in 0..length {
+                    for _ in 0..scan.short_list(SCHEMA_DEPTH_MAX + 1)? {
                         found.path.push(scan.binary()?.to_vec());
                     }
                 }
@@ -278,16 +279,18 @@ pub fn require_one_reading(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
     if is_plain(&mut Scan::new(footer, 0), &FILE) != Some(true) {
         return Err(odd("", "a footer whose fields stand in order, once, and with their types", "another"));
     }
+    require_annotations(footer)?;
     require_names("", metadata.file_metadata().schema_descr().root_schema())?;
     let told = groups(footer).filter(|told| told.len() == metadata.num_row_groups());
     let told = told.ok_or_else(|| odd("", "row groups", "others"))?;
     let mut ranges = Vec::new();
-    for (group, told) in metadata.row_groups().iter().zip(&told) {
-        require_columns(group, told)?;
+    for (at, (group, told)) in metadata.row_groups().iter().zip(&told).enumerate() {
+        let placed = |fault: Fault| fault.in_group(at);
+        require_columns(group, told).map_err(placed)?;
         for column in group.columns() {
-            ranges.push(require_pages(data, group, column)?);
+            ranges.push(require_pages(data, group, column).map_err(placed)?);
         }
-        require_found_by_splits(data, group, told)?;
+        require_found_by_splits(data, group, told).map_err(placed)?;
     }
     require_apart(ranges, start)
 }
@@ -331,7 +334,7 @@ fn require_columns(group: &RowGroupMetaData, told: &Group) -> Result<()> {
         if !path.parts().iter().map(String::as_bytes).eq(told.path.iter().map(Vec::as_slice)) {
             return Err(odd(&place, "a chunk with its column's path", "another path"));
         }
-        if told.physical != physical(column.column_type()) {
+        if told.physical != Some(physical(column.column_type())) {
             return Err(odd(&place, "a chunk with its column's type", "another type"));
         }
     }
@@ -375,9 +378,12 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
         if data_page && pages == 0 && has_dictionary && at != first {
             return Err(lie("the first data page where the footer says", "another place"));
         }
+        require_size(&page, column.compression(), data).ok_or_else(|| lie("a page of the size it tells", "another"))?;
         let levels = (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
-        if page.kind == DATA_PAGE && (levels.0 > 0 && page.levels.0 != RLE || levels.1 > 0 && page.levels.1 != RLE) {
-            return Err(lie("levels in runs", "bit-packed levels"));
+        // Java calls levels bit-packed that are not there.
+        let known = |most: i16, encoding: i64| encoding == RLE || most == 0 && encoding == BIT_PACKED;
+        if page.kind == DATA_PAGE && !(known(levels.0, page.levels.0) && known(levels.1, page.levels.1)) {
+            return Err(lie("levels in runs", "levels in another encoding"));
         }
         if data_page {
             (values, pages) = (values.saturating_add(page.values), pages + 1);
@@ -396,6 +402,31 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
     Ok((start, end))
 }
 
+/// Some readers go by the size that is told, others by what they find; our decoder fills up what is short of Snappy.
+fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
+    let told = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
+        page.compressed
+    } else if codec == Compression::SNAPPY {
+        let start = page.end.checked_sub(usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?)?;
+        page.levels_size + snappy_size(data.get(start..page.end)?)?
+    } else {
+        return Some(());
+    };
+    (told == page.size).then_some(())
+}
+
+/// What the bytes of Snappy say of their own length; no bytes are nothing.
+fn snappy_size(data: &[u8]) -> Option<u64> {
+    let mut size = 0;
+    for (at, byte) in data.iter().enumerate().take(5) {
+        size |= u64::from(byte & 0x7f) << (7 * at);
+        if *byte < 0x80 {
+            return Some(size);
+        }
+    }
+    data.is_empty().then_some(0)
+}
+
 /// A reader of a part of the file takes the row groups whose middle lies there, as the footer tells begin and size.
 fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, told: &Group) -> Result<()> {
     let size: i64 = group.columns().iter().map(ColumnChunkMetaData::compressed_size).sum();
@@ -404,7 +435,9 @@ fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, told: &Group)
     }
     let Some(first) = group.columns().first().map(chunk_start) else { return Ok(()) };
     let middle = first.saturating_add(usize::try_from(size / 2).unwrap_or(usize::MAX));
-    if middle >= data.len() || group.columns().iter().any(|column| chunk_start(column) < first) {
+    // A column without any page, as writers leave it where there are no rows, begins nowhere.
+    let mut held = group.columns().iter().filter(|column| column.compressed_size() != 0);
+    if middle >= data.len() || held.any(|column| chunk_start(column) < first) {
         return Err(odd("", "a row group that begins with its first column", "another order"));
     }
     Ok(())

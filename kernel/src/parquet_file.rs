@@ -1,5 +1,6 @@
 //! A Parquet file in memory: one pass gives its rows to a digester and the exact facts for its manifest entry.
 
+use crate::as_stored::as_stored;
 use crate::bucket::{Bucket, buckets};
 use crate::claims::{Claims, Watch, Watched};
 use crate::digest::Digester;
@@ -11,7 +12,7 @@ use crate::one_reading::{require_one_reading, require_types};
 use crate::resolve::{Known, Shape, resolved, shape};
 use crate::schema::{parse_fields, parse_value};
 use arrow_array::StructArray;
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, Fields};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -96,7 +97,13 @@ impl ParquetFile {
             let watched = claims.watch(group)?;
             let mut sorted = claims.sorting(group)?;
             let mut seen = 0;
-            for batch in self.watching(group, &watched)? {
+            let fields = as_stored(
+                (&self.known.wanted, &self.shape, self.footer.schema().fields()),
+                self.footer.parquet_schema(),
+                |leaf| claims.by_small_dictionary(group, leaf),
+                |field, of_file| sorted.is_by(of_file.name()) || buckets.iter().any(|each| each.is_of(&field.name)),
+            );
+            for batch in self.watching(group, &watched, &fields)? {
                 let batch = StructArray::from(batch.map_err(pages_unreadable)?);
                 seen += arrow_array::Array::len(&batch) as u64;
                 sorted.add(&batch).map_err(|fault| fault.in_group(group))?;
@@ -117,9 +124,9 @@ impl ParquetFile {
     }
 
     /// The rows of one row group, whose pages are measured on the way.
-    fn watching(&self, group: usize, chunks: &[Watch]) -> Result<ParquetRecordBatchReader> {
+    fn watching(&self, group: usize, chunks: &[Watch], fields: &Fields) -> Result<ParquetRecordBatchReader> {
         let columns = self.footer.parquet_schema();
-        let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), None).map_err(unreadable)?;
+        let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(fields)).map_err(unreadable)?;
         let pages = Watched { data: &self.data, metadata: self.footer.metadata(), group, chunks };
         ParquetRecordBatchReader::try_new_with_row_groups(&levels, &pages, self.batch_rows, None).map_err(unreadable)
     }

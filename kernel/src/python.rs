@@ -19,11 +19,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroize;
 
-pyo3::create_exception!(pvdm_kernel, KernelError, PyException, "code, column, row, expected, got, row group");
+pyo3::create_exception!(
+    pvdm_kernel,
+    KernelError,
+    PyException,
+    "code, column, row, expected, got, row group, claim, page"
+);
 
 impl From<Fault> for PyErr {
     fn from(fault: Fault) -> PyErr {
-        KernelError::new_err((fault.code, fault.column, fault.row, fault.expected, fault.got, fault.group))
+        let Fault { code, column, row, expected, got, group, claim } = fault;
+        let (claim, page) = claim.map_or((None, None), |claim| (Some(claim.name), claim.page));
+        KernelError::new_err((code, column.into_string(), row, expected, got, group, claim, page))
     }
 }
 

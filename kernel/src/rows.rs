@@ -38,6 +38,8 @@ impl BatchColumn {
 struct DictionaryCells {
     ranges: Vec<(u32, u32)>,
     bytes: Vec<u8>,
+    /// The size of the longest cell.
+    longest: usize,
 }
 
 impl DictionaryCells {
@@ -59,7 +61,8 @@ impl DictionaryCells {
             }
         }
         bytes.resize(bytes.len() + CHUNK, 0);
-        Some(DictionaryCells { ranges, bytes })
+        let longest = ranges.iter().map(|(start, end)| end.saturating_sub(*start) as usize).max().unwrap_or(0);
+        Some(DictionaryCells { ranges, bytes, longest })
     }
 
     /// The size of the cell of dictionary value `key`; nothing for one that is refused or out of range.
@@ -207,6 +210,7 @@ impl Tile {
                         self.sizes[row] += values.get(first + row).map_or(0, <[u8]>::len);
                     }
                 }
+                Way::Dictionary(_, cells) if cells.longest <= CHUNK => bounded += CHUNK,
                 Way::Dictionary(keys, cells) => {
                     bounded += 1;
                     for row in (0..rows).filter(|row| !column.is_null(first + row)) {

@@ -4,8 +4,11 @@
 pub struct Scan<'a> {
     data: &'a [u8],
     pub at: usize,
+    /// Whether it ended at a number that readers take for different ones.
+    pub odd: bool,
 }
 
+const I16: u8 = 4;
 pub const I32: u8 = 5;
 pub const I64: u8 = 6;
 pub const BINARY: u8 = 8;
@@ -15,30 +18,56 @@ const SKIP_DEPTH_MAX: usize = 64;
 
 impl<'a> Scan<'a> {
     pub fn new(data: &'a [u8], at: usize) -> Self {
-        Scan { data, at }
+        Scan { data, at, odd: false }
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub fn byte(&mut self) -> Option<u8> {
         let byte = *self.data.get(self.at)?;
         self.at += 1;
         Some(byte)
     }
 
+    /// In its shortest form: Java shifts bits that are too many back to the front, others drop them.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
+            let low = u64::from(byte & 0x7f);
+            value |= low << shift;
             if byte < 0x80 {
-                return Some(value);
+                self.odd |= shift > 0 && byte == 0 || low << shift >> shift != low;
+                return (!self.odd).then_some(value);
             }
         }
+        self.odd = true;
         None
     }
 
+    /// The length of a text, a list or a map, which Java has in 32 bits with a sign.
+    fn length(&mut self) -> Option<usize> {
+        let length = i64::try_from(self.varint()?).unwrap_or(i64::MAX);
+        usize::try_from(self.within(length, 0, i32::MAX.into())?).ok()
+    }
+
+    /// A number of a field of 64 bits, or of one that was looked at before.
     pub fn integer(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// A number that its field can hold: what is more is cut off by some.
+    pub fn number(&mut self, kind: u8) -> Option<i64> {
+        let value = self.integer()?;
+        match kind {
+            I16 => self.within(value, i16::MIN.into(), i16::MAX.into()),
+            I32 => self.within(value, i32::MIN.into(), i32::MAX.into()),
+            _ => Some(value),
+        }
+    }
+
+    fn within(&mut self, value: i64, least: i64, most: i64) -> Option<i64> {
+        self.odd |= !(least..=most).contains(&value);
+        (!self.odd).then_some(value)
     }
 
     /// Shows each field's id and kind; what `each` does not take (it says so) is skipped.
@@ -51,7 +80,7 @@ impl<'a> Scan<'a> {
                 return Some(());
             }
             id = match head >> 4 {
-                0 => i16::try_from(self.integer()?).ok()?,
+                0 => i16::try_from(self.number(I16)?).ok()?,
                 delta => id.checked_add(i16::from(delta))?,
             };
             if !each(self, id, kind)? {
@@ -64,10 +93,15 @@ impl<'a> Scan<'a> {
     pub fn list(&mut self) -> Option<(usize, u8)> {
         let head = self.byte()?;
         let length = match head >> 4 {
-            15 => usize::try_from(self.varint()?).ok()?,
+            15 => self.length()?,
             short => usize::from(short),
         };
         Some((length, head & 0x0f))
+    }
+
+    /// A list that is kept, element by element, has so many at most: each takes far more memory than bytes.
+    pub fn short_list(&mut self, most: usize) -> Option<usize> {
+        self.list().map(|(length, _)| length).filter(|length| *length <= most)
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
@@ -75,12 +109,12 @@ impl<'a> Scan<'a> {
         match kind {
             1 | 2 => {}
             3 => self.step(1)?,
-            4..=6 => {
-                self.varint()?;
+            I16..=I64 => {
+                self.number(kind)?;
             }
             7 => self.step(8)?,
             8 => {
-                let length = usize::try_from(self.varint()?).ok()?;
+                let length = self.length()?;
                 self.step(length)?;
             }
             9 | 10 => {
@@ -88,7 +122,7 @@ impl<'a> Scan<'a> {
                 (0..length).try_for_each(|_| self.inside(inner, below))?;
             }
             11 => {
-                let length = usize::try_from(self.varint()?).ok()?;
+                let length = self.length()?;
                 let kinds = if length == 0 { 0 } else { self.byte()? };
                 (0..length).try_for_each(|_| {
                     self.inside(kinds >> 4, below)?;
@@ -101,7 +135,7 @@ impl<'a> Scan<'a> {
                     break;
                 }
                 if head >> 4 == 0 {
-                    self.varint()?;
+                    self.number(I16)?;
                 }
                 self.skip(head & 0x0f, below)?;
             },
@@ -112,7 +146,7 @@ impl<'a> Scan<'a> {
 
     /// The bytes of a text.
     pub fn binary(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.varint()?).ok()?;
+        let length = self.length()?;
         let start = self.at;
         self.step(length)?;
         self.data.get(start..self.at)
@@ -140,5 +174,47 @@ impl<'a> Scan<'a> {
     fn step(&mut self, count: usize) -> Option<()> {
         self.at = self.at.checked_add(count).filter(|at| *at <= self.data.len())?;
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the number can be read as one of the field's type, and whether it is why not.
+    fn number(bytes: &[u8], kind: u8) -> (Option<i64>, bool) {
+        let mut scan = Scan::new(bytes, 0);
+        (scan.number(kind), scan.odd)
+    }
+
+    #[test]
+    fn a_number_has_one_form() {
+        assert_eq!(number(&[0], I32), (Some(0), false));
+        assert_eq!(number(&[0x80, 0x01], I32), (Some(64), false));
+        assert_eq!(number(&[0x82, 0x00], I32), (None, true));
+        assert_eq!(number(&[0x80; 11], I64), (None, true));
+        assert_eq!(number(&[0x80; 2], I64), (None, false));
+    }
+
+    #[test]
+    fn a_number_is_within_the_range_of_its_field() {
+        let most = |bytes: usize, last: u8| [vec![255; bytes], vec![last]].concat();
+        assert_eq!(number(&most(2, 3), I16), (Some(i16::MIN.into()), false));
+        assert_eq!(number(&[0x80, 0x80, 4], I16), (None, true));
+        assert_eq!(number(&most(4, 15), I32), (Some(i32::MIN.into()), false));
+        assert_eq!(number(&[0x80, 0x80, 0x80, 0x80, 16], I32), (None, true));
+        assert_eq!(number(&most(9, 1), I64), (Some(i64::MIN), false));
+        assert_eq!(number(&most(9, 3), I64), (None, true));
+    }
+
+    #[test]
+    fn what_is_passed_over_is_looked_at_too() {
+        // A struct with a number, with a text and with a field of a far id, the first in a longer form than it needs.
+        for (bytes, odd) in [(&[0x15, 2, 0][..], false), (&[0x15, 0x82, 0, 0], true), (&[0x18, 0x81, 0, 65, 0], true)] {
+            let mut scan = Scan::new(bytes, 0);
+            assert_eq!((scan.fields(|_, _, _| Some(false)).is_none(), scan.odd), (odd, odd));
+        }
+        let mut scan = Scan::new(&[0x05, 0xc8, 0x81, 0x00, 2, 0], 0);
+        assert_eq!((scan.fields(|_, _, _| Some(false)), scan.odd), (None, true));
     }
 }

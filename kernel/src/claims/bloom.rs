@@ -31,3 +31,15 @@ impl Filter {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_whole_blocks_and_no_larger_than_readers_bear() {
+        let of = |size: usize| Filter::of(vec![0; size].into()).is_some();
+        assert!(of(BLOCK_BYTES) && of(FILTER_MAX_BYTES));
+        assert!(!of(0) && !of(BLOCK_BYTES + 1) && !of(FILTER_MAX_BYTES + BLOCK_BYTES));
+    }
+}

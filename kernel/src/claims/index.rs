@@ -1,6 +1,6 @@
 //! Page indexes beside the pages: a reader that trusts them opens no page that they rule out.
 
-use crate::bound::Order;
+use crate::bound::{Bound, Order};
 use crate::claims::judge::{Place, compared, end, unencoded};
 use crate::claims::measure::{Chunk, Measure};
 use crate::claims::told::{ColumnIndex, OffsetIndex, Page};
@@ -55,6 +55,7 @@ pub fn columns(column: &str, told: &ColumnIndex<'_>, chunk: &Chunk) -> Result<()
         {
             if page.present > 0 {
                 end(place, claim, side, value, None, chunk.order, page)?;
+                zero(place, claim, side, value, chunk.order, page)?;
             } else if !value.is_empty() {
                 return Err(place.fault(claim, "none, without a value", "one"));
             }
@@ -66,6 +67,20 @@ pub fn columns(column: &str, told: &ColumnIndex<'_>, chunk: &Chunk) -> Result<()
     }
     histograms(all, told, &chunk.pages)?;
     ordered(all, told, chunk.order)
+}
+
+/// In statistics readers take either zero for both; in the index Java takes it as it stands, and -0 is below 0.
+fn zero(place: Place<'_>, claim: &str, side: usize, told: &[u8], order: Order, page: &Measure) -> Result<()> {
+    let Some((least, greatest)) = &page.bounds else { return Ok(()) };
+    let outside = order.value(told).is_some_and(|told| match side {
+        0 => is_zero(&told) && told.order(least).is_gt(),
+        _ => is_zero(&told) && told.order(greatest).is_lt(),
+    });
+    if outside { Err(place.fault(claim, "the zero beyond which no value lies", "the other")) } else { Ok(()) }
+}
+
+fn is_zero(bound: &Bound) -> bool {
+    matches!(bound, Bound::Float(value) if *value == 0.0) || matches!(bound, Bound::Double(value) if *value == 0.0)
 }
 
 fn histograms(all: Place<'_>, told: &ColumnIndex<'_>, pages: &[Measure]) -> Result<()> {

@@ -5,14 +5,16 @@ use crate::claims::measure::{Chunk, Measure};
 use crate::claims::told::{self, Statistics};
 use crate::error::{Fault, Result};
 use crate::headers::DICTIONARY_PAGE;
+use crate::one_reading::{DATA_PAGE, DATA_PAGE_V2};
 use parquet::basic::Type as Physical;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub const STATISTICS: &str = "parquet_statistics_lie";
 pub const ENCODINGS: &str = "parquet_encodings_lie";
 pub const UNVERIFIED: &str = "parquet_claim_unverified";
-const SHOWN_MAX_BYTES: usize = 32;
+/// How much of a text, or how many bytes of what is none, a refusal quotes.
+const SHOWN_MAX_CHARACTERS: usize = 32;
 const ENDS: [&str; 2] = ["min", "max"];
 
 /// Where a claim stands, for the words of a refusal.
@@ -25,8 +27,7 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     pub fn fault(&self, claim: &str, expected: impl std::fmt::Display, got: impl std::fmt::Display) -> Fault {
-        let page = self.page.map_or(String::new(), |page| format!(" of page {page}"));
-        Fault::new(self.code, self.column, format!("{claim}{page}: {expected}"), got.to_string())
+        Fault::new(self.code, self.column, expected.to_string(), got.to_string()).of_claim(claim, self.page)
     }
 
     pub fn count(&self, claim: &str, told: i64, real: u64) -> Result<()> {
@@ -94,7 +95,8 @@ pub fn end(
     if nan && real.nans > 0 && (side == 1 || real.bounds.is_none()) {
         return Ok(());
     }
-    let shown = || hex(&told[..told.len().min(SHOWN_MAX_BYTES)]);
+    // In the same words as the value beside it; bytes that are no value of the type are told as they are.
+    let shown = || order.value(told).map_or_else(|| text(&Bound::Bytes(told.to_vec())), |told| text(&told));
     let Some(ends) = &real.bounds else {
         return Err(place.fault(claim, "none, without a value", shown()));
     };
@@ -127,7 +129,10 @@ fn text(bound: &Bound) -> String {
         Bound::Decimal(value) => value.to_string(),
         Bound::Float(value) => value.to_string(),
         Bound::Double(value) => value.to_string(),
-        Bound::Bytes(value) => hex(&value[..value.len().min(SHOWN_MAX_BYTES)]),
+        Bound::Bytes(value) => match std::str::from_utf8(value) {
+            Ok(text) => format!("{:?}", text.chars().take(SHOWN_MAX_CHARACTERS).collect::<String>()),
+            Err(_) => hex(&value[..value.len().min(SHOWN_MAX_CHARACTERS)]),
+        },
     }
 }
 
@@ -151,13 +156,14 @@ pub fn encodings(column: &str, told: &told::Chunk<'_>, headers: &[told::Page<'_>
         return Err(place.fault("encodings", format!("{} among them", missing.1), format!("{:?}", told.encodings)));
     }
     let Some(listed) = &told.encoding_stats else { return Ok(()) };
-    let mut claimed: BTreeMap<(bool, i64), u64> = BTreeMap::new();
+    let (mut claimed, mut seen): (BTreeMap<(bool, i64), u64>, _) = (BTreeMap::new(), BTreeSet::new());
     for [kind, encoding, count] in listed {
-        let count = u64::try_from(*count).map_err(|_| place.fault("encoding_stats", "a number of pages", count))?;
-        if count > 0 {
-            // Pages of both versions are counted as one kind: writers do not agree on which to name.
-            *claimed.entry((*kind == DICTIONARY_PAGE, *encoding)).or_default() += count;
+        if ![DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE].contains(kind) || !seen.insert((kind, encoding)) {
+            return Err(place.fault("encoding_stats", "data pages and dictionaries, each encoding once", "others"));
         }
+        let count = u64::try_from(*count).map_err(|_| place.fault("encoding_stats", "a number of pages", count))?;
+        // Pages of both versions are counted as one kind: writers do not agree on which to name.
+        *claimed.entry((*kind == DICTIONARY_PAGE, *encoding)).or_default() += count;
     }
     if claimed == real { Ok(()) } else { Err(place.fault("encoding_stats", "those of the pages", "others")) }
 }

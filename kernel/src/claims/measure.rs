@@ -3,8 +3,9 @@
 use crate::bound::{Bound, Order, decimal, joined};
 use crate::claims::bloom::Filter;
 use crate::claims::dictionary::{Dictionary, spans};
+use crate::claims::levels::Nested;
 use crate::claims::plain::plainly;
-use crate::claims::runs::{bits, each_run};
+use crate::claims::runs::{bits, each_block};
 use crate::error::{Fault, Result};
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
@@ -38,6 +39,8 @@ pub struct Chunk {
     pub dictionary: Option<Dictionary>,
     /// The first thing that was wrong; a decoder goes on all the same.
     pub fault: Option<Fault>,
+    /// What is kept of the levels of a column inside others.
+    pub nested: Option<Nested>,
     filter: Option<Filter>,
     marks: bool,
 }
@@ -52,10 +55,10 @@ struct Seen {
 
 impl Chunk {
     /// `marks` keeps which values of the dictionary rows have.
-    pub fn new(column: ColumnDescPtr, filter: Option<Filter>, marks: bool) -> Chunk {
+    pub fn new(column: ColumnDescPtr, nested: Option<Nested>, filter: Option<Filter>, marks: bool) -> Chunk {
         let order = Order::of(&column);
         let marks = marks || filter.is_some();
-        Chunk { column, order, pages: Vec::new(), dictionary: None, fault: None, filter, marks }
+        Chunk { column, order, pages: Vec::new(), dictionary: None, fault: None, nested, filter, marks }
     }
 
     pub fn see(&mut self, page: &Page) {
@@ -110,16 +113,21 @@ impl Chunk {
         found.ok_or_else(|| self.odd("levels inside their page", "others"))
     }
 
-    fn levels(&self, found: &mut Measure, repetition: &[u8], definition: &[u8]) -> Result<()> {
+    fn levels(&mut self, found: &mut Measure, repetition: &[u8], definition: &[u8]) -> Result<()> {
         let (rep, def) = (self.column.max_rep_level(), self.column.max_def_level());
         found.repetition = self.histogram(repetition, rep, found.entries)?;
         found.definition = self.histogram(definition, def, found.entries)?;
+        if let Some(nested) = &mut self.nested
+            && nested.add(repetition, definition, found.entries).is_none()
+        {
+            return Err(self.odd("lists that go on only where they have elements", "others"));
+        }
         found.rows = found.repetition[0];
         found.present = *found.definition.last().unwrap_or(&0);
         found.begins_row = true;
         if rep > 0 && found.entries > 0 {
-            each_run(repetition, bits(rep.unsigned_abs().into()), 1, |level, _| {
-                found.begins_row = level == 0;
+            each_block(repetition, bits(rep.unsigned_abs().into()), 1, |levels, _| {
+                found.begins_row = levels == [0];
                 Some(())
             });
         }
@@ -132,9 +140,11 @@ impl Chunk {
             found[0] = entries;
             return Ok(found);
         }
-        each_run(data, bits(most.unsigned_abs().into()), entries, |level, times| {
-            *found.get_mut(level as usize)? += times;
-            Some(())
+        each_block(data, bits(most.unsigned_abs().into()), entries, |levels, times| {
+            levels.iter().try_for_each(|level| {
+                *found.get_mut(*level as usize)? += times;
+                Some(())
+            })
         })
         .ok_or_else(|| self.odd("levels of the column", "others"))?;
         Ok(found)
@@ -180,8 +190,8 @@ impl Chunk {
         let width = u32::from(*width);
         let sized = self.column.physical_type() == Physical::BYTE_ARRAY;
         let seen = if self.marks {
-            each_run(data, width, count, |at, _| {
-                dictionary.mark(at as usize);
+            each_block(data, width, count, |indices, _| {
+                indices.iter().for_each(|at| dictionary.mark(*at as usize));
                 Some(())
             })
             .and_then(|()| by_indices(dictionary, data, width, count, sized))
@@ -334,24 +344,34 @@ fn floats<T: Copy>(
 
 fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, sized: bool) -> Option<Seen> {
     let mut seen = Seen::default();
+    // Of indices that are already known to be those of values.
+    let bytes = |indices: &[u32], times| match sized {
+        true => indices.iter().map(|at| dictionary.length(*at as usize)).sum::<u64>() * times,
+        false => 0,
+    };
     match (dictionary.keys(), dictionary.nans()) {
         (Some(keys), None) => {
             let (mut low, mut high) = (i64::MAX, i64::MIN);
-            each_run(data, width, count, |at, _| {
-                let key = *keys.get(at as usize)?;
-                (low, high) = (low.min(key), high.max(key));
+            each_block(data, width, count, |indices, times| {
+                for at in indices {
+                    let key = *keys.get(*at as usize)?;
+                    (low, high) = (low.min(key), high.max(key));
+                }
+                seen.bytes += bytes(indices, times);
                 Some(())
             })?;
             seen.bounds = Some((dictionary.keyed(low)?, dictionary.keyed(high)?));
         }
         (Some(keys), Some(nans)) => {
             let mut ends: Option<(i64, i64)> = None;
-            each_run(data, width, count, |at, times| {
-                let key = *keys.get(at as usize)?;
-                if nans[at as usize] {
-                    seen.nans += times;
-                } else {
-                    ends = Some(ends.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+            each_block(data, width, count, |indices, times| {
+                for at in indices {
+                    let key = *keys.get(*at as usize)?;
+                    if nans[*at as usize] {
+                        seen.nans += times;
+                    } else {
+                        ends = Some(ends.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                    }
                 }
                 Some(())
             })?;
@@ -360,30 +380,56 @@ fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, size
                 None => None,
             };
         }
-        (None, _) => seen.bounds = by_values(dictionary, data, width, count)?,
-    }
-    if sized {
-        each_run(data, width, count, |at, times| {
-            seen.bytes += dictionary.length(at as usize) * times;
-            Some(())
-        })?;
+        // Where there are too many values to sort.
+        (None, _) => {
+            let mut ends: Option<(usize, usize)> = None;
+            each_block(data, width, count, |indices, times| {
+                for at in indices {
+                    let at = Some(*at as usize).filter(|at| *at < dictionary.len())?;
+                    ends = Some(match ends {
+                        None => (at, at),
+                        Some((low, high)) => (
+                            if dictionary.compare(at, low).is_lt() { at } else { low },
+                            if dictionary.compare(at, high).is_gt() { at } else { high },
+                        ),
+                    });
+                }
+                seen.bytes += bytes(indices, times);
+                Some(())
+            })?;
+            seen.bounds = ends.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?)));
+        }
     }
     Some(seen)
 }
 
-/// Where there are too many values to sort.
-fn by_values(dictionary: &Dictionary, data: &[u8], width: u32, count: u64) -> Option<Option<(Bound, Bound)>> {
-    let mut ends: Option<(usize, usize)> = None;
-    each_run(data, width, count, |at, _| {
-        let at = Some(at as usize).filter(|at| *at < dictionary.len())?;
-        ends = Some(match ends {
-            None => (at, at),
-            Some((low, high)) => (
-                if dictionary.compare(at, low).is_lt() { at } else { low },
-                if dictionary.compare(at, high).is_gt() { at } else { high },
-            ),
-        });
-        Some(())
-    })?;
-    Some(ends.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?))))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(values: &[&[u8]], order: Order, indices: &[u8], count: u64) -> Option<Seen> {
+        let data: Vec<u8> =
+            values.iter().flat_map(|each| [&(each.len() as u32).to_le_bytes(), *each].concat()).collect();
+        let dictionary = Dictionary::of(data.into(), values.len() as u32, Physical::BYTE_ARRAY, 0, order)?;
+        by_indices(&dictionary, indices, 2, count, true)
+    }
+
+    #[test]
+    fn a_page_of_indices_has_the_bounds_and_the_bytes_of_its_values() {
+        // Eight packed numbers, 0 1 2 0 0 0 0 0, and five times 2.
+        let seen = measured(&[b"b", b"abc", b"cd"], Order::Bytes, &[3, 0b10_0100, 0, 10, 2], 13).unwrap();
+        let bounds = (Bound::Bytes(b"abc".to_vec()), Bound::Bytes(b"cd".to_vec()));
+        assert_eq!((seen.bounds, seen.bytes), (Some(bounds), 6 + 3 + 2 + 10));
+    }
+
+    #[test]
+    fn an_index_beyond_the_dictionary_is_none_wherever_it_stands() {
+        // Without an order values are compared themselves, as where there are too many to sort.
+        for order in [Order::Bytes, Order::Undefined] {
+            for indices in [&[3, 0b1100_0000, 0][..], &[3, 0, 0b1100_0000], &[16, 3], &[2, 1, 14, 3]] {
+                assert!(measured(&[b"b", b"abc", b"cd"], order, indices, 8).is_none(), "{indices:?}");
+            }
+            assert!(measured(&[b"b", b"abc", b"cd"], order, &[3, 0b10_0100, 0], 8).is_some());
+        }
+    }
 }

@@ -5,8 +5,11 @@
 
 mod bloom;
 mod dictionary;
+#[cfg(test)]
+mod edge_tests;
 mod index;
 mod judge;
+mod levels;
 mod measure;
 mod pages;
 mod plain;
@@ -15,13 +18,14 @@ mod sorted;
 #[cfg(test)]
 mod tests;
 mod told;
+mod typed;
 
 pub use measure::{Chunk, Measure};
 pub use pages::{Watch, Watched};
 pub use sorted::Sorted;
 
 use crate::error::{Fault, Result};
-use crate::headers::{chunk_end, chunk_start};
+use crate::headers::{DICTIONARY_PAGE, chunk_end, chunk_start};
 use crate::one_reading::{DATA_PAGE, DATA_PAGE_V2, footer_start, require_apart};
 use bloom::Filter;
 use bytes::Bytes;
@@ -32,8 +36,21 @@ use std::ops::Range;
 
 /// None, Snappy, gzip, Zstandard and raw LZ4: what Spark reads as it comes.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
+/// `Encoding` of the format.
+const PLAIN_DICTIONARY: i64 = 2;
+const RLE_DICTIONARY: i64 = 8;
+/// Its values are encoded once for every batch of some thousand rows.
+const SMALL_DICTIONARY_BYTES: i64 = 32_768;
 /// Their readers turn dates and times into others.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
+
+/// Spark takes files of its own older versions for such too, and compares the text.
+const SPARK_VERSION: &[u8] = b"org.apache.spark.version";
+const SPARK_VERSION_FIRST: &[u8] = b"3.0.0";
+
+fn is_refused(key: &[u8], value: &[u8]) -> bool {
+    KEYS_REFUSED.contains(&key) || key == SPARK_VERSION && value < SPARK_VERSION_FIRST
+}
 
 /// The claims of one file.
 pub struct Claims<'a> {
@@ -54,8 +71,8 @@ impl<'a> Claims<'a> {
     pub fn of(data: &'a Bytes, metadata: &'a ParquetMetaData) -> Result<Claims<'a>> {
         let odd = |got: &str| Fault::new("parquet_ambiguous", "", "a footer", got);
         let start = footer_start(data).ok_or_else(|| odd("none"))?;
-        let told = told::file(&data[start..]).ok_or_else(|| odd("another"))?;
-        if let Some(key) = told.keys.iter().find(|key| KEYS_REFUSED.contains(key)) {
+        let told = told::file(&data[start..]).ok_or_else(|| odd("one with lists that are too long"))?;
+        if let Some((key, _)) = told.keys.iter().find(|(key, value)| is_refused(key, value)) {
             let expected = "no key that changes what values mean";
             return Err(Fault::new("parquet_ambiguous", "", expected, String::from_utf8_lossy(key)));
         }
@@ -134,7 +151,8 @@ impl<'a> Claims<'a> {
 
     /// Watches for every column of a row group.
     pub fn watch(&self, group: usize) -> Result<Vec<Watch>> {
-        let made = self.chunks(group).map(|(column, told)| {
+        let nested = levels::nested(self.metadata.file_metadata().schema_descr());
+        let made = self.chunks(group).zip(nested).map(|((column, told), nested)| {
             let path = column.column_path().string();
             let filter = match self.beside(&path, told)?.bloom {
                 Some((range, blocks)) => Some(Filter::of(self.data.slice(blocks..range.end)).ok_or_else(|| {
@@ -142,9 +160,22 @@ impl<'a> Claims<'a> {
                 })?),
                 None => None,
             };
-            Ok(Watch::new(Chunk::new(column.column_descr_ptr(), filter, told.statistics.distinct.is_some())))
+            Ok(Watch::new(Chunk::new(column.column_descr_ptr(), nested, filter, told.statistics.distinct.is_some())))
         });
         made.collect::<Result<Vec<Watch>>>().map_err(|fault| fault.in_group(group))
+    }
+
+    /// Whether every page of a column goes by a dictionary, and that is small.
+    pub fn by_small_dictionary(&self, group: usize, column: usize) -> bool {
+        let column = self.metadata.row_group(group).column(column);
+        let (mut dictionary, mut others) = (false, false);
+        for page in self.headers(column).unwrap_or_default() {
+            match page.kind {
+                DICTIONARY_PAGE => dictionary = page.size <= SMALL_DICTIONARY_BYTES,
+                _ => others |= ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding),
+            }
+        }
+        dictionary && !others
     }
 
     /// The order that a row group claims.
@@ -158,7 +189,7 @@ impl<'a> Claims<'a> {
         for ((column, told), watch) in self.chunks(group).zip(watched) {
             watch.with(|chunk| self.judge_chunk(column, told, chunk)).map_err(|fault| fault.in_group(group))?;
         }
-        Ok(())
+        watched.windows(2).try_for_each(|pair| side_by_side(&pair[0], &pair[1])).map_err(|fault| fault.in_group(group))
     }
 
     fn judge_chunk(&self, column: &ColumnChunkMetaData, told: &told::Chunk<'_>, chunk: &mut Chunk) -> Result<()> {
@@ -176,13 +207,21 @@ impl<'a> Claims<'a> {
         if column.column_descr().logical_type_ref() == Some(&LogicalType::Unknown) && whole.present > 0 {
             return Err(Fault::new("parquet_ambiguous", &path, "nothing but nulls, as the type says", "values"));
         }
+        typed::require_range(column.column_descr(), &path, whole.bounds.as_ref())?;
+        let text = typed::is_text(column.column_descr());
         judge::statistics(place, &told.statistics, chunk.order, &whole)?;
+        if text {
+            typed::statistics(place, &told.statistics)?;
+        }
         for (at, (header, page)) in data.iter().zip(&chunk.pages).enumerate() {
             let place = Place { page: Some(at), ..place };
             if let Some(distinct) = header.statistics.distinct {
                 return Err(Place { code: UNVERIFIED, ..place }.fault("distinct_count", "none", distinct));
             }
             judge::statistics(place, &header.statistics, chunk.order, page)?;
+            if text {
+                typed::statistics(place, &header.statistics)?;
+            }
             judge_counts(Place { code: "parquet_rows_lie", ..place }, header, page)?;
         }
         judge::encodings(&path, told, &headers)?;
@@ -202,12 +241,17 @@ impl<'a> Claims<'a> {
         let spelled =
             |name: &str| index::place(path).fault(name, "one whose fields stand in order and fill it", "another");
         if let Some(range) = beside.offset_index {
-            let found = told::offset_index(&self.data[range]).ok_or_else(|| spelled("the offset index"))?;
+            let found =
+                told::offset_index(&self.data[range], chunk.pages.len()).ok_or_else(|| spelled("the offset index"))?;
             index::offsets(path, &found, headers, chunk)?;
         }
         if let Some(range) = beside.column_index {
-            let found = told::column_index(&self.data[range]).ok_or_else(|| spelled("the column index"))?;
+            let found =
+                told::column_index(&self.data[range], chunk.pages.len()).ok_or_else(|| spelled("the column index"))?;
             index::columns(path, &found, chunk)?;
+            if typed::is_text(&chunk.column) {
+                typed::index(index::place(path), &found)?;
+            }
         }
         Ok(())
     }
@@ -221,6 +265,16 @@ impl<'a> Claims<'a> {
         }
         Some(found)
     }
+}
+
+/// Leaves of one struct, list or map must tell the same of it.
+fn side_by_side(leaf: &Watch, next: &Watch) -> Result<()> {
+    leaf.with(|leaf| {
+        next.with(|next| match (&mut leaf.nested, &mut next.nested) {
+            (Some(ours), Some(theirs)) => ours.require_same(theirs, &next.column.path().string()),
+            _ => Ok(()),
+        })
+    })
 }
 
 /// What the header of a page of the second version counts.

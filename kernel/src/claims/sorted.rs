@@ -12,6 +12,7 @@ use arrow_buffer::{NullBuffer, i256};
 use arrow_schema::DataType;
 use parquet::schema::types::SchemaDescriptor;
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 pub const CODE: &str = "parquet_sorting_lies";
 
@@ -24,7 +25,7 @@ pub struct Sorted {
 impl Sorted {
     pub fn of(told: &[Sorting], schema: &SchemaDescriptor) -> Result<Sorted> {
         let place = Place { code: CODE, column: "", page: None };
-        let mut by = Vec::new();
+        let (mut by, mut seen) = (Vec::new(), HashSet::new());
         for each in told {
             let at = usize::try_from(each.column).ok().filter(|at| *at < schema.num_columns());
             let Some(column) = at.map(|at| schema.column(at)) else {
@@ -34,9 +35,18 @@ impl Sorted {
                 let place = Place { code: UNVERIFIED, column: &column.path().string(), page: None };
                 return Err(place.fault("sorting_columns", "columns outside lists and maps", "one inside"));
             }
+            if !seen.insert(each.column) {
+                let place = Place { column: &column.path().string(), ..place };
+                return Err(place.fault("sorting_columns", "each column once", "one twice"));
+            }
             by.push((column.path().parts().to_vec(), each.descending, each.nulls_first));
         }
         Ok(Sorted { by, last: None })
+    }
+
+    /// Whether rows are said to be sorted by this column of the file, or by one inside it.
+    pub fn is_by(&self, name: &str) -> bool {
+        self.by.iter().any(|(way, _, _)| way.first().is_some_and(|first| first == name))
     }
 
     /// The next rows, as the file has them.

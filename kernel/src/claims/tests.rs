@@ -1,5 +1,6 @@
 //! Files of the arrow-rs writer, with everything that it can say: honest ones pass.
 
+use crate::claims::Claims;
 use crate::digest::Digester;
 use crate::error::Result;
 use crate::parquet_file::ParquetFile;
@@ -11,7 +12,7 @@ use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
-use parquet::file::metadata::SortingColumn;
+use parquet::file::metadata::{ParquetMetaDataReader, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -93,6 +94,15 @@ fn a_column_of_nothing_but_nan_passes_without_a_page_index() {
     let facts = read(file(properties(), |_| Some(f64::NAN))).unwrap();
     let counted = facts["leaves"].as_array().unwrap().iter().find(|leaf| !leaf["nans"].is_null());
     assert_eq!(counted.unwrap()["nans"], 500);
+}
+
+#[test]
+fn pages_that_the_decoder_did_not_ask_for_are_no_pages_that_rows_need() {
+    let data = file(WriterProperties::builder(), numbers);
+    let footer = ParquetMetaDataReader::new().parse_and_finish(&data).unwrap();
+    let claims = Claims::of(&data, &footer).unwrap();
+    let fault = claims.judge(1, &claims.watch(1).unwrap()).unwrap_err();
+    assert_eq!((fault.code, fault.group, &fault.column[..]), ("parquet_ambiguous", Some(1), "id"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a file says of its own values: in the footer, in page headers, in page indexes and before bloom filters.
 
+use crate::headers::SCHEMA_ELEMENTS_MAX;
 use crate::one_reading::{Binary, Bool, EMPTY, Int, Kind, List, Long, One, Struct, is_plain};
 use crate::thrift::Scan;
 
@@ -53,7 +54,8 @@ pub struct Group<'a> {
 #[derive(Debug, Default)]
 pub struct File<'a> {
     pub groups: Vec<Group<'a>>,
-    pub keys: Vec<&'a [u8]>,
+    /// With their values.
+    pub keys: Vec<(&'a [u8], &'a [u8])>,
 }
 
 /// A page's header; `end` is where its bytes end.
@@ -65,6 +67,8 @@ pub struct Page<'a> {
     pub rows: Option<i64>,
     pub sorted: bool,
     pub statistics: Statistics<'a>,
+    /// Its bytes once they are decompressed.
+    pub size: i64,
     pub start: usize,
     pub end: usize,
 }
@@ -100,22 +104,30 @@ const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, 
 const ONLY: Kind = One(&[(1, EMPTY)]);
 const BLOOM: Kind = Struct(&[(1, Int), (2, ONLY), (3, ONLY), (4, ONLY)]);
 
+/// What is kept of a footer takes more memory than its bytes: no list is longer than anybody needs.
+const KEYS_MAX: usize = 100_000;
+const ENCODINGS_MAX: usize = 64;
+/// More than a schema can have, and so more than a histogram.
+const LEVELS_MAX: usize = 1_024;
+
 /// The footer, whose spelling was judged before.
 pub fn file(footer: &[u8]) -> Option<File<'_>> {
     let mut found = File::default();
     Scan::new(footer, 0).fields(|scan, id, _| {
         match id {
-            4 => found.groups = listed(scan, group)?,
+            4 => found.groups = listed(scan, usize::MAX, group)?,
             5 => {
-                found.keys = listed(scan, |scan| {
-                    let mut key = &[][..];
+                found.keys = listed(scan, KEYS_MAX, |scan| {
+                    let (mut key, mut value) = (&[][..], &[][..]);
                     scan.fields(|scan, id, _| {
-                        if id == 1 {
-                            key = scan.binary()?;
+                        match id {
+                            1 => key = scan.binary()?,
+                            2 => value = scan.binary()?,
+                            _ => return Some(false),
                         }
-                        Some(id == 1)
+                        Some(true)
                     })?;
-                    Some(key)
+                    Some((key, value))
                 })?;
             }
             _ => return Some(false),
@@ -129,8 +141,8 @@ fn group<'a>(scan: &mut Scan<'a>) -> Option<Group<'a>> {
     let mut found = Group::default();
     scan.fields(|scan, id, _| {
         match id {
-            1 => found.chunks = listed(scan, chunk)?,
-            4 => found.sorting = listed(scan, sorting)?,
+            1 => found.chunks = listed(scan, SCHEMA_ELEMENTS_MAX, chunk)?,
+            4 => found.sorting = listed(scan, SCHEMA_ELEMENTS_MAX, sorting)?,
             _ => return Some(false),
         }
         Some(true)
@@ -153,7 +165,7 @@ fn sorting(scan: &mut Scan<'_>) -> Option<Sorting> {
 }
 
 fn chunk<'a>(scan: &mut Scan<'a>) -> Option<Chunk<'a>> {
-    let mut found = Chunk::default();
+    let mut found = Chunk { codec: -1, ..Chunk::default() };
     scan.fields(|scan, id, _| {
         match id {
             3 => column(scan, &mut found)?,
@@ -171,11 +183,11 @@ fn chunk<'a>(scan: &mut Scan<'a>) -> Option<Chunk<'a>> {
 fn column<'a>(scan: &mut Scan<'a>, found: &mut Chunk<'a>) -> Option<()> {
     scan.fields(|scan, id, _| {
         match id {
-            2 => found.encodings = listed(scan, Scan::integer)?,
+            2 => found.encodings = listed(scan, ENCODINGS_MAX, Scan::integer)?,
             4 => found.codec = scan.integer()?,
             12 => found.statistics = statistics(scan)?,
             13 => {
-                found.encoding_stats = Some(listed(scan, |scan| {
+                found.encoding_stats = Some(listed(scan, ENCODINGS_MAX, |scan| {
                     let mut made = [-1; 3];
                     integers(scan, &mut made)?;
                     Some(made)
@@ -218,8 +230,8 @@ fn sizes(scan: &mut Scan<'_>) -> Option<Sizes> {
     scan.fields(|scan, id, _| {
         match id {
             1 => found.bytes = Some(scan.integer()?),
-            2 => found.repetition = listed(scan, Scan::integer)?,
-            3 => found.definition = listed(scan, Scan::integer)?,
+            2 => found.repetition = listed(scan, LEVELS_MAX, Scan::integer)?,
+            3 => found.definition = listed(scan, LEVELS_MAX, Scan::integer)?,
             _ => return Some(false),
         }
         Some(true)
@@ -234,6 +246,7 @@ pub fn page(data: &[u8], at: usize) -> Option<Page<'_>> {
     scan.fields(|scan, id, _| {
         match id {
             1 => found.kind = scan.integer()?,
+            2 => found.size = scan.integer()?,
             3 => size = scan.integer()?,
             5 | 7 | 8 => scan.fields(|scan, inner, wire| {
                 match (id, inner) {
@@ -254,18 +267,19 @@ pub fn page(data: &[u8], at: usize) -> Option<Page<'_>> {
     Some(found)
 }
 
-/// A column index that fills these bytes.
-pub fn column_index(data: &[u8]) -> Option<ColumnIndex<'_>> {
+/// A column index that fills these bytes, with lists that fit the chunk's pages.
+pub fn column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
+    let most = (pages + 1) * LEVELS_MAX;
     let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
     plainly(data, &COLUMN_INDEX)?.fields(|scan, id, _| {
         match id {
-            1 => found.null_pages = listed(scan, Scan::flag)?,
-            2 => found.least = listed(scan, Scan::binary)?,
-            3 => found.greatest = listed(scan, Scan::binary)?,
+            1 => found.null_pages = listed(scan, most, Scan::flag)?,
+            2 => found.least = listed(scan, most, Scan::binary)?,
+            3 => found.greatest = listed(scan, most, Scan::binary)?,
             4 => found.order = scan.integer()?,
-            5 => found.nulls = Some(listed(scan, Scan::integer)?),
-            6 => found.repetition = listed(scan, Scan::integer)?,
-            7 => found.definition = listed(scan, Scan::integer)?,
+            5 => found.nulls = Some(listed(scan, most, Scan::integer)?),
+            6 => found.repetition = listed(scan, most, Scan::integer)?,
+            7 => found.definition = listed(scan, most, Scan::integer)?,
             _ => return Some(false),
         }
         Some(true)
@@ -273,19 +287,20 @@ pub fn column_index(data: &[u8]) -> Option<ColumnIndex<'_>> {
     Some(found)
 }
 
-/// An offset index that fills these bytes.
-pub fn offset_index(data: &[u8]) -> Option<OffsetIndex> {
+/// An offset index of the same kind.
+pub fn offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
+    let most = (pages + 1) * LEVELS_MAX;
     let mut found = OffsetIndex::default();
     plainly(data, &OFFSET_INDEX)?.fields(|scan, id, _| {
         match id {
             1 => {
-                found.pages = listed(scan, |scan| {
+                found.pages = listed(scan, most, |scan| {
                     let mut made = [-1; 3];
                     integers(scan, &mut made)?;
                     Some(made)
                 })?;
             }
-            2 => found.bytes = Some(listed(scan, Scan::integer)?),
+            2 => found.bytes = Some(listed(scan, most, Scan::integer)?),
             _ => return Some(false),
         }
         Some(true)
@@ -329,8 +344,8 @@ fn integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
     })
 }
 
-fn listed<'a, T>(scan: &mut Scan<'a>, mut one: impl FnMut(&mut Scan<'a>) -> Option<T>) -> Option<Vec<T>> {
-    let (length, _) = scan.list()?;
+fn listed<'a, T>(scan: &mut Scan<'a>, most: usize, mut one: impl FnMut(&mut Scan<'a>) -> Option<T>) -> Option<Vec<T>> {
+    let length = scan.short_list(most)?;
     // Not by the length that is told: each element has a byte at least.
     let mut found = Vec::new();
     for _ in 0..length {

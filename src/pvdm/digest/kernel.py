@@ -117,20 +117,21 @@ def guarded_file() -> Iterator[None]:
 
 
 def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
-    code, column, row, expected, got, group = error.args
+    code, column, row, expected, got, group, claim, page = error.args
     where = f"column {column!r}" if column else "the file"
-    if group is not None:
-        where += f", row group {group}"
-    if row is not None:
-        where += f", row {row}"
-    found = VerificationError(code, f"{where} is refused", expected=expected, got=got, column=column)
-    if group is not None:
-        found.details["row_group"] = group
-    return found
+    details: dict[str, str | int] = {"column": column}
+    for name, number in (("row_group", group), ("page", page), ("row", row)):
+        if number is not None:
+            where += f", {name.replace('_', ' ')} {number}"
+            details[name] = number
+    if claim is not None:
+        details["claim"] = claim
+    message = f"{where} is refused" if claim is None else f"{where}: {claim} does not hold"
+    return VerificationError(code, message, expected=expected, got=got, hint=None, **details)
 
 
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
-    code, column, row, expected, got, _ = error.args
+    code, column, row, expected, got, *_ = error.args
     if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
         # By the name the user knows: pyarrow's.
         got = str(batch.schema.field(column).type)

@@ -96,7 +96,7 @@ def _in_bounds() -> Iterator[None]:
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        code, _, _, expected, got, _ = error.args
+        code, _, _, expected, got, *_ = error.args
         if not code.startswith("locate_"):
             raise
         raise UnavailableError(code, "locating the rows met its limits", expected=expected, got=got) from None

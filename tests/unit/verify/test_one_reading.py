@@ -21,14 +21,17 @@ from tests.parquet_edit import (
     I64,
     LIST,
     STRUCT,
+    Raw,
     Struct,
     columns,
+    drop,
     edited,
     get,
     groups,
     joined,
     parse,
     put,
+    repaged,
     split,
     written,
 )
@@ -74,7 +77,9 @@ def pages_of(data: bytes) -> bytes:
 
 
 def test_honest_files_have_one_reading() -> None:
-    assert codes(HONEST) == codes(TWO_GROUPS) == []
+    assert codes(HONEST) == codes(TWO_GROUPS) == codes(page_size(54)) == codes(one_page("2.0")) == []
+    # Java calls levels bit-packed that are not there.
+    assert codes(BY_DICTIONARY) == codes(flat_levels(4)) == codes(snappy(0, "1.0")) == codes(snappy(0, "2.0")) == []
 
 
 def two_places(kind: int) -> bytes:
@@ -157,7 +162,72 @@ def dictionary_twice() -> bytes:
     return joined(body + pages, footer)
 
 
+def field_id(number: bytes) -> bytes:
+    """Another form of the second column's id, which is 2."""
+    return edited(HONEST, lambda footer: put(get(footer, 2)[1][2], 9, I32, Raw(number)))
+
+
+def one_page(version: str = "1.0") -> bytes:
+    return file(table([0.0] * 6).select(["a"]), data_page_version=version)
+
+
+def flat_levels(encoding: int) -> bytes:
+    """A column outside of lists, whose page says this of repetition levels that it has not."""
+    return repaged(one_page(), lambda found: put(get(found[-1][0], 5), 4, I32, encoding))
+
+
+def snappy(size: int, version: str) -> bytes:
+    """A page of Snappy that tells so many bytes more than it has."""
+    made = parquet(table([0.0] * 6).select(["a"]), store_schema=False, data_page_version=version)
+
+    def change(found: list[tuple[Struct, bytes]]) -> None:
+        put(found[-1][0], 2, I32, get(found[-1][0], 2) + size)
+
+    return repaged(made, change)
+
+
+def header_twice() -> bytes:
+    """The header of a page that tells two sizes: the first counts for some, the last for others."""
+    return repaged(one_page(), lambda found: found[-1][0].insert(1, [2, I32, 50]))
+
+
+def first_page_elsewhere(footer: Struct) -> None:
+    """The data begins inside of the dictionary, as the footer has it."""
+    fields = said(columns(groups(footer)[0])[0])
+    put(fields, 9, I64, get(fields, 11) + 1)
+
+
+BY_DICTIONARY = parquet(table([0.0] * 6).select(["a"]), store_schema=False)
+
+
+def flags_without_a_type() -> bytes:
+    """The number of booleans is that of nothing; nobody else can read it."""
+    flags = pa.table({"a": pa.array([True] * 6)}, schema=pa.schema([pa.field("a", pa.bool_(), metadata={NAME: "2"})]))
+    return edited(file(flags), lambda footer: drop(said(columns(groups(footer)[0])[0]), 1))
+
+
+def page_size(size: Any, version: str = "1.0") -> bytes:
+    """A page that tells this size for what it is when opened; 54 it is."""
+    return repaged(one_page(version), lambda found: put(found[-1][0], 2, I32, size))
+
+
 AMBIGUOUS: dict[str, bytes] = {
+    "a number in a longer form": field_id(b"\x84\x00"),
+    # Java shifts the bits that are too many back to the front: 6 for Spark, and the values under another column.
+    "a number that is 2 for some and 6 for others": field_id(b"\x84\x80\x80\x80\x80\x01"),
+    "a number that its field cannot hold": field_id(b"\x84\x80\x80\x80\x10"),
+    "a number of a page header in a longer form": page_size(Raw(b"\xec\x00")),
+    "a number of a row group in a longer form": edited(
+        HONEST, lambda footer: put(groups(footer)[0], 3, I64, Raw(b"\x8c\x00"))
+    ),
+    "a size of a page twice": header_twice(),
+    "a first page where there is none": edited(BY_DICTIONARY, first_page_elsewhere),
+    # DuckDB cannot read these.
+    "levels that are not there in an encoding for values": flat_levels(2),
+    "a page of Snappy of another size": snappy(4, "1.0"),
+    "a page of Snappy of another size, of version 2": snappy(4, "2.0"),
+    "two sizes of a page without compression": page_size(5),
+    "two sizes of a page of version 2 without compression": page_size(5, "2.0"),
     "bit-packed levels": packed_levels(),
     "a dictionary twice": dictionary_twice(),
     "a dictionary behind the data": two_places(I64),  # Spark and PyArrow: the forged values
@@ -184,6 +254,10 @@ def test_what_we_digest_of_such_a_file_is_not_what_others_read() -> None:
     """The reason for all this: PyArrow, like Spark, reads the forged pages."""
     found = pq.ParquetFile(io.BytesIO(AMBIGUOUS["a dictionary behind the data"])).read()
     assert found.column("a").to_pylist() == [9.0] * 6
+
+
+def test_a_chunk_that_tells_no_type_is_refused() -> None:
+    assert codes(flags_without_a_type(), metadata(column(2, "a", "boolean"))) == ["parquet_ambiguous"]
 
 
 def test_an_encrypted_column_of_a_plain_footer_is_refused() -> None:

@@ -61,6 +61,12 @@ def test_files_of_pyarrow_pass(name: str) -> None:
     assert seen(file(**OPTIONS[name]), TABLE).findings == ()
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+def test_files_of_pyarrow_without_rows_pass(name: str) -> None:
+    """Some of their columns have a dictionary, and others no page at all."""
+    assert seen(file(rows().slice(0, 0), **OPTIONS[name]), TABLE).findings == ()
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_files_of_duckdb_pass(version: str, tmp_path: Path) -> None:
     """With distinct counts, filters of its own, and the old fields for texts too."""

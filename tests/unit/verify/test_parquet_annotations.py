@@ -1,0 +1,139 @@
+"""Readers that know only the old annotations of a schema, and readers that believe the new ones, find the same columns.
+
+Without the old one DuckDB shows 125.00 for 1.25 and bytes for text, while Spark and PyArrow show what was digested.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.lake_metadata_examples import Doc, column
+from tests.parquet_edit import I32, STRUCT, Struct, drop, edited, get, put
+from tests.parquet_lies import field
+from tests.staged_examples import NAME, metadata, parquet, seen
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+CONVERTED, LOGICAL = 6, 10
+LIST: Doc = {"type": "list", "element-id": 2, "element": "long", "element-required": False}
+MAP: Doc = {"type": "map", "key-id": 2, "key": "long", "value-id": 3, "value": "long", "value-required": False}
+KEY: Any = pa.field("key", pa.int64(), nullable=False, metadata={NAME: "2"})
+MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+KINDS: dict[str, tuple[Doc | str, Any, Any]] = {
+    "a text": ("string", pa.string(), "é"),
+    "a decimal": ("decimal(12, 2)", pa.decimal128(12, 2), Decimal("1.25")),
+    "a date": ("date", pa.date32(), MOMENT.date()),
+    "a moment": ("timestamptz", pa.timestamp("us", "UTC"), MOMENT),
+    "a short number": ("int", pa.int8(), 7),
+    "a number": ("int", pa.int16(), 7),
+    "a list": (LIST, pa.list_(field("element", pa.int64(), 2)), [1, None]),
+    "a map": (MAP, pa.map_(KEY, field("value", pa.int64(), 3)), [(1, None)]),
+}
+
+
+def made(name: str) -> bytes:
+    _, kind, value = KINDS[name]
+    table = pa.Table.from_arrays([pa.array([value, None], kind)], schema=pa.schema([field("v", kind, 1)]))
+    return parquet(table, store_schema=False, store_decimal_as_integer=True)
+
+
+def changed(name: str, change: Any, element: int = 1) -> list[tuple[str, str]]:
+    """What is found where the element of the schema was changed."""
+    data = edited(made(name), lambda footer: change(get(footer, 2)[1][element]))
+    table = metadata(column(1, "v", KINDS[name][0]))
+    return [(each.code, each.message) for each in seen(data, table, record_count=2).findings]
+
+
+REFUSED = [("parquet_ambiguous", "column 'v' is refused")]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_column_with_both_annotations_or_the_old_one_passes(name: str) -> None:
+    assert changed(name, lambda _: None) == []
+    assert changed(name, lambda element: drop(element, LOGICAL)) == []
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_column_without_the_old_annotation_that_it_has_is_refused(name: str) -> None:
+    assert changed(name, lambda element: drop(element, CONVERTED)) == REFUSED
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_old_annotation_that_nobody_knows_is_refused(name: str) -> None:
+    """DuckDB cannot read it."""
+    assert changed(name, lambda element: put(element, CONVERTED, I32, -1)) == REFUSED
+
+    def alone(element: Struct) -> None:
+        drop(element, LOGICAL)
+        put(element, CONVERTED, I32, -1)
+
+    assert changed(name, alone) == REFUSED
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_old_annotation_of_another_type_is_refused(name: str) -> None:
+    """Some of these our decoder does not read itself."""
+    for number in range(22):
+
+        def change(element: Struct, number: int = number) -> None:
+            honest = get(element, CONVERTED)
+            put(element, CONVERTED, I32, number if number != honest else -1)
+
+        ((code, _),) = changed(name, change)
+        assert code in ("parquet_ambiguous", "parquet_unreadable")
+
+
+@pytest.mark.parametrize(("number", "value"), [(7, 3), (8, 11)])
+def test_a_decimal_of_another_scale_or_precision_for_readers_of_the_old_annotation_is_refused(
+    number: int, value: int
+) -> None:
+    ((code, _),) = changed("a decimal", lambda element: put(element, number, I32, value))
+    assert code in ("parquet_ambiguous", "parquet_unreadable")
+
+
+def test_a_local_time_needs_no_old_annotation() -> None:
+    """It would say that it is in UTC: PyArrow gives one to timestamps and none to times, Java to both."""
+    for doc, kind, number in (("timestamp", pa.timestamp("us"), 10), ("time", pa.time64("us"), 8)):
+        array: Any = pa.array([0, None], kind)
+        table = pa.Table.from_arrays([array], schema=pa.schema([field("v", kind, 1)]))
+        data = parquet(table, store_schema=False)
+
+        def change(footer: Struct, number: int | None) -> None:
+            drop(get(footer, 2)[1][1], CONVERTED)
+            if number is not None:
+                put(get(footer, 2)[1][1], CONVERTED, I32, number)
+
+        for old in (None, number):
+            changed = edited(data, functools.partial(change, number=old))
+            assert seen(changed, metadata(column(1, "v", doc))).findings == ()
+
+
+def test_a_group_that_is_a_leaf_for_some_is_refused() -> None:
+    assert changed("a list", lambda element: put(element, 1, I32, 2)) == REFUSED
+
+
+@pytest.mark.parametrize("change", [lambda each: drop(each, 3), lambda each: put(each, 3, I32, 3)])
+def test_a_column_that_is_neither_required_nor_optional_nor_repeated_is_refused(change: Any) -> None:
+    ((code, _),) = changed("a text", change)
+    assert code in ("parquet_ambiguous", "parquet_unreadable")
+
+
+def test_a_type_that_is_new_is_refused() -> None:
+    ((code, _),) = changed("a text", lambda element: put(element, LOGICAL, STRUCT, [[30, STRUCT, []]]))
+    assert code in ("parquet_ambiguous", "parquet_unreadable")
+
+
+def test_the_place_of_an_element_inside_another_is_named() -> None:
+    inside = pa.struct([field("t", pa.string(), 2)])
+    table = pa.Table.from_arrays([pa.array([{"t": "a"}], inside)], schema=pa.schema([field("v", inside, 1)]))
+    data = edited(parquet(table, store_schema=False), lambda footer: drop(get(footer, 2)[1][2], CONVERTED))
+    doc: Doc = {"type": "struct", "fields": [column(2, "t", "string")]}
+    (only,) = seen(data, metadata(column(1, "v", doc))).findings
+    assert only.message == "column 'v.t' is refused"
