@@ -15,6 +15,8 @@ LOCATION_MAX_CHARACTERS: Final = 4_096
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+# A star would be every bucket in a policy, and a name before an @ a credential.
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+")
 # Letters, digits and dots need no escape, and an escaped slash is a folder for some readers: second names for a file.
 _NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a]|2[def]|5f)", re.IGNORECASE)
 
@@ -58,27 +60,28 @@ class Location:
     def local(self) -> Path:
         """The path on this machine; only for `file`."""
         if self.scheme != "file":
-            raise _invalid("a local file", self.scheme)
+            raise _invalid("a local file", str(self))
         return Path("/", *self.parts)
 
 
 def parse_location(text: str) -> Location:
     """The normal form of a location; `..`, control characters and percent tricks are refused."""
     if not 0 < len(text) <= LOCATION_MAX_CHARACTERS or _CONTROL.search(text):
-        raise _invalid(f"1 to {LOCATION_MAX_CHARACTERS} printable characters", ascii(text[:80]))
+        raise _invalid(f"1 to {LOCATION_MAX_CHARACTERS} printable characters", text)
     found = _SCHEME.fullmatch(text)
     scheme, rest = ("file", text) if found is None else (found[1].lower(), found[2])
     scheme = _ALIASES.get(scheme, scheme)
     if scheme == "file":
         return _file(rest, text)
     if not rest.startswith("//"):
-        raise _invalid("scheme://bucket/key", ascii(text[:200]))
+        raise _invalid("scheme://bucket/key", text)
     authority, _, path = rest[2:].partition("/")
-    if not authority or "@" in authority:
-        raise _invalid("a bucket without credentials", ascii(text[:200]))
+    # A bucket has no port; a colon there begins a secret that a slash cuts off.
+    if _AUTHORITY.fullmatch(authority) is None or (scheme == "s3" and ":" in authority):
+        raise _invalid("a bucket by its plain name, without credentials", text)
     # A store of objects has no folders: `a//b` is another object than `a/b`, and both would have one normal form.
     if "" in path.rstrip("/").split("/")[:-1] or path.startswith("/") or path.endswith("//"):
-        raise _invalid("a path without empty parts", ascii(text[:200]))
+        raise _invalid("a path without empty parts", text)
     return Location(scheme, authority, _parts(path, text))
 
 
@@ -86,24 +89,26 @@ def _file(rest: str, text: str) -> Location:
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         if authority not in ("", "localhost") or not slash:
-            raise _invalid("an absolute path on this machine", ascii(text[:200]))
+            raise _invalid("an absolute path on this machine", text)
         rest = f"/{path}"
     if not rest.startswith("/"):
-        raise _invalid("an absolute path", ascii(text[:200]))
+        raise _invalid("an absolute path", text)
     return Location("file", "", _parts(rest, text))
 
 
 def _parts(path: str, text: str) -> tuple[str, ...]:
     if any(mark in path for mark in ("?", "#", "\\")):
-        raise _invalid("a plain path", ascii(text[:200]))
+        raise _invalid("a plain path", text)
     parts = tuple(part for part in path.split("/") if part)
     for part in parts:
         if part in (".", ".."):
-            raise _invalid("a path without `.` and `..`", ascii(text[:200]))
+            raise _invalid("a path without `.` and `..`", text)
         if _NEEDLESS.search(part):
-            raise _invalid("a path without needless percent signs", ascii(text[:200]))
+            raise _invalid("a path without needless percent signs", text)
     return parts
 
 
-def _invalid(expected: str, got: str) -> InputError:
-    return InputError("location_invalid", "the location cannot be accepted", expected=expected, got=got)
+def _invalid(expected: str, text: str) -> InputError:
+    # Whoever wrote a credential into a location does not want to find it in a log.
+    shown = re.sub(r"\?.*", "?...", re.sub(r"//.*@", "//...@", text, flags=re.DOTALL), flags=re.DOTALL)
+    return InputError("location_invalid", "the location cannot be accepted", expected=expected, got=ascii(shown[:200]))

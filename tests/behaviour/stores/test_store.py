@@ -169,15 +169,15 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
     monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
     store = S3Store(s3_server.steward)
     store.put(bucket.child("a"), b"0123456789", NONE)
-    broken, inner = [1], store._piece
+    broken, inner = [1], store._body
 
-    def piece(answer: Any) -> bytes:
+    def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
         if broken and "ContentRange" not in answer and answer["Body"].tell() == 4:
             broken.pop()
             raise OSError("broken")
-        return inner(answer)
+        return inner(place, answer, most)
 
-    monkeypatch.setattr(store, "_piece", piece)
+    monkeypatch.setattr(store, "_body", piece)
     assert b"".join(store.reading(bucket.child("a")).pieces) == b"0123456789"
     assert broken == []
 
@@ -188,15 +188,15 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
     monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
     store = S3Store(s3_server.steward)
     store.put(bucket.child("a"), b"0123456789", NONE)
-    inner = store._piece
+    inner = store._body
 
-    def piece(answer: Any) -> bytes:
+    def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
         if answer["Body"].tell() == 4:
             s3_server.store.put(bucket.child("a"), b"abcdefghij", NONE)
             raise OSError("broken")
-        return inner(answer)
+        return inner(place, answer, most)
 
-    monkeypatch.setattr(store, "_piece", piece)
+    monkeypatch.setattr(store, "_body", piece)
     with pytest.raises(OSError, match=r"Precondition|412"):
         b"".join(store.reading(bucket.child("a")).pieces)
 

@@ -61,6 +61,8 @@ def test_every_name_of_the_object_store_is_one_scheme(text: str) -> None:
         "s3:lake/a",
         "s3:///a",
         "s3://user:secret@lake/a",
+        "s3://*/a",
+        "s3://la?ke/a",
         "/" + "x" * LOCATION_MAX_CHARACTERS,
     ],
     ids=lambda text: ascii(text[:40]),
@@ -131,3 +133,23 @@ def test_a_link_above_the_folder_is_the_operators_own_business(tmp_path: Path) -
 def test_what_is_not_there_is_no_link(tmp_path: Path, name: str) -> None:
     home = parse_location(str(tmp_path))
     assert home.child(name, "y").link_below(home) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://AKIAKEY:secret@lake/a",
+        "s3://AKIAKEY:se/cret@lake/a",
+        f"s3://AKIAKEY:{'x' * 300}secret@lake/a",
+        "s3://lake/a?X-Amz-Signature=secret",
+        "file://AKIAKEY:secret@host/a",
+    ],
+)
+def test_a_credential_in_a_location_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_location(text)
+    told = str(caught.value.to_json())
+    assert "secret" not in told
+    assert "AKIAKEY" not in told
+    assert caught.value.got is not None
+    assert "lake/a" in caught.value.got or "host/a" in caught.value.got

@@ -17,6 +17,7 @@ from pvdm.lake.stores.policies import (
     sealed,
     session_policy,
 )
+from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import VendingSettings
 
 ROLE = Role("arn:aws:iam::123456789012:role/producers")
@@ -71,15 +72,17 @@ def test_stars_in_a_key_mean_themselves() -> None:
     assert '"arn:aws:s3:::lake/a${*}b/*"' in policy
 
 
-def test_listing_is_bound_to_the_places() -> None:
+def test_listing_is_for_the_places_one_writes() -> None:
     (listing,) = [
         each
         for each in json.loads(session_policy(ROLE, write=[PREFIX], read=[TABLE]))["Statement"]
         if each["Action"] == ["s3:ListBucket"]
     ]
-    assert listing["Condition"] == {
-        "StringLike": {"s3:prefix": ["warehouse/sales/orders/pvdm/aa/*", "warehouse/sales/orders/*"]}
-    }
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["warehouse/sales/orders/pvdm/aa/*"]}}
+
+
+def test_who_only_reads_cannot_list_what_is_staged() -> None:
+    assert not permits(session_policy(ROLE, write=[], read=[TABLE]), "s3:ListBucket", "lake")
 
 
 def test_a_policy_that_no_session_takes_is_refused() -> None:
@@ -167,3 +170,14 @@ def test_roles_that_cannot_be_told_apart_are_refused(roles: tuple[str, str]) -> 
     with pytest.raises(InputError) as caught:
         VendingSettings(*roles)
     assert caught.value.code == "s3_settings"
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://host:9000/path", "http://host?a=b", "http://me:secret@host", "ftp://host"]
+)
+def test_an_endpoint_is_a_host_and_no_more(endpoint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        S3Settings("eu-central-1", endpoint)
+    assert caught.value.code == "s3_settings"
+    assert "secret" not in str(caught.value.to_json())
+    S3Settings("eu-central-1", "http://host:9000/")

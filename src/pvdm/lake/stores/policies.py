@@ -61,8 +61,10 @@ def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Loca
     if writing:
         statements.append(_allow(_WRITE, [_below(role.partition, each) for each in writing]))
     statements.append(_allow(_READ, [_below(role.partition, each) for each in reading]))
-    for bucket in sorted({each.authority for each in reading}):
-        inside = [_escaped(f"{'/'.join(each.parts)}/") + "*" for each in reading if each.authority == bucket]
+    # Who only reads is told every name by the catalog. What is staged lies below the table under names drawn at random,
+    # so that without a listing nobody else finds it.
+    for bucket in sorted({each.authority for each in writing}):
+        inside = [_escaped(f"{'/'.join(each.parts)}/") + "*" for each in writing if each.authority == bucket]
         listing = _allow(("s3:ListBucket",), [f"arn:{role.partition}:s3:::{bucket}"])
         statements.append({**listing, "Condition": {"StringLike": {"s3:prefix": inside}}})
     text = _text({"Version": _VERSION, "Statement": statements})

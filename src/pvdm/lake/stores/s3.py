@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
 from pvdm.lake.paths import Location
+from pvdm.lake.stores.patience import line_to
 from pvdm.lake.stores.s3_client import S3Settings, asked, open_client
 from pvdm.lake.stores.store import PIECE_BYTES, Facts, Listed, Moments, Reading
 
@@ -42,7 +44,7 @@ class S3Store:
         tag, size, seen = answer["ETag"], answer["ContentLength"], 0
         for left in reversed(range(self._tries)):
             try:
-                while piece := self._piece(answer):
+                while piece := self._body(place, answer, PIECE_BYTES):
                     seen += len(piece)
                     yield piece
                 return
@@ -51,17 +53,24 @@ class S3Store:
                     raise
             answer = asked(self._client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
 
-    def _piece(self, answer: Any) -> bytes:
-        piece: bytes = asked(answer["Body"].read, amt=PIECE_BYTES)
-        return piece
+    def _body(self, place: Location, answer: Any, most: int | None = None) -> bytes:
+        """Bytes of an answer that has begun; a server that falls silent in the middle is silent as any other."""
+        begun = time.monotonic()
+        try:
+            found: bytes = asked(answer["Body"].read, of_bucket=place.authority, amt=most)
+        except OSError as error:
+            answer["Body"].close()
+            if isinstance(error, TimeoutError):
+                line_to(self._client).was_silent(begun)
+            raise
+        return found
 
     def end(self, place: Location, size: int) -> bytes:
         """The last bytes of the object, by one request."""
         if size == 0 or self.facts(place).size == 0:
             return b""
         answer = asked(self._client.get_object, **_named(place), Range=f"bytes=-{size}")
-        found: bytes = asked(answer["Body"].read)
-        return found
+        return self._body(place, answer)
 
     def facts(self, place: Location) -> Facts:
         """Size, and the version that is shown."""
@@ -71,8 +80,7 @@ class S3Store:
     def read_tagged(self, place: Location, most: int) -> tuple[bytes, str]:
         """The bytes and the tag that stands for them, for `swap`."""
         answer = asked(self._client.get_object, **_named(place))
-        data: bytes = asked(answer["Body"].read, amt=most + 1)
-        return data, answer["ETag"]
+        return self._body(place, answer, most + 1), answer["ETag"]
 
     def put_new(self, place: Location, data: bytes, at: Moments) -> None:
         """Only where nothing lies; who tries again after a lost answer finds its own bytes, and may compare them."""
@@ -190,12 +198,13 @@ class S3Store:
         for start in range(0, len(places), _REMOVED_AT_ONCE):
             some = places[start : start + _REMOVED_AT_ONCE]
             wanted = {"Objects": [{"Key": "/".join(each.parts)} for each in some], "Quiet": True}
-            answer = asked(self._client.delete_objects, Bucket=some[0].authority, Delete=wanted)
+            bucket = some[0].authority
+            answer = asked(self._client.delete_objects, Bucket=bucket, Delete=wanted)
             if wrong := answer.get("Errors"):
                 code = str(wrong[0].get("Code", "an error"))[:80]
                 if code == "AccessDenied":
-                    raise PermissionError(errno.EACCES, f"the store refuses: {code}")
-                raise OSError(errno.EIO, f"the store answers {code}")
+                    raise PermissionError(errno.EACCES, f"the store of the bucket {bucket} refuses: {code}")
+                raise OSError(errno.EIO, f"the store of the bucket {bucket} answers {code}")
 
 
 def _named(place: Location) -> dict[str, str]:

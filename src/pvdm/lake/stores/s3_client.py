@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.aws_logs import quieten
+from pvdm.lake.stores.patience import S3_CONNECT_MAX_SECONDS, note_answers, wait_with_patience
 from pvdm.model.secret import Secret
 
 S3_TIMEOUT_MAX_SECONDS: Final = 300
@@ -19,18 +20,9 @@ S3_TRIES_MAX: Final = 10
 _CONNECTIONS: Final = 16
 _making: Final = threading.Lock()
 
-# At level DEBUG these write headers and bodies to the log, and session tokens are among them.
-_TALKATIVE: Final = (
-    "botocore.auth",
-    "botocore.credentials",
-    "botocore.endpoint",
-    "botocore.hooks",
-    "botocore.httpsession",
-    "botocore.parsers",
-    "botocore.retryhandler",
-)
 _MISSING: Final = frozenset({"NoSuchBucketPolicy", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
 _EXISTS: Final = frozenset({"PreconditionFailed", "412"})
+_NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,10 +58,17 @@ class S3Settings:
         address = urlsplit(self.endpoint or "https://s3")
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
             raise _setting("endpoint", "http(s)://host, without credentials", "another address")
+        if address.path not in ("", "/") or address.query or address.fragment:
+            raise _setting("endpoint", "http(s)://host without a path", "one with a path")
 
 
-def open_client(settings: S3Settings, service: str = "s3", *, endpoint: str | None = None) -> Any:
-    """A client of one service; it sends nothing to any host but its own, wherever an answer points."""
+def open_client(
+    settings: S3Settings, service: str = "s3", *, endpoint: str | None = None, asks_always: bool = False
+) -> Any:
+    """A client of one service; it sends nothing to any host but its own, wherever an answer points.
+
+    One that `asks_always` asks a server that is silent to all others, too.
+    """
     try:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
@@ -84,7 +83,7 @@ def open_client(settings: S3Settings, service: str = "s3", *, endpoint: str | No
     quieten()
     own = settings.credentials
     config = Config(
-        connect_timeout=settings.timeout_seconds,
+        connect_timeout=min(settings.timeout_seconds, S3_CONNECT_MAX_SECONDS),
         read_timeout=settings.timeout_seconds,
         retries={"mode": "standard", "total_max_attempts": settings.tries},
         max_pool_connections=_CONNECTIONS,
@@ -110,6 +109,10 @@ def open_client(settings: S3Settings, service: str = "s3", *, endpoint: str | No
             got=type(error).__name__,
         ) from None
     client.meta.events.register_first(f"before-send.{service}", _staying_at(client.meta.endpoint_url))
+    if asks_always:
+        note_answers(client, service)
+    else:
+        wait_with_patience(client, service, settings.tries)
     return client
 
 
@@ -138,23 +141,6 @@ def _staying_at(endpoint: str) -> Callable[..., None]:
     return stay
 
 
-class _NoBodies(logging.Filter):
-    """Lets nothing below INFO through."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record may be written."""
-        return record.levelno >= logging.INFO
-
-
-_no_bodies: Final = _NoBodies()
-
-
-def quieten() -> None:
-    """Keep what the library sends and gets out of every log."""
-    for name in _TALKATIVE:
-        logging.getLogger(name).addFilter(_no_bodies)
-
-
 def code_of(error: Exception) -> str:
     """The service's own word for what is wrong, or the kind of the error."""
     response = getattr(error, "response", None)
@@ -162,36 +148,51 @@ def code_of(error: Exception) -> str:
     return str(code)[:80] or type(error).__name__
 
 
-def asked(call: Callable[..., Any], **arguments: object) -> Any:
-    """The answer to a call; what goes wrong is said in the words of files, and nothing of the exchange is kept."""
+def asked(call: Callable[..., Any], /, *, of_bucket: str | None = None, **arguments: object) -> Any:
+    """The answer to a call; what goes wrong is said in the words of files, and nothing of the exchange is kept.
+
+    The store is named by the bucket, `of_bucket` where the arguments have none: never by its address.
+    """
     failure: OSError | None = None
     try:
         return call(**arguments)
     except Exception as error:
-        failure = _failure(error)
+        bucket = of_bucket or arguments.get("Bucket")
+        failure = _failure(error, "the store" if bucket is None else f"the store of the bucket {bucket}")
     raise failure
 
 
-def _failure(error: Exception) -> OSError:
+def _failure(error: Exception, store: str) -> OSError:
     from botocore.exceptions import BotoCoreError, ClientError
 
     match error:
         case ClientError():
-            code = code_of(error)
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            if code in _MISSING:
-                return FileNotFoundError(errno.ENOENT, code)
-            if code in _EXISTS:
-                return FileExistsError(errno.EEXIST, code)
-            if status == 403:
-                return PermissionError(errno.EACCES, f"the store refuses: {code}")
-            return OSError(errno.EIO, f"the store answers {code}")
+            return _refusal(error, store)
+        case BotoCoreError() if type(error).__name__ in _NO_CREDENTIALS:
+            return PermissionError(
+                errno.EACCES, f"no credentials for {store}: AWS's own chain has none that can be used"
+            )
         case BotoCoreError():
-            return OSError(errno.EIO, f"the store does not answer: {type(error).__name__}")
+            late = type(error).__name__ in ("ConnectTimeoutError", "ReadTimeoutError")
+            said = f"{store} does not answer: {type(error).__name__}"
+            return TimeoutError(errno.ETIMEDOUT, said) if late else OSError(errno.EIO, said)
+        case TimeoutError():
+            return TimeoutError(errno.ETIMEDOUT, f"{store} does not answer: {error.strerror}")
         case OSError():
             return OSError(error.errno or errno.EIO, error.strerror or type(error).__name__)
         case _:
             raise error
+
+
+def _refusal(error: Any, store: str) -> OSError:
+    code, status = code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _MISSING:
+        return FileNotFoundError(errno.ENOENT, code)
+    if code in _EXISTS:
+        return FileExistsError(errno.EEXIST, code)
+    if status == 403:
+        return PermissionError(errno.EACCES, f"{store} refuses: {code}")
+    return OSError(errno.EIO, f"{store} answers {code}")
 
 
 def _setting(name: str, expected: str, got: str) -> InputError:

@@ -68,7 +68,9 @@ class Sts:
                 "the store's service gave no credentials",
                 expected=f"a session of {role.arn}",
                 got=error.strerror or type(error).__name__,
-                hint="see that the role trusts the Steward, and that the Steward may assume it",
+                hint="try again later"
+                if isinstance(error, TimeoutError)
+                else "see that the role trusts the Steward, and that the Steward may assume it",
             ) from None
         found = answer["Credentials"]
         credentials = S3Credentials(

@@ -29,6 +29,14 @@ def open_config(settings: S3Settings) -> dict[str, str]:
     return found
 
 
+def credential_config(own: S3Credentials) -> dict[str, str]:
+    """A session's credentials, for whoever they were made for."""
+    told = {ACCESS_KEY_ID: own.access_key_id, SECRET_ACCESS_KEY: own.secret_access_key.reveal().decode()}
+    if own.session_token is not None:
+        told[SESSION_TOKEN] = own.session_token.reveal().decode()
+    return told
+
+
 def settings_of(config: Mapping[str, str]) -> S3Settings:
     """The store that a load answer describes; without credentials in it, they are the caller's own."""
     if REGION not in config:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.lake.aws_logs import quieten
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.service import EpochKeyService, EpochStore
@@ -19,9 +19,6 @@ KMS_TIMEOUT_MAX_SECONDS: Final = 60
 # KMS hashes 1 to this many bytes itself; other data is hashed here and sent as a digest. The signature is the same.
 _RAW_MESSAGE_BYTES: Final = 4_096
 _DELETION_DAYS: Final = 7
-
-# At level DEBUG these write request and answer bodies to the log, and a derived key is in the answer.
-_TALKATIVE: Final = ("botocore.parsers", "botocore.endpoint", "botocore.hooks", "botocore.retryhandler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ def _client(settings: KmsSettings) -> Any:
             got="none",
             hint="install pvdm with the extra kms",
         ) from None
-    _quieten()
+    quieten()
     config = Config(
         connect_timeout=settings.timeout_seconds,
         read_timeout=settings.timeout_seconds,
@@ -144,22 +141,6 @@ def _client(settings: KmsSettings) -> Any:
             expected="a region and an address",
             got=type(error).__name__,
         ) from None
-
-
-class _NoBodies(logging.Filter):
-    """Lets nothing below INFO through."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record may be written."""
-        return record.levelno >= logging.INFO
-
-
-_no_bodies: Final = _NoBodies()
-
-
-def _quieten() -> None:
-    for name in _TALKATIVE:
-        logging.getLogger(name).addFilter(_no_bodies)
 
 
 def _failure(error: Exception) -> PvdmError:
