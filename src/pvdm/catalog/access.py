@@ -107,15 +107,36 @@ class CatalogAccess:
         place = parse_location(location)
         if grant.role is not Role.OPERATOR:
             self._require_home(levels, place)
+        self.require_not_own(place)
+        with self._ledger.read() as unit:
+            require_free(unit, location, of=of)
+
+    def require_not_own(self, place: Location) -> None:
+        """Nobody else's file lies among the Steward's, or around them."""
         if any(place.overlaps(own) or _lead_together(place, own) for own in self._own):
             raise NotAllowedError(
                 "location_reserved",
                 "the Steward's own files lie there",
                 expected="a place of its own",
-                got=location[:200],
+                got=str(place)[:200],
             )
+
+    def require_upstream_place(self, mounted: Levels, place: Location) -> None:
+        """An upstream says itself where its tables lie: not in folders of namespaces that are not its own."""
+        self.require_not_own(place)
         with self._ledger.read() as unit:
-            require_free(unit, location, of=of)
+            homes = [
+                home_of(self._warehouse, levels)
+                for levels, _ in namespaces.owners(unit)
+                if levels[: len(mounted)] != mounted
+            ]
+        if any(place.overlaps(home) for home in homes):
+            raise NotAllowedError(
+                "location_taken",
+                "a namespace's folder lies there",
+                expected="a place of its own",
+                got=str(place)[:200],
+            )
 
     def _require_home(self, levels: Levels, place: Location) -> None:
         """What lies in a namespace's folder is its domain's, so nobody else takes a place there, or around it."""
@@ -175,6 +196,8 @@ class CatalogAccess:
                 expected=before.row.table_uuid,
                 got=str(after.table_uuid),
             )
+        if before.row.upstream is not None:  # our own tables have no fences: what is published there is one step
+            rule.require_fences_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             self.require_place(grant, self._levels(before.row), after.location, of=before.row)
         if not before.row.protected:

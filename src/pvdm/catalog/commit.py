@@ -17,6 +17,7 @@ from pvdm.catalog.requests import after_change
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable
 from pvdm.catalog.sight import published, sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
+from pvdm.catalog.upstream_heads import require_proved
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.document import Json
@@ -170,11 +171,18 @@ class Commits:
                 got=f"{len(changes)} tables",
             )
         before = self._states.of(row)
+        told = sees_all(grant.role) or permit is not None
+        if not told:
+            require_proved(self._ledger, before)  # nobody marks what must not be shown
         now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
         after, updates = self._judged(grant, before, change, permit, now_ms)
         making = self._access.making(grant, before, after)
         asked = change.requirements if sees_all(grant.role) else ()
-        return self._forwarding.forward(Step(before, after, asked, updates, making), extra, transact)
+        found = self._forwarding.forward(Step(before, after, asked, updates, making), extra, transact)
+        if not told:
+            with after_change():
+                require_proved(self._ledger, found)  # or is answered with what came to be there meanwhile
+        return found
 
     def create(
         self,

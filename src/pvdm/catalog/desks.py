@@ -49,30 +49,38 @@ class Catalog:
     upstreams: Upstreams
 
 
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Where the Steward keeps what is its own: documents, what is published, and what else no table lies among."""
+
+    metadata: Place
+    vault: Place | None = None
+    reserved: tuple[Place, ...] = ()
+
+
 def open_catalog(
     ledger: Ledger,
     clock: LedgerClock,
     *,
     name: str,
     warehouse: str,
-    metadata: Place,
-    vault: Place | None = None,
+    homes: Homes,
     stores: Stores | None = None,
     vending: VendingSettings | None = None,
     mounts: Sequence[Mount] = (),
 ) -> Catalog:
-    """The catalog of a ledger; no table lies in the `vault`, and those below the `mounts` are other catalogs'."""
-    place, home, stores = parse_location(warehouse), place_of(metadata), stores or Stores()
+    """The catalog of a ledger; no table lies in the Steward's `homes`, and those below `mounts` are other catalogs'."""
+    place, home, stores = parse_location(warehouse), place_of(homes.metadata), stores or Stores()
     files = MetadataFiles(home, stores)
-    upstreams = Upstreams(ledger, clock, mounts)
-    states = States(ledger, files, upstreams)
-    own = [place_of(each) for each in (metadata, vault) if each is not None]
+    own = [place_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
     access = CatalogAccess(ledger, place, *own)
+    upstreams = Upstreams(ledger, clock, mounts, access)
+    states = States(ledger, files, upstreams)
     commits = Commits(ledger, clock, files, states, access)
     spaces = Namespaces(ledger, clock, access, upstreams)
     desks = Desks(ledger, clock, states, access, spaces, commits, place, stores)
     published = home.child(PUBLISHED_FOLDER)
-    kept = None if vault is None else place_of(vault)
+    kept = None if homes.vault is None else place_of(homes.vault)
 
     def readable(uuid: str) -> tuple[Location, ...]:
         """What `main` shows of a table; of what failed nobody but the Steward reads a byte."""

@@ -19,6 +19,8 @@ from pvdm.model.role import Role
 from pvdm.store.tokens import Grant
 
 REF_NAME_MAX_CHARACTERS: Final = 255
+FENCE_PREFIX: Final = "pvdm-fence-"
+"""Refs of the Steward's own: one keeps a publication that was taken back from being shown late (docs/upstreams.md)."""
 _SAID: Final = 2
 _SAID_CHARACTERS: Final = 40
 _KEY: Final = "encryption key "
@@ -97,6 +99,21 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
         if change.is_branch:
             require_staging(change, grant, own_branch)
     require_tagged_unchanged(before, after)
+
+
+def require_fences_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
+    """What keeps a late publication out is put up and taken down by the Steward alone, protected or not."""
+    if grant.role is Role.STEWARD:
+        return
+    for change in ref_changes(before, after):
+        if change.name.startswith(FENCE_PREFIX):
+            raise NotAllowedError(
+                "ref_reserved",
+                "refs of this name are the Steward's own",
+                expected=f"another name than {FENCE_PREFIX}…",
+                got=ascii(change.name[:80]),
+                hint="nothing was changed; the Steward removes them itself, with the attempt that they belong to",
+            )
 
 
 def require_ref_name(change: RefChange, after: TableMetadata) -> None:

@@ -73,14 +73,7 @@ class Storage:
             return {}
         access = self.access(grant, table)
         found = self._session(access)
-        own = found.credentials
-        told = {
-            names.ACCESS_KEY_ID: own.access_key_id,
-            names.SECRET_ACCESS_KEY: own.secret_access_key.reveal().decode(),
-            names.ENDS_MS: str(found.ends_seconds * 1_000),
-        }
-        if own.session_token is not None:
-            told[names.SESSION_TOKEN] = own.session_token.reveal().decode()
+        told = names.credential_config(found.credentials) | {names.ENDS_MS: str(found.ends_seconds * 1_000)}
         return {
             f"s3://{bucket}/": told for bucket in sorted({each.authority for each in (*access.write, *access.read)})
         }

@@ -56,10 +56,7 @@ class Tables:
 
     def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, for those of its domain."""
-        state = self._desks.states.of(self._row(grant, levels, name))
-        if not sees_all(grant.role):
-            require_proved(self._desks.ledger, state)
-        return state
+        return self._proved(grant, self._row(grant, levels, name))
 
     def require(self, grant: Grant, levels: Levels, name: str) -> None:
         """The table is there for the bearer; an upstream's is, if the upstream says so now."""
@@ -137,7 +134,7 @@ class Tables:
         """The state that an earlier request with the same key led to."""
         row = self._row(grant, levels, name)
         location, sha256 = (str(fact) for fact in facts)
-        return self._desks.states.of(replace(row, pointer=Pointer(location, sha256)))
+        return self._proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
     def rename(
         self, grant: Grant, source: tuple[Levels, str], target: tuple[Levels, str], *, once: Once | None = None
@@ -203,6 +200,13 @@ class Tables:
 
         self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
         return row
+
+    def _proved(self, grant: Grant, row: TableRow) -> TableState:
+        """For who sees what is published alone: that, or an error."""
+        state = self._desks.states.of(row)
+        if not sees_all(grant.role):
+            require_proved(self._desks.ledger, state)
+        return state
 
     def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
         with self._desks.ledger.read() as unit:

@@ -14,8 +14,9 @@ from pvdm import fault
 from pvdm.catalog.commit import repeated
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.pins import pin, pins
+from pvdm.catalog.rule import FENCE_PREFIX
 from pvdm.catalog.target import CatalogTarget, base_of, found_by_uuid
-from pvdm.catalog.upstream_heads import require_base
+from pvdm.catalog.upstream_heads import is_vouched, require_base, vouch
 from pvdm.errors import ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
@@ -34,7 +35,6 @@ from pvdm.store.tokens import Grant
 
 UPSTREAM_TURN_MAX_SECONDS: Final = 30
 SETTLE_TRIES_MAX: Final = 5
-FENCE_PREFIX: Final = "pvdm-fence-"
 _LOOK_SECONDS: Final = 0.1
 _HOLDER: Final = secrets.token_hex(16)
 """This process, as other Stewards of the ledger see who is publishing."""
@@ -137,7 +137,7 @@ class UpstreamTarget:
             previous_location=base.row.pointer.location,
         )
         made.permit(after, after.to_bytes())
-        said = self._announce(base, in_transaction)
+        said = self._announce(base, after, in_transaction)
         _ASKING.add(said.announced_id)
         try:
             fault.point("upstream.after_announce")
@@ -169,7 +169,9 @@ class UpstreamTarget:
             raise ConflictError(MOVED, "the upstream does not show the publication", got="nothing", hint="tried again")
         raise refusal
 
-    def _announce(self, base: Base, in_transaction: Callable[[Unit, TableRow], Order]) -> Announced:
+    def _announce(
+        self, base: Base, after: TableMetadata, in_transaction: Callable[[Unit, TableRow], Order]
+    ) -> Announced:
         """Step 12: everything that must hold for it is tried in the ledger and undone, and kept so by the note."""
 
         def work(unit: Unit) -> Announced:
@@ -180,6 +182,8 @@ class UpstreamTarget:
                 order = in_transaction(unit, row)
                 carry_out(unit, order)
             shown = order.shown
+            made = after.snapshot(shown.new_snapshot_id)
+            vouch(unit, base.row.table_uuid, after, [] if made is None else [made])
             return announced.announce(
                 unit,
                 NewAnnounced(
@@ -198,7 +202,7 @@ class UpstreamTarget:
 
     def _complete(self, said: Announced, order: Order, base: Base) -> Shown:
         """The ledger says what the upstream shows; whoever is first does it."""
-        _require_ours(base.metadata, order)
+        self._require_ours(base, order)
         fault.point("upstream.after_look")
 
         def work(unit: Unit) -> Shown:
@@ -252,6 +256,23 @@ class UpstreamTarget:
         with self._ledger.read() as unit:
             return announced.get(unit, said.announced_id).state is AnnouncedState.OPEN
 
+    def _require_ours(self, base: Base, order: Order) -> None:
+        """`main` shows exactly the snapshot that the gate made; an id alone is nobody's word."""
+        metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
+        history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
+        found = history.get(wanted.new_snapshot_id)
+        if found is not None:
+            with self._ledger.read() as unit:
+                if is_vouched(unit, self._uuid, metadata, found):
+                    return
+        raise StateUnknownError(
+            "upstream_contradicts",
+            "the upstream has the snapshot that was sent, and does not show it as it was",
+            expected=f"snapshot {wanted.new_snapshot_id} on {wanted.old_snapshot_id} in main, as it was sent",
+            got=f"main at {current}" if found is None else f"{found.manifest_list} on {found.parent_id}"[:200],
+            hint="nothing was changed in the ledger; run an audit of the table, and look at the upstream",
+        )
+
 
 _FOR_PEOPLE: Final = frozenset({"announced_settled", "upstream_contradicts"})
 
@@ -261,21 +282,6 @@ def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
     logged = {entry.snapshot_id for entry in metadata.snapshot_log}
     parents = {each.parent_id for each in metadata.snapshots}
     return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents
-
-
-def _require_ours(metadata: TableMetadata, order: Order) -> None:
-    """`main` shows exactly the snapshot that the gate made; an id alone is nobody's word."""
-    wanted, current = order.shown, metadata.current_snapshot_id
-    history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
-    found = history.get(wanted.new_snapshot_id)
-    if found is None or (found.parent_id, found.manifest_list) != (wanted.old_snapshot_id, order.manifest_list):
-        raise StateUnknownError(
-            "upstream_contradicts",
-            "the upstream has the snapshot that was sent, and does not show it as it was",
-            expected=f"snapshot {wanted.new_snapshot_id} on {wanted.old_snapshot_id} in main",
-            got=f"main at {current}" if found is None else f"{found.manifest_list} on {found.parent_id}"[:200],
-            hint="nothing was changed in the ledger; run an audit of the table, and look at the upstream",
-        )
 
 
 def _require_fenceable(metadata: TableMetadata, made: Next) -> None:

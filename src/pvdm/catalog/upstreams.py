@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.format.document import Json
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import MOVED, REJECTED, Asked, Place, Seen, Upstream, moved
 from pvdm.store import Ledger, Unit, namespaces, tables
 from pvdm.store.clock import LedgerClock
@@ -19,28 +20,43 @@ from pvdm.store.tables import NewTable, Pointer, TableRow
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Namespaces of ours below `levels` are the upstream's below `there`."""
+    """Namespaces of ours below `levels` are the upstream's below `there`; its tables lie below one of `places`.
+
+    Without places they may lie wherever nothing else of ours does.
+    """
 
     name: str
     levels: Levels
     there: Levels
     upstream: Upstream
+    places: tuple[Location, ...] = ()
+
+
+class Ground(Protocol):
+    """What says which places are taken."""
+
+    def require_not_own(self, place: Location) -> None:
+        """Not among the Steward's own files."""
+
+    def require_upstream_place(self, mounted: Levels, place: Location) -> None:
+        """Neither there nor in a folder of namespaces that are not below `mounted`."""
 
 
 class Upstreams:
     """The upstream catalogs of this Steward; what is not below a mount is none of theirs."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount]) -> None:
+    def __init__(self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], ground: Ground) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._ground = ground
         self._mounts: Mapping[str, Mount] = {mount.name: mount for mount in mounts}
         self._lock = threading.Lock()
         self._seen: dict[str, Pointer] = {}
 
     def on(self, ledger: Ledger) -> Upstreams:
         """The same upstreams by connections of their own and by another ledger, with nothing remembered."""
-        mounts = [Mount(each.name, each.levels, each.there, each.upstream.anew()) for each in self._mounts.values()]
-        return Upstreams(ledger, None, mounts)
+        mounts = [replace(each, upstream=each.upstream.anew()) for each in self._mounts.values()]
+        return Upstreams(ledger, None, mounts, self._ground)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -93,6 +109,8 @@ class Upstreams:
             raise NotAllowedError(
                 "main_gated", f"{name} is not served: its namespace protects its tables, and it has rows already"
             )
+        self._require_place(mount, seen)
+        self._ground.require_upstream_place(mount.levels, parse_location(seen.metadata.location))
         return self._note(mount, namespace, name, seen)
 
     def load(self, row: TableRow) -> tuple[TableRow, Seen]:
@@ -110,10 +128,10 @@ class Upstreams:
                 got=seen.metadata.location[:200],
                 hint="its files are looked for where it was when it was first served; move it back",
             )
+        self._require_place(mount, seen)
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
         self._require_same(row, pointer)
-        shown = TableRow(**{**{name: getattr(row, name) for name in TableRow.__slots__}, "pointer": pointer})
-        return shown, seen
+        return replace(row, pointer=pointer), seen
 
     def commit(self, row: TableRow, seen: Seen, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """One compare-and-swap at the upstream, on what was seen there."""
@@ -124,7 +142,7 @@ class Upstreams:
             # Java's server calls a sequence number that somebody else was given meanwhile a bad request.
             if error.code != REJECTED or mount.upstream.load(place).location == seen.location:
                 raise
-            raise moved(place, error.got or REJECTED) from None
+            raise moved(mount.name, place, error.got or REJECTED) from None
 
     def _place(self, row: TableRow) -> tuple[Mount, Place]:
         mount = self._mounts.get(row.upstream or "")
@@ -169,6 +187,20 @@ class Upstreams:
             raise AssertionError("a second look notes nothing")
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
+    def _require_place(self, mount: Mount, seen: Seen) -> None:
+        """Where the upstream says that a table lies, producers are let in: a whole store it is never, nor ours."""
+        place = parse_location(seen.metadata.location)
+        if not place.parts or (mount.places and not any(_is_below(place, each) for each in mount.places)):
+            raise NotAllowedError(
+                "location_outside",
+                f"the upstream catalog {mount.name} shows a table where none of its may lie",
+                expected=f"a place below {' or '.join(map(str, mount.places)) or 'a bucket or folder'}",
+                got=str(place)[:200],
+                hint="`places` of its [[catalog.upstreams]] in steward.toml says where its tables may lie",
+            )
+        for each in (place, parse_location(seen.location)):
+            self._ground.require_not_own(each)
+
     def _replaced(self, row: TableRow, found: str) -> PvdmError:
         """Proofs and claims name a protected table by its UUID; of others the row just goes, and is made anew."""
         if row.protected or self._clock is None:
@@ -185,17 +217,21 @@ class Upstreams:
     def _require_same(self, row: TableRow, pointer: Pointer) -> None:
         """A metadata file has one content for ever."""
         with self._lock:
-            before = (row.pointer, self._seen.get(row.table_id))
+            for known in (row.pointer, self._seen.get(row.table_id)):
+                if known is not None and known.location == pointer.location and known.sha256 != pointer.sha256:
+                    raise VerificationError(
+                        "upstream_metadata_changed",
+                        f"the upstream shows {row.name} by a metadata file that was changed",
+                        expected=known.sha256,
+                        got=pointer.sha256,
+                        hint="somebody changed the file, or the upstream does not tell the truth",
+                    )
+            # What was refused is not remembered: asked again, it is refused again.
             self._seen[row.table_id] = pointer
-        for known in before:
-            if known is not None and known.location == pointer.location and known.sha256 != pointer.sha256:
-                raise VerificationError(
-                    "upstream_metadata_changed",
-                    f"the upstream shows {row.name} by a metadata file that was changed",
-                    expected=known.sha256,
-                    got=pointer.sha256,
-                    hint="somebody changed the file, or the upstream does not tell the truth",
-                )
+
+
+def _is_below(place: Location, folder: Location) -> bool:
+    return place != folder and place.is_under(folder)
 
 
 def _there(mount: Mount, levels: Levels) -> Levels:

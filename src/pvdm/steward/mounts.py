@@ -17,7 +17,7 @@ SECRET_FILE_MAX_BYTES: Final = 65_536
 
 def open_mounts(configured: Sequence[UpstreamConfig]) -> tuple[Mount, ...]:
     """Each with its own client; none of them is asked anything yet."""
-    return tuple(Mount(each.name, each.namespace, each.there, _opened(each)) for each in configured)
+    return tuple(Mount(each.name, each.namespace, each.there, _opened(each), each.places) for each in configured)
 
 
 def _opened(config: UpstreamConfig) -> Upstream:

@@ -10,9 +10,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from pvdm.errors import InputError
+from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
 
 UPSTREAMS_MAX: Final = 64
+UPSTREAM_PLACES_MAX: Final = 64
 IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
 """What names notaries, logs, catalogs and upstreams."""
 
@@ -21,12 +23,16 @@ _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
-    """A catalog that users already have: the namespaces below `namespace` are its own, below `there`."""
+    """A catalog that users already have: the namespaces below `namespace` are its own, below `there`.
+
+    Its tables lie below one of `places`; where none is named, anywhere but among what is the Steward's or another's.
+    """
 
     name: str
     namespace: tuple[str, ...]
     there: tuple[str, ...]
     settings: RestUpstreamConfig | GlueUpstreamConfig
+    places: tuple[Location, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class GlueUpstreamConfig:
 
 
 _Levels: TypeAlias = list[Annotated[str, Field(min_length=1, max_length=255)]]
+_Places: TypeAlias = Annotated[list[str], Field(max_length=UPSTREAM_PLACES_MAX)]
 _Namespace: TypeAlias = Annotated[_Levels, Field(min_length=1)]
 _Name: TypeAlias = Annotated[str, Field(pattern=f"^{IDENTITY}$")]
 
@@ -62,6 +69,7 @@ class _RestUpstream(BaseModel):
     name: _Name
     namespace: _Namespace
     there: _Levels = []
+    places: _Places = []
     uri: Annotated[str, Field(min_length=1, max_length=4_096)]
     warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
     token_file: str | None = None
@@ -76,6 +84,7 @@ class _GlueUpstream(BaseModel):
     name: _Name
     namespace: _Namespace
     there: _Levels = []
+    places: _Places = []
     region: Annotated[str, Field(min_length=1, max_length=64)]
     endpoint: str | None = None
     catalog_id: str | None = None
@@ -85,10 +94,12 @@ class _GlueUpstream(BaseModel):
 UpstreamTable: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discriminator="kind")]
 
 
-def upstream_configs(given: Sequence[UpstreamTable], folder: Path) -> tuple[UpstreamConfig, ...]:
-    """As the file says; files that it names are relative to its folder."""
+def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
+    """As the file says; files that it names are relative to its folder. `vends`: clients get credentials from us."""
     found = tuple(_upstream(each, folder) for each in given)
     _require_apart(found)
+    for each in found if vends else ():
+        _require_places(each)
     return found
 
 
@@ -105,7 +116,19 @@ def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
             )
         case _GlueUpstream():
             settings = GlueUpstreamConfig(given.region, given.endpoint, given.catalog_id, given.timeout_seconds)
-    return UpstreamConfig(given.name, tuple(given.namespace), tuple(given.there), settings)
+    places = tuple(parse_location(each) for each in given.places)
+    return UpstreamConfig(given.name, tuple(given.namespace), tuple(given.there), settings, places)
+
+
+def _require_places(upstream: UpstreamConfig) -> None:
+    """Whoever says where a table lies says what producers may write to; an upstream does that in its places alone."""
+    if not upstream.places:
+        raise InputError(
+            "config_invalid",
+            f"where tables of the upstream catalog {upstream.name} may lie is not said, and credentials are vended",
+            expected='places = ["s3://bucket/folder"] in its [[catalog.upstreams]]',
+            got="none",
+        )
 
 
 def _require_apart(upstreams: tuple[UpstreamConfig, ...]) -> None:

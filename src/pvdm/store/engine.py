@@ -62,6 +62,12 @@ class Ledger:
         """`sqlite` or `postgresql`."""
         return self._engine.dialect.name
 
+    @property
+    def file(self) -> Path | None:
+        """The file that it is, where it is one on this machine."""
+        named = self._engine.url.database
+        return Path(named).absolute() if self.dialect == "sqlite" and named else None
+
     @contextlib.contextmanager
     def write(self, *, at_micros: int) -> Iterator[Unit]:
         """One writing transaction, all of whose rows carry this time; it ends undone unless `commit` was called."""

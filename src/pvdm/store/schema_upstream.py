@@ -40,3 +40,15 @@ announced_attempts: Final = table(
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     Index("announced_attempts_attempt_id", "attempt_id"),
 )
+
+vouched: Final = table(
+    "vouched",
+    word("table_uuid", primary_key=True),
+    word("snapshot_id", primary_key=True),
+    word("facts_sha256", primary_key=True),
+    word("structure_sha256"),
+    time(),
+    *hex_text("facts_sha256", 64),
+    *hex_text("structure_sha256", 64),
+    unlogged=None,  # a history may be long; what it comes of, a protection or an announcement, is logged
+)

@@ -43,10 +43,10 @@ def to_main(snapshot_id: int) -> Doc:
     return {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
 
 
-def shown_to(house: House, role: Role) -> Doc:
+def shown_to(house: House, role: Role, name: str = "orders") -> Doc:
     grant = house.scene.grant(role, "sales")
     catalog = house.notary.catalog
-    found: Doc = json.loads(catalog.shown.table(grant, catalog.tables.load(grant, SALES, "orders")).body)
+    found: Doc = json.loads(catalog.shown.table(grant, catalog.tables.load(grant, SALES, name)).body)
     return found
 
 

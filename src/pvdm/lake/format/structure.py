@@ -9,6 +9,7 @@ from pvdm.lake.format.document import Json, dump_json
 from pvdm.lake.format.main_state import KNOWN_FIELDS
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
+from pvdm.lake.format.schema_json import TableSchema
 from pvdm.lake.format.specs import order_raw, spec_raw
 
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
@@ -21,7 +22,7 @@ def structure_of(metadata: TableMetadata) -> dict[str, Json]:
         "location": metadata.location,
         "last-column-id": metadata.last_column_id,
         "current-schema-id": metadata.current_schema_id,
-        "schemas": [{**each.raw, "type": "struct", "schema-id": each.schema_id} for each in metadata.schemas],
+        "schemas": [_schema(each) for each in metadata.schemas],
         "default-spec-id": metadata.default_spec_id,
         "partition-specs": [spec_raw(each.spec_id, each.fields, each.raw) for each in metadata.specs],
         "last-partition-id": metadata.last_partition_id,
@@ -32,6 +33,14 @@ def structure_of(metadata: TableMetadata) -> dict[str, Json]:
     }
     # What nobody here knows may still be what a reader goes by.
     found.update({name: metadata.raw[name] for name in metadata.raw.keys() - KNOWN_FIELDS})
+    return found
+
+
+def _schema(schema: TableSchema) -> dict[str, Json]:
+    """No identifier fields are spelled as an empty list by some writers, and not at all by others."""
+    found: dict[str, Json] = {**schema.raw, "type": "struct", "schema-id": schema.schema_id}
+    if not found.get("identifier-field-ids"):
+        found.pop("identifier-field-ids", None)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pvdm.errors import ConflictError, InputError, StateUnknownError, UnavailableError
+from pvdm.errors import ConflictError, InputError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 
@@ -68,40 +68,48 @@ class Upstream(Protocol):
         """Let go of the connections."""
 
 
-def moved(place: Place, why: str) -> ConflictError:
+def moved(name: str, place: Place, why: str) -> ConflictError:
     """Somebody else was first."""
     return ConflictError(
         MOVED,
-        f"{place} has changed at the upstream catalog since it was read",
+        f"{place} has changed at the upstream catalog {name} since it was read",
         expected="the state that was read",
         got=_short(why),
         hint="load the table again and commit on its new state",
     )
 
 
-def rejected(place: Place, why: str) -> InputError:
+def rejected(name: str, place: Place, why: str) -> InputError:
     """The upstream does not take this commit as it is."""
-    return InputError(REJECTED, f"the upstream catalog does not accept the commit to {place}", got=_short(why))
+    return InputError(REJECTED, f"the upstream catalog {name} does not accept the commit to {place}", got=_short(why))
 
 
-def unknown(place: Place, why: str) -> StateUnknownError:
+def unknown(name: str, place: Place, why: str | Exception) -> StateUnknownError:
     """No answer, or one that does not say what happened."""
     return StateUnknownError(
         UNKNOWN,
-        f"whether the upstream catalog has made the commit to {place} is not known",
+        f"whether the upstream catalog {name} has made the commit to {place} is not known",
         expected="an answer that says so",
         got=_short(why),
         hint="load the table and see; do not send it again",
     )
 
 
-def unavailable(what: str, why: str) -> UnavailableError:
+def unavailable(name: str, what: str, why: str | Exception) -> UnavailableError:
     """It cannot be asked just now, or does not answer us."""
     return UnavailableError(
         "upstream_unavailable",
-        f"the upstream catalog cannot be asked for {what}",
+        f"the upstream catalog {name} cannot be asked for {what}",
         expected="its answer",
         got=_short(why),
+        hint="nothing was changed; whoever runs the Steward finds its address in steward.toml",
+    )
+
+
+def answer_wrong(name: str, place: Place) -> VerificationError:
+    """An answer without which nothing can be told apart."""
+    return VerificationError(
+        "upstream_answer_wrong", f"the upstream catalog {name} names no metadata file", got=str(place)[:200]
     )
 
 
@@ -110,6 +118,10 @@ def no_table(place: Place) -> InputError:
     return InputError("table_unknown", f"Table does not exist: {place}")
 
 
-def _short(why: str) -> str:
-    """Its first words on one line: an answer may be long, and is somebody else's."""
-    return ascii(" ".join(why.split())[:200])[1:-1]
+def _short(why: str | Exception) -> str:
+    """Its first words on one line: an answer may be long, and is somebody else's.
+
+    Of what went wrong on the way only the kind is told: the rest is addresses, which are nobody's business here.
+    """
+    text = type(why).__name__ if isinstance(why, Exception) else " ".join(why.split())[:200]
+    return "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)

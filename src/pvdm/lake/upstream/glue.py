@@ -14,11 +14,12 @@ from pyiceberg.catalog.glue import GlueCatalog, _register_glue_catalog_id_with_g
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import InputError
+from pvdm.lake.aws_logs import quieten
 from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN
-from pvdm.lake.upstream import Asked, Place, Seen, moved, no_table, rejected, unavailable, unknown
+from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
 from pvdm.lake.upstream.models import as_models
 
 GLUE_FORMAT_MAX: Final = 2
@@ -67,6 +68,7 @@ class GlueUpstream:
             retries={"mode": "standard", "total_max_attempts": 1},
         )
         # A session holds the service's description, which takes long to read; connections are the client's.
+        quieten()
         self._session = session or boto3.Session(region_name=settings.region)
         with _SESSIONS:
             self._client = self._session.client("glue", endpoint_url=settings.endpoint, config=limits)
@@ -81,7 +83,7 @@ class GlueUpstream:
             with self._catalog._load_file_io(location=location).new_input(location).open() as file:
                 data = file.read(METADATA_SIZE_MAX_BYTES + 1)
         except Exception as error:
-            raise unavailable(f"the metadata file of {place}", f"{type(error).__name__}: {error}") from None
+            raise unavailable(self._name, f"the metadata file of {place}", _kind(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
             raise InputError(
@@ -95,23 +97,23 @@ class GlueUpstream:
 
     def commit(self, place: Place, asked: Asked) -> None:
         """By `commit_table` on exactly the file that was seen; Glue compares the version of the table."""
-        _require_times(place, asked)
+        self._require_times(place, asked)
         requirements, updates = as_models(_judgeable(asked), asked.updates)
         pinned = _Pinned(self._name, self._client, asked.seen.location, self._properties())
         named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
         try:
             pinned.commit_table(cast(Table, named), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise moved(place, str(error)) from None
+            raise moved(self._name, place, str(error)) from None
         except ValueError as error:
             # PyIceberg makes the next document itself: what it does not accept was not sent.
-            raise rejected(place, str(error)) from None
+            raise rejected(self._name, place, str(error)) from None
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in _DENIED:
-                raise unavailable(f"a commit to {place}", str(error)) from None
-            raise unknown(place, str(error)) from None
+                raise unavailable(self._name, f"a commit to {place}", _kind(error)) from error
+            raise unknown(self._name, place, _kind(error)) from error
         except Exception as error:
-            raise unknown(place, f"{type(error).__name__}: {error}") from None
+            raise unknown(self._name, place, _kind(error)) from error
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The Iceberg tables of a database."""
@@ -120,7 +122,7 @@ class GlueUpstream:
         except NoSuchNamespaceError:
             return []
         except (BotoCoreError, ClientError) as error:
-            raise unavailable("a database", str(error)) from None
+            raise unavailable(self._name, "a database", _kind(error)) from error
 
     def has_namespace(self, levels: tuple[str, ...]) -> bool:
         """Whether there is such a database."""
@@ -131,7 +133,7 @@ class GlueUpstream:
         except NoSuchNamespaceError:
             return False
         except (BotoCoreError, ClientError) as error:
-            raise unavailable("a database", str(error)) from None
+            raise unavailable(self._name, "a database", _kind(error)) from error
         return True
 
     def anew(self) -> GlueUpstream:
@@ -150,29 +152,32 @@ class GlueUpstream:
         except self._client.exceptions.EntityNotFoundException:
             raise no_table(place) from None
         except (BotoCoreError, ClientError) as error:
-            raise unavailable(f"the table {place}", str(error)) from None
+            raise unavailable(self._name, f"the table {place}", _kind(error)) from error
         parameters = found.get("Parameters", {})
         if parameters.get("table_type", "").upper() != _ICEBERG:
             raise no_table(place)
         location = parameters.get(_LOCATION)
         if not location:
-            raise VerificationError(
-                "upstream_answer_wrong", "the upstream catalog names no metadata file", got=str(place)[:200]
-            )
+            raise answer_wrong(self._name, place)
         return str(location)
+
+    def _require_times(self, place: Place, asked: Asked) -> None:
+        """PyIceberg takes a snapshot's time as the table's own: after one from long ago nobody reads the document."""
+        least = asked.seen.metadata.last_updated_ms - _CLOCKS_MS
+        for update in asked.updates:
+            snapshot = update.get("snapshot") if isinstance(update, dict) else None
+            made = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
+            if isinstance(made, int) and made < least:
+                last = least + _CLOCKS_MS
+                raise rejected(self._name, place, f"a snapshot of {made}, before the table's last change at {last}")
 
     def _properties(self) -> dict[str, str]:
         return {"glue.region": self._settings.region}
 
 
-def _require_times(place: Place, asked: Asked) -> None:
-    """PyIceberg takes a snapshot's time as the table's own: with one from long ago nobody could read the document."""
-    least = asked.seen.metadata.last_updated_ms - _CLOCKS_MS
-    for update in asked.updates:
-        snapshot = update.get("snapshot") if isinstance(update, dict) else None
-        made = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
-        if isinstance(made, int) and made < least:
-            raise rejected(place, f"a snapshot of {made}, before the table's last change at {least + _CLOCKS_MS}")
+def _kind(error: Exception) -> str | Exception:
+    """What AWS calls it, or what it is; its words hold addresses."""
+    return str(error.response.get("Error", {}).get("Code")) if isinstance(error, ClientError) else error
 
 
 def _judgeable(asked: Asked) -> list[Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -10,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import requests
+from pyiceberg.catalog import URI
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -27,13 +28,14 @@ from pvdm.errors import PvdmError, VerificationError
 from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
-from pvdm.lake.upstream import Asked, Place, Seen, moved, no_table, rejected, unavailable, unknown
+from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
 from pvdm.lake.upstream.models import as_models
+from pvdm.lake.upstream.sessions import bounded
 from pvdm.model.secret import Secret
 
 # Beside the document an answer holds its location and a configuration.
 _ANSWER_MAX_BYTES: Final = METADATA_SIZE_MAX_BYTES + 1_048_576
-_CHUNK_BYTES: Final = 1_048_576
+_TAKEN: Final = ("prefix", "namespace-separator")
 _REFUSED: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
 _AGAIN: Final = (HTTPStatus.UNAUTHORIZED, 419)
 
@@ -56,12 +58,22 @@ class _Catalog(RestCatalog):
         self._seconds = seconds
         super().__init__(name, **properties)
 
-    def _create_session(self) -> requests.Session:
-        session = super()._create_session()
-        # A redirected commit would be sent twice.
-        limited = functools.partial(session.request, timeout=self._seconds, allow_redirects=False)
-        session.request = limited  # type: ignore[method-assign]
-        return session
+    def _create_legacy_oauth2_auth_manager(self, session: requests.Session) -> AuthManager:
+        # The first thing that is done with a new session, and what may ask for a token by it.
+        bounded(session, seconds=self._seconds, most=_ANSWER_MAX_BYTES)
+        return super()._create_legacy_oauth2_auth_manager(session)
+
+    def _fetch_config(self) -> None:
+        """What the upstream says of itself is taken for names alone.
+
+        PyIceberg would take all of it: another address that the Steward's token is sent to, and classes to be run.
+        """
+        own = dict(self.properties)
+        super()._fetch_config()
+        told, self.properties = self.properties, own
+        _require_there(self.name, own[URI], str(told[URI]))
+        self.uri = own[URI]
+        self.properties.update({key: str(told[key]) for key in _TAKEN if key in told})
 
     def table_url(self, place: Place) -> str:
         """Where the table is."""
@@ -69,9 +81,8 @@ class _Catalog(RestCatalog):
         return str(self.url(Endpoints.load_table, prefixed=True, **parts))
 
     def get(self, url: str) -> requests.Response:
-        """The answer's head; its body is read by whoever wants it."""
-        # `Session.get` says itself that redirects are followed.
-        return self._session.request("GET", url, params={"snapshots": "all"}, stream=True)
+        """The answer, whatever it is."""
+        return self._session.request("GET", url, params={"snapshots": "all"})
 
 
 class RestUpstream:
@@ -88,9 +99,7 @@ class RestUpstream:
         node = self._answer(place)
         location = node.optional_text("metadata-location")
         if location is None:
-            raise VerificationError(
-                "upstream_answer_wrong", "the upstream catalog names no metadata file", got=str(place)[:200]
-            )
+            raise answer_wrong(self._name, place)
         return Seen(location, TableMetadata.from_json(node.node("metadata").raw))
 
     def commit(self, place: Place, asked: Asked) -> None:
@@ -102,18 +111,18 @@ class RestUpstream:
         try:
             catalog.commit_table(cast(Table, named), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise moved(place, str(error)) from None
+            raise moved(self._name, place, str(error)) from None
         except BadRequestError as error:
-            raise rejected(place, str(error)) from None
+            raise rejected(self._name, place, str(error)) from None
         except _REFUSED as error:
-            raise unavailable(f"a commit to {place}", f"{type(error).__name__}: {error}") from None
+            raise unavailable(self._name, f"a commit to {place}", error) from error
         except Exception as error:
-            raise unknown(place, f"{type(error).__name__}: {error}") from None
+            raise unknown(self._name, place, error) from error
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The tables of a namespace."""
         catalog = self._catalog()
-        with _asking("a namespace"):
+        with _asking(self._name, "a namespace"):
             try:
                 return sorted(str(each[-1]) for each in catalog.list_tables(levels))
             except NoSuchNamespaceError:
@@ -122,7 +131,7 @@ class RestUpstream:
     def has_namespace(self, levels: tuple[str, ...]) -> bool:
         """Whether there is such a namespace."""
         catalog = self._catalog()
-        with _asking("a namespace"):
+        with _asking(self._name, "a namespace"):
             return bool(catalog.namespace_exists(levels))
 
     def anew(self) -> RestUpstream:
@@ -139,23 +148,24 @@ class RestUpstream:
     def _answer(self, place: Place) -> Node:
         for last in (False, True):
             catalog = self._catalog()
-            with _asking(f"the table {place}"), catalog.get(catalog.table_url(place)) as answer:
+            with _asking(self._name, f"the table {place}"):
+                answer = catalog.get(catalog.table_url(place))
                 if answer.status_code in _AGAIN and not last:
                     self.close()  # a session whose token has run out gets another one
                     continue
                 if answer.status_code == HTTPStatus.NOT_FOUND:
                     raise no_table(place)
                 if answer.status_code != HTTPStatus.OK:
-                    raise unavailable(f"the table {place}", f"status {answer.status_code}")
+                    raise unavailable(self._name, f"the table {place}", f"status {answer.status_code}")
                 return Node(
-                    parse_json(_body(answer), what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES), "$"
+                    parse_json(answer.content, what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES), "$"
                 )
         raise AssertionError("unreachable")
 
     def _catalog(self) -> _Catalog:
         with self._lock:
             if self._known is None:
-                with _asking("its configuration"):
+                with _asking(self._name, "its configuration"):
                     self._known = _Catalog(self._name, self._settings.timeout_seconds, **self._properties())
             return self._known
 
@@ -166,13 +176,16 @@ class RestUpstream:
         for name, secret in (("token", self._settings.token), ("credential", self._settings.credential)):
             if secret is not None:
                 found[name] = secret.reveal().decode()
+        if self._settings.credential is not None:
+            found["oauth2-server-uri"] = f"{self._settings.uri.rstrip('/')}/v1/{Endpoints.get_token}"
         return found
 
 
 class _asking:  # noqa: N801 - reads as what it is: with _asking(…)
     """Whatever goes wrong while it is only asked means that it cannot be asked now."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, name: str, what: str) -> None:
+        self._name = name
         self._what = what
 
     def __enter__(self) -> None:
@@ -181,14 +194,16 @@ class _asking:  # noqa: N801 - reads as what it is: with _asking(…)
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if isinstance(error, PvdmError) or not isinstance(error, Exception):
             return
-        raise unavailable(self._what, f"{type(error).__name__}: {error}") from None
+        raise unavailable(self._name, self._what, error) from error
 
 
-def _body(answer: requests.Response) -> bytes:
-    """So much as a document may be, and one byte more, by which a longer one is noticed."""
-    found = bytearray()
-    for chunk in answer.iter_content(_CHUNK_BYTES):
-        found += chunk
-        if len(found) > _ANSWER_MAX_BYTES:
-            break
-    return bytes(found)
+def _require_there(name: str, own: str, told: str) -> None:
+    """The Steward's credential goes where whoever runs it says, and nowhere that the upstream would send it."""
+    if told.rstrip("/") != own.rstrip("/"):
+        raise VerificationError(
+            "upstream_elsewhere",
+            f"the upstream catalog {name} says that it is somewhere else",
+            expected="the address of steward.toml",
+            got="another one",
+            hint="if that is right, write the new address into steward.toml",
+        )

@@ -103,6 +103,17 @@ CREATE TABLE restores (
 	PRIMARY KEY (restore_id)
 )
 --;
+CREATE TABLE vouched (
+	table_uuid TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	facts_sha256 TEXT NOT NULL,
+	structure_sha256 TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (table_uuid, snapshot_id, facts_sha256),
+	CONSTRAINT facts_sha256_hex CHECK (facts_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT structure_sha256_hex CHECK (structure_sha256 ~ '^[0-9a-f]{64}$')
+)
+--;
 CREATE TABLE workloads (
 	workload_id TEXT NOT NULL,
 	contract_hash TEXT NOT NULL,
@@ -752,6 +763,18 @@ END $$
 CREATE TRIGGER restores_event AFTER INSERT OR UPDATE ON restores
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_restores_event()
+--;
+CREATE TRIGGER vouched_no_delete BEFORE DELETE ON vouched
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of vouched are never deleted')
+--;
+CREATE TRIGGER vouched_no_update BEFORE UPDATE ON vouched
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of vouched never change')
+--;
+CREATE TRIGGER vouched_no_truncate BEFORE TRUNCATE ON vouched
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of vouched are never deleted')
 --;
 CREATE TRIGGER workloads_no_delete BEFORE DELETE ON workloads
 FOR EACH ROW

@@ -112,6 +112,18 @@ CREATE TABLE restores (
 )
  STRICT
 --;
+CREATE TABLE vouched (
+	table_uuid TEXT NOT NULL,
+	snapshot_id TEXT NOT NULL,
+	facts_sha256 TEXT NOT NULL,
+	structure_sha256 TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (table_uuid, snapshot_id, facts_sha256),
+	CONSTRAINT facts_sha256_hex CHECK (length(facts_sha256) = 64 AND facts_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT structure_sha256_hex CHECK (length(structure_sha256) = 64 AND structure_sha256 NOT GLOB '*[^0-9a-f]*')
+)
+ STRICT
+--;
 CREATE TABLE workloads (
 	workload_id TEXT NOT NULL,
 	contract_hash TEXT NOT NULL,
@@ -759,6 +771,16 @@ BEGIN
     VALUES (NEW.at_micros, 'update', 'restores', CAST(NEW.restore_id AS TEXT),
         json_object('restore_id', OLD.restore_id, 'operator', OLD.operator, 'reason', OLD.reason, 'backup_size', OLD.backup_size, 'outside_note', CASE WHEN OLD.outside_note IS NOT NULL THEN lower(hex(OLD.outside_note)) END, 'epoch_before', OLD.epoch_before, 'log_keys', OLD.log_keys, 'outcome', OLD.outcome, 'finished_micros', OLD.finished_micros, 'at_micros', OLD.at_micros),
         json_object('restore_id', NEW.restore_id, 'operator', NEW.operator, 'reason', NEW.reason, 'backup_size', NEW.backup_size, 'outside_note', CASE WHEN NEW.outside_note IS NOT NULL THEN lower(hex(NEW.outside_note)) END, 'epoch_before', NEW.epoch_before, 'log_keys', NEW.log_keys, 'outcome', NEW.outcome, 'finished_micros', NEW.finished_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER vouched_no_delete BEFORE DELETE ON vouched
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of vouched are never deleted');
+END
+--;
+CREATE TRIGGER vouched_no_update BEFORE UPDATE ON vouched
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of vouched never change');
 END
 --;
 CREATE TRIGGER workloads_no_delete BEFORE DELETE ON workloads

@@ -1,0 +1,185 @@
+"""What consumers are shown of an upstream's protected table is proved as a whole: head, history and structure."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit_report import Standing
+from pvdm.model.migration import ProtectionAction
+from pvdm.model.role import Role
+from pvdm.verify.fetch import Files
+from tests.audit_examples import Local
+from tests.audit_scene import gathered
+from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to
+from tests.gate_examples import House, contract
+from tests.steward_examples import LOG_ORIGIN
+from tests.upstream_examples import NEW, There, code_of, publish
+from tools.proof_kit import SECOND
+
+Doc = dict[str, Any]
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def published(house: House, there: There) -> House:
+    """One snapshot from before the protection, and one that was published."""
+    house.stand.time.pass_by(SECOND)
+    there.steward.stand.time.pass_by(SECOND)
+    publish(house, house.proved("w", NEW))
+    return house
+
+
+def swap_names(schema: Doc) -> None:
+    one, other = schema["fields"][0], schema["fields"][2]
+    one["name"], other["name"] = other["name"], one["name"]
+
+
+def newest(metadata: Doc) -> Doc:
+    return next(each for each in metadata["snapshots"] if each["snapshot-id"] == metadata["current-snapshot-id"])
+
+
+def oldest(metadata: Doc) -> Doc:
+    return next(each for each in metadata["snapshots"] if each["snapshot-id"] != metadata["current-snapshot-id"])
+
+
+def other_names(metadata: Doc) -> None:
+    swap_names(metadata["schemas"][-1])
+
+
+def other_schema(metadata: Doc) -> None:
+    schema = copy.deepcopy(metadata["schemas"][-1])
+    schema["schema-id"] = 77
+    swap_names(schema)
+    metadata["schemas"].append(schema)
+    metadata["current-schema-id"] = 77
+
+
+def other_mapping(metadata: Doc) -> None:
+    metadata["properties"]["schema.name-mapping.default"] = "[]"
+
+
+def other_list(metadata: Doc) -> None:
+    oldest(metadata)["manifest-list"] += ".other"
+
+
+def other_schema_of_an_ancestor(metadata: Doc) -> None:
+    oldest(metadata).pop("schema-id")
+
+
+def other_operation(metadata: Doc) -> None:
+    newest(metadata)["summary"]["operation"] = "overwrite"
+
+
+def another_parent(metadata: Doc) -> None:
+    head = newest(metadata)
+    slipped = {**oldest(metadata), "snapshot-id": 666, "parent-snapshot-id": head["parent-snapshot-id"]}
+    head["parent-snapshot-id"] = 666
+    metadata["snapshots"].append(slipped)
+    metadata["refs"]["audited"] = {"snapshot-id": 666, "type": "tag"}
+
+
+def statistics(metadata: Doc) -> None:
+    file = {"snapshot-id": newest(metadata)["snapshot-id"], "statistics-path": "file:///x.puffin"}
+    sizes = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    metadata["statistics"] = [{**file, **sizes}]
+
+
+LIES = (
+    other_names,
+    other_schema,
+    other_mapping,
+    other_list,
+    other_schema_of_an_ancestor,
+    other_operation,
+    another_parent,
+    statistics,
+)
+
+
+def told(there: There, change: Callable[[Doc], None]) -> None:
+    """The upstream tells it so, by a metadata file of its own."""
+
+    def changed(answer: Doc) -> None:
+        answer["metadata-location"] += f".{next(_NUMBERS)}"
+        change(answer["metadata"])
+
+    lying(there, changed)
+
+
+def test_nothing_is_shown_to_consumers_that_was_not_so_when_it_was_proved(published: House, there: There) -> None:
+    waiting = published.proved("w2", [(9, 1, "Ulm")])
+    for lie in LIES:
+        told(there, lie)
+        assert refused(lambda: shown_to(published, Role.CONSUMER)) == "main_unproved", lie
+        assert code_of(published, waiting) == "upstream_main_moved", lie
+        assert shown_to(published, Role.OPERATOR)["metadata"], lie
+    told(there, lambda _: None)
+    seen = shown_to(published, Role.CONSUMER)["metadata"]
+    assert len(seen["snapshots"]) == 2
+
+
+def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_for(
+    published: House, there: There
+) -> None:
+    text = published.contracts["orders"]
+    document: Any = there.found().metadata.to_json()
+    schema = copy.deepcopy(document["schemas"][-1])
+    swap_names(schema)
+    there.commit([{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}])
+    assert refused(lambda: shown_to(published, Role.CONSUMER)) == "main_unproved"
+    published.scene.protect(published.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
+    published.scene.protect(published.scene.protection(contract=text))
+    assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 2
+
+
+def test_old_snapshots_that_expire_at_the_upstream_take_nothing_away_from_what_was_proved(
+    published: House, there: There
+) -> None:
+    gone = oldest(there.found().metadata.to_json())["snapshot-id"]
+    there.commit([{"action": "remove-snapshots", "snapshot-ids": [gone]}])
+    assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 1
+
+
+def test_nobody_marks_what_is_not_proved(published: House, there: There) -> None:
+    head = there.found().metadata.current_snapshot_id
+    tag = {"action": "set-snapshot-ref", "ref-name": "good", "type": "tag", "snapshot-id": head}
+    there.commit([{"action": "set-properties", "updates": {"a": "b"}}])
+    assert refused(lambda: commit(published, [tag], role=Role.PUBLISHER)) == "main_unproved"
+    there.commit([{"action": "remove-properties", "removals": ["a"]}])
+    commit(published, [tag], role=Role.PUBLISHER)
+    assert list(shown_to(published, Role.CONSUMER)["metadata"]["refs"]) == ["main", "good"]
+
+
+def test_a_table_that_came_under_with_its_namespace_keeps_the_structure_that_it_was_published_on(
+    house: House, there: There
+) -> None:
+    text = house.contracts["returns"] = contract("returns")
+    house.scene.protect(house.scene.namespace_protection(contract=text))
+    house.scene.make("returns")
+    publish(house, house.proved("w", NEW, name="returns"))
+    assert len(shown_to(house, Role.CONSUMER, "returns")["metadata"]["snapshots"]) == 1
+    there.commit([{"action": "set-properties", "updates": {"a": "b"}}], "returns")
+    assert refused(lambda: shown_to(house, Role.CONSUMER, "returns")) == "main_unproved"
+
+
+def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house: House, there: There) -> None:
+    text = house.contracts["orders"]
+    house.open("w", ["a", "b"])
+    slipped = there.slip(house, [(8, 1, "Ulm")])
+    house.scene.protect(house.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
+    house.scene.protect(house.scene.protection(contract=text))
+    done = publish(house, house.proved("w", [(9, 1, "Ulm")], chunk_id="a", opened=False))
+    assert len(shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]) == 3
+    grant = house.scene.grant(Role.AUDITOR, "sales")
+    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, again=Files())
+    assert not report.holds
+    standing = {each.snapshot_id: each.standing for each in report.snapshots}
+    assert (standing[slipped], standing[done.shown.new_snapshot_id]) == (Standing.UNPROVED, Standing.OK)
+    assert [each.kind for each in report.approvals] == ["protect", "unprotect", "protect"]
