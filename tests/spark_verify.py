@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from tests.verify_examples import Bench, Row, bench_on
 class InProcess(Application):
     """The application with all of its workers in this process: everything is real but Spark."""
 
-    def __init__(self, settings: SparkSettings, cores: int = 2) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: SparkSettings, store: Mapping[str, str] | None = None, cores: int = 2) -> None:
+        super().__init__(settings, store)
         self._cores = cores
         self.seen: list[tuple[bytes, tuple[bytes, ...]]] = []
         self.answers: list[bytes] = []
@@ -51,7 +51,8 @@ class InProcess(Application):
     def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
         """As Spark's reader does it, by another one that is no kernel of ours either: PyIceberg's."""
         del job_id
-        found = StaticTable.from_metadata(table.location).scan(snapshot_id=table.snapshot_id)
+        own = dict(table.store or {})
+        found = StaticTable.from_metadata(f"file://{table.document}", own).scan(snapshot_id=table.snapshot_id)
         batches = found.select(*table.columns).to_arrow().to_batches()
         KEYRING.forget()
         told = [each for batch in Extract(common, rows)(self.seen_by_reader(batches)) for each in batch.to_pylist()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -30,11 +31,13 @@ from pvdm.model.schema import (
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
 from pvdm.verify.intent import digest_intent, digest_plan, files_of_chunk
-from pvdm.verify.job import VerifyJob, verify
+from pvdm.verify.job import Verified, VerifyJob, verify
 from pvdm.verify.orders import Ground, Held, SourceOrder, Work
-from pvdm.verify.spark.extracting import extracted_intent
+from pvdm.verify.spark.extracting import extracted_intent, job_folder
+from tests.planted import traces
 from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
 from tests.services import require
+from tests.spark_traces import keys_of, places, told, traces_in
 from tests.spark_verify import Lab, facts, lab_at
 from tests.steward_examples import context_of, core_of
 from tests.unit.contract.examples import read
@@ -71,6 +74,7 @@ COLUMNS = Schema(
     )
 )
 ALL = ChunkDefinition("all", "true", None)
+PLANTED = secrets.token_bytes(32)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +82,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Every chunk is left to Spark, files and rows."""
     require(importlib.util.find_spec("pandas"), "pandas is not installed, without which Spark hands no batches over")
     contracted = {"storage": "copied", "extraction": "spark"}
-    settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    folder = tmp_path_factory.mktemp("local")
+    folder = tmp_path_factory.mktemp("local").resolve()
+    settings = told(folder) | {"spark.driver.extraJavaOptions": f"-Dplanted={PLANTED.hex()}"}
     with lab_at(folder, source=(ROWS[:40], ROWS[40:]), contracted=contracted, settings=settings) as made:
         yield made
 
@@ -90,18 +94,37 @@ def direct(job: VerifyJob) -> VerifyJob:
     return replace(job, bound=replace(job.bound, contract=contract))
 
 
-def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_threads(lab: Lab) -> None:
+@pytest.fixture(scope="module")
+def seen(lab: Lab) -> tuple[str, Verified]:
+    """An attempt, and what the application found of it."""
     attempt, _ = lab.bench.staged(ROWS[:25], ROWS[25:])
-    by_threads = verify(direct(lab.bench.verification.job(attempt.attempt_id)), lab.tools)
-    found = lab.verified(attempt, lab.on_spark())
+    return attempt.attempt_id, lab.verified(attempt, lab.on_spark())
+
+
+def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_threads(
+    lab: Lab, seen: tuple[str, Verified]
+) -> None:
+    attempt_id, found = seen
+    by_threads = verify(direct(lab.bench.verification.job(attempt_id)), lab.tools)
     assert found.core.verdict.passed
     assert found.commitments == by_threads.commitments, "under one key: the digests are equal"
     assert (found.files, found.context) == (by_threads.files, by_threads.context)
     assert found.core.method.extraction is ExtractionPath.SPARK
     assert found.core.method.extraction_version.startswith("spark-4.")
     assert "-iceberg-1." in found.core.method.extraction_version
-    plain = direct(lab.bench.verification.job(attempt.attempt_id))
+    plain = direct(lab.bench.verification.job(attempt_id))
     assert facts(verify(plain, lab.on_spark())) == facts(by_threads), "and so it is without Spark's reader"
+
+
+def test_a_planted_key_is_found_where_the_attempts_keys_are_not(lab: Lab, seen: tuple[str, Verified]) -> None:
+    shown = places(lab)
+    folders = [lab.settings.scratch, lab.settings.scratch.parent / "events"]
+    assert traces_in(PLANTED, folders[1]), "the event log"
+    for kind in ("UI environment/", "UI api/v1/applications/", "command of"):
+        assert any(traces(PLANTED, text) for place, text in shown.items() if place.startswith(kind)), kind
+    for name, secret in keys_of(lab, seen[1]).items():
+        assert [place for folder in folders for place in traces_in(secret, folder)] == [], name
+        assert [place for place, text in shown.items() if traces(secret, text)] == [], name
 
 
 def row(at: int) -> dict[str, Any]:
@@ -147,7 +170,8 @@ def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: 
     keys: Keys = notary.handles.redeem(handle, job_id=job_id, worker="steward")
     held = Held(job_id, handle, keys)
     by_threads = digest_intent(bound, source, chunk, plan, keys, fetch)
-    by_reader = extracted_intent(lab.desk.extraction, ground, tmp_path, held)
+    with job_folder(lab.settings.scratch, job_id) as folder:
+        by_reader = extracted_intent(lab.desk.extraction, ground, folder, held)
     by_workers = lab.desk.reader.read(Work(ground, (), tuple(_orders(ground))), held).intent
     notary.handles.end(job_id)
     assert by_threads[ProjectionName.CONTENT].rows == (9 if named else 24)

@@ -1,4 +1,4 @@
-"""The Steward's Spark application under a harder blow: its driver is killed in the middle of a job."""
+"""The Steward's Spark application under harder blows: its driver, or Spark below it, is killed during a job."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from pvdm.errors import UnavailableError
 from pvdm.store import handles
 from pvdm.verify.job import verify
+from tests.spark_cluster import below, command_of
 from tests.spark_verify import Lab, facts, lab_at
 from tests.verify_examples import Row
 
@@ -25,33 +26,36 @@ def rows(number: int) -> list[Row]:
     return [(ROWS * number + at, f"town {at % 97}", at / 8) for at in range(ROWS)]
 
 
-def kill_the_driver(lab: Lab, job_id: str) -> None:
-    """As soon as a worker has its keys."""
+def kill(lab: Lab, job_id: str, what: str) -> None:
+    """As soon as a worker has its keys: the driver, or its Java process."""
     started = lab.desk.application.started
     assert started is not None
+    java = [pid for pid in below(started.process.pid) if b"org.apache.spark.deploy.SparkSubmit" in command_of(pid)]
+    victim = started.process.pid if what == "driver" else java[0]
     ends = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < ends:
         with lab.bench.scene.notary.ledger.read() as unit:
             found = handles.find_job(unit, job_id)
         if found is not None and len(found.workers) > 1:
-            os.kill(started.process.pid, signal.SIGKILL)
+            os.kill(victim, signal.SIGKILL)
             return
         time.sleep(0.01)
 
 
-def test_a_killed_driver_proves_nothing_and_the_next_job_has_another_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "code"), [("driver", "spark_driver_gone"), ("java", "spark_job_failed")])
+def test_a_killed_driver_proves_nothing_and_the_next_job_has_another_one(tmp_path: Path, what: str, code: str) -> None:
     parts = [rows(number) for number in range(FILES)]
     with lab_at(tmp_path, source=parts[::-1], settings=SETTINGS) as lab:
         attempt, _ = lab.bench.staged(*parts)
         lab.desk.application.cores()
         first = lab.desk.application.started
         job = lab.bench.verification.job(attempt.attempt_id)
-        killer = threading.Thread(target=kill_the_driver, args=(lab, job.job_id))
+        killer = threading.Thread(target=kill, args=(lab, job.job_id, what))
         killer.start()
         with pytest.raises(UnavailableError) as caught:
             verify(job, lab.on_spark())
         killer.join()
-        assert caught.value.code == "spark_driver_gone"
+        assert caught.value.code == code
         assert lab.bench.cores(attempt) == []
         threads, spark = lab.both(attempt, lab.on_spark())
         assert (threads.core.verdict.passed, threads.core.rows.staged) == (True, FILES * ROWS)

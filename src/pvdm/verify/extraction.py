@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar
 
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.schema import FixedType, GeoType, Kind, PrimitiveType, Schema, Type
@@ -21,9 +22,19 @@ _KINDS: Final = frozenset(
 )
 
 
-def require_extraction(*, available: bool) -> None:
+class Reach(Protocol):
+    """What Spark's reader can read."""
+
+    def require_reach(self, locations: Sequence[str]) -> None:
+        """Refuse files that it cannot."""
+
+
+_Found = TypeVar("_Found")
+
+
+def require_extraction(found: _Found | None) -> _Found:
     """A contract that wants Spark's reader wants a Steward that has a Spark application."""
-    if not available:
+    if found is None:
         raise UnavailableError(
             "extraction_not_configured",
             "the contract wants rows to be read by Spark, and this Steward has no Spark application",
@@ -31,6 +42,7 @@ def require_extraction(*, available: bool) -> None:
             got="none",
             hint="configure it, or take `extraction: direct`",
         )
+    return found
 
 
 def require_extractable(schema: Schema, whose: str) -> None:

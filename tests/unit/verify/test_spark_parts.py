@@ -16,19 +16,25 @@ from hypothesis import strategies as st
 
 from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan
 from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.finding import Finding
 from pvdm.verify.orders import together
+from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.archive import build_archive
+from pvdm.verify.spark.conf import driver_environment, spark_conf
+from pvdm.verify.spark.credential_file import credential_file, lent
 from pvdm.verify.spark.frames import receive, send
 from pvdm.verify.spark.groups import grouped
+from pvdm.verify.spark.java import cause_of
 from pvdm.verify.spark.keyring import Keyring, own_name
 from pvdm.verify.spark.report import FileReport, Report
 from pvdm.verify.spark.seal import JobSeal, bound_to
-from pvdm.verify.spark.settings import TASKS_A_CORE_MAX
+from pvdm.verify.spark.settings import TASKS_A_CORE_MAX, SparkSettings
 from pvdm.verify.spark.task import KeyDoor
 from pvdm.verify.spark.worker import summed
 
@@ -213,3 +219,91 @@ def test_the_archive_holds_both_packages_and_the_native_library(tmp_path: Path) 
     assert "pvdm/verify/spark/worker.py" in names
     assert any(name.startswith("pvdm_kernel/") and name.endswith(".so") for name in names)
     assert not any("__pycache__" in name for name in names)
+
+
+# Stores
+
+CONFIG = {"s3.access-key-id": "AKIA1", "s3.secret-access-key": "hush" * 8, "s3.session-token": "token" * 8}
+VENDING = VendingSettings("arn:aws:iam::123456789012:role/producers", "arn:aws:iam::123456789012:role/consumers")
+JAVA = """An error occurred while calling o240.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+Caused by: java.lang.RuntimeException: cannot open
+\t... 21 more
+Caused by: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"
+\tat org.apache.hadoop.fs.FileSystem.getFileSystemClass(FileSystem.java:1)
+\t... 30 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (JAVA, 'UnsupportedFileSystemException: No FileSystem for scheme "s3"'),
+        (
+            JAVA.partition("Caused by")[0],
+            "SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed",
+        ),
+        ("[CONNECT_URL] it is wrong\nmore", "[CONNECT_URL] it is wrong"),
+        ("", "ValueError"),
+    ],
+    ids=["with causes", "without", "of Python", "nothing"],
+)
+def test_what_java_says_went_wrong_is_told_by_its_deepest_cause(said: str, told: str) -> None:
+    assert cause_of(ValueError(said)) == told
+
+
+def test_a_credential_lies_in_a_file_of_ones_own_while_a_job_runs_and_no_longer(tmp_path: Path) -> None:
+    path = credential_file(tmp_path)
+    with lent(tmp_path, CONFIG):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert all(value in path.read_text() for value in CONFIG.values())
+    assert not path.exists()
+    path.write_text("of one that was killed")
+    with lent(tmp_path, None):
+        assert not path.exists()
+
+
+def test_settings_and_environment_of_spark_name_the_credentials_file_and_no_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    settings = SparkSettings("local[2]", tmp_path)
+    store = StoreAccess(S3Settings("eu-central-1", "http://127.0.0.1:1"), VENDING).config
+    assert store is not None
+    conf, environment = spark_conf(settings, store, None), driver_environment(settings, store)
+    assert conf["spark.sql.catalog.pvdm_extraction.s3.endpoint"] == "http://127.0.0.1:1"
+    assert environment["AWS_SHARED_CREDENTIALS_FILE"] == str(credential_file(tmp_path))
+    assert not any("hush" in value for value in (*conf.values(), *environment.values()))
+    alone = driver_environment(settings, None), spark_conf(settings, None, None)
+    assert not any("AWS" in name for each in alone for name in each)
+
+
+@pytest.mark.parametrize(
+    ("places", "vending", "reached"),
+    [
+        (["file:///a/b"], None, True),
+        (["s3://lake/a/b"], None, False),
+        (["s3://lake/a/b", "file:///a/b"], VENDING, True),
+        (["s3://lake/b"], VENDING, False),
+        (["gs://lake/a/b"], VENDING, False),
+        ([f"s3://lake/{at}/b" for at in range(200)], VENDING, False),
+        ([f"s3://lake/a/{at}/b" for at in range(200)], VENDING, True),
+    ],
+    ids=["local", "none to vend", "vended", "a whole bucket", "another store", "too many folders", "one folder"],
+)
+def test_objects_are_reached_where_a_session_can_be_cut_down_to_them(
+    places: list[str], vending: VendingSettings | None, reached: bool
+) -> None:
+    assert StoreAccess(S3Settings("eu-central-1"), vending).reaches(places) is reached
+
+
+def test_the_way_to_a_store_is_opened_by_workers_of_its_job_alone() -> None:
+    sealed = JobSeal(KEYS, "job").close_store(CONFIG)
+    assert JobSeal(KEYS, "job").open_store(sealed) == CONFIG
+    assert b"hush" not in sealed
+    for other in (JobSeal(OTHER, "job"), JobSeal(KEYS, "another")):
+        with pytest.raises(UnavailableError):
+            other.open_store(sealed)
+    with pytest.raises(UnavailableError):
+        JobSeal(KEYS, "job").open(sealed, bound_to(b"", b""))

@@ -7,20 +7,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.spark import CATALOG_CLASS, ICEBERG_RUNTIME
-from pvdm.verify.spark.archive import ARCHIVE_FOLDER, build_archive
+from pvdm.lake.spark import ICEBERG_RUNTIME
+from pvdm.verify.spark.archive import build_archive
+from pvdm.verify.spark.conf import EXTRACTION_CATALOG, EXTRACTION_FOLDER, driver_environment, spark_conf
+from pvdm.verify.spark.credential_file import lent
 from pvdm.verify.spark.frames import receive, send
-from pvdm.verify.spark.settings import DRIVER_START_SECONDS, TASK_TRIES_MAX, SparkSettings, is_connect
+from pvdm.verify.spark.settings import DRIVER_START_SECONDS, SparkSettings
 
-# All that a driver is given of the Steward's environment, in which the credentials of a key home may stand.
-_ENVIRONMENT: Final = ("HOME", "JAVA_HOME", "LANG", "LC_ALL", "PATH", "SPARK_CONF_DIR", "SPARK_HOME", "TZ", "USER")
 _STOP_SECONDS: Final = 10
 DRIVER_LOG: Final = "driver.log"
 
@@ -39,12 +39,32 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What Spark's reader is to read: columns of a snapshot of the table that a metadata file describes."""
+    """What Spark's reader is to read: columns of a snapshot of the table that the metadata file in a folder describes.
 
-    location: str
+    `store` is the credential by which Spark reads the table's files; None where they are local.
+    """
+
+    folder: Path
     snapshot_id: int
     columns: tuple[str, ...]
     tasks: int
+    store: Mapping[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """How Spark finds the folder in the catalog that is there for it."""
+        return f"{EXTRACTION_CATALOG}.`{self.folder.parent.name}`.`{self.folder.name}`"
+
+    @property
+    def document(self) -> Path:
+        """The metadata file."""
+        return self.folder / "metadata" / "v1.metadata.json"
+
+    def write(self, document: bytes) -> None:
+        """Put the metadata file where a catalog of plain folders looks for it."""
+        self.document.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.document.write_bytes(document)
+        (self.document.parent / "version-hint.text").write_text("1")
 
 
 class Application:
@@ -53,8 +73,10 @@ class Application:
     A job has all cores, so jobs take turns. A driver that is gone is started again by the next job.
     """
 
-    def __init__(self, settings: SparkSettings) -> None:
+    def __init__(self, settings: SparkSettings, store: Mapping[str, str] | None = None) -> None:
+        """`store` is the object store's address and manners, where workers and Spark's reader have one to read."""
         self._settings = settings
+        self._store = store
         self._turn = threading.Lock()
         self._started: Started | None = None
         self._idle: threading.Timer | None = None
@@ -75,8 +97,8 @@ class Application:
 
     def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
         """A sealed report of each partition that Spark's reader made of the table."""
-        head = {"table": table.location, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
-        return self._asked({"job": job_id, "tasks": table.tasks} | head, [common, rows])
+        head = {"table": table.name, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
+        return self._asked({"job": job_id, "tasks": table.tasks} | head, [common, rows], table.store)
 
     def versions(self) -> str:
         """Spark and Iceberg, as a proof names them."""
@@ -91,14 +113,18 @@ class Application:
         with self._turn:
             self._end()
 
-    def _asked(self, head: dict[str, Any], parts: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
-        with self._driver() as started:
+    def _asked(
+        self, head: dict[str, Any], parts: Sequence[bytes], store: Mapping[str, str] | None = None
+    ) -> tuple[list[str | None], list[bytes]]:
+        with self._driver() as started, lent(self._settings.scratch, store):
             try:
                 send(started.asked, head, parts)
                 told, found = receive(started.answers, self._settings.job_seconds)
             except (OSError, UnavailableError) as error:
                 self._end()
                 raise _gone(error) from None
+            if told.get("over"):
+                self._end()
         if "error" in told:
             raise _failed(told)
         return list(told["refused"]), found
@@ -124,7 +150,7 @@ class Application:
     def _start(self) -> Started:
         scratch = self._settings.scratch
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in ("local", "tmp"):
+        for folder in ("local", "tmp", EXTRACTION_FOLDER):
             (scratch / folder).mkdir(mode=0o700, exist_ok=True)
         log = os.open(scratch / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -134,7 +160,7 @@ class Application:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=scratch,
-                env=self._environment(),
+                env=driver_environment(self._settings, self._store),
                 start_new_session=True,
                 bufsize=0,
             )
@@ -143,8 +169,8 @@ class Application:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
         try:
             archive = None if self._settings.is_local else build_archive(scratch)
-            head = {"master": self._settings.master, "settings": self._spark_settings(archive)}
-            send(process.stdin, head | {"archive": str(archive)})
+            head = {"master": self._settings.master, "settings": spark_conf(self._settings, self._store, archive)}
+            send(process.stdin, head | {"archive": str(archive), "object_store": self._store is not None})
             told, _ = receive(process.stdout, DRIVER_START_SECONDS)
         except (OSError, UnavailableError) as error:
             _kill(process)
@@ -155,42 +181,6 @@ class Application:
         # A Connect server does not say how many cores it has; the configuration must.
         cores = told["cores"] or self._settings.cores or 1
         return Started(process, process.stdin, process.stdout, cores, told["application"], told["spark"])
-
-    def _environment(self) -> dict[str, str]:
-        found = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        paths = os.pathsep.join(each for each in sys.path if each)
-        return found | {
-            "PYSPARK_PYTHON": self._settings.python or sys.executable,
-            "PYTHONPATH": paths,
-            "TMPDIR": str(self._settings.scratch / "tmp"),
-        }
-
-    def _spark_settings(self, archive: Path | None) -> dict[str, str]:
-        given = self._settings
-        found = {
-            "spark.driver.memory": given.memory,
-            "spark.executor.memory": given.memory,
-            "spark.executor.processTreeMetrics.enabled": "false",
-            "spark.local.dir": str(given.scratch / "local"),
-            "spark.speculation": "false",
-            "spark.sql.caseSensitive": "true",
-            # Tables are read from their metadata files alone; no catalog is asked, and none of Hive's is looked for.
-            "spark.sql.catalog.default_iceberg": CATALOG_CLASS,
-            "spark.sql.catalog.default_iceberg.type": "hadoop",
-            "spark.sql.catalog.default_iceberg.warehouse": str(given.scratch / "tmp"),
-            "spark.sql.catalog.default_iceberg.cache-enabled": "false",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.task.maxFailures": str(TASK_TRIES_MAX),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-        if given.cores is not None:
-            found["spark.cores.max"] = str(given.cores)
-        if given.jars:
-            found["spark.jars"] = ",".join(given.jars)
-        if archive is not None and not is_connect(given.master):
-            found["spark.archives"] = f"file://{archive}#{ARCHIVE_FOLDER}"
-        return found | dict(given.settings)
 
     def _rest(self) -> None:
         if self._started is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from pvdm.errors import PvdmError
 from pvdm.lake.spark import spark_session
 from pvdm.verify.spark.archive import ARCHIVE_FOLDER
 from pvdm.verify.spark.frames import receive, send
+from pvdm.verify.spark.java import cause_of
 from pvdm.verify.spark.settings import is_connect
 
 if TYPE_CHECKING:
@@ -36,13 +38,16 @@ def main() -> None:
     try:
         _serve(spark, asked, answers)
     finally:
-        spark.stop()
+        with suppress(Exception):  # there may be nothing left to stop
+            spark.stop()
 
 
 def _started(head: dict[str, Any]) -> tuple[SparkSession, dict[str, Any]]:
     if is_connect(head["master"]):
         return _connected(head), {"cores": None, "application": ""}
-    spark = spark_session([], app_name="pvdm steward", master=head["master"], config=head["settings"])
+    wanted = head["settings"]
+    object_store = bool(head["object_store"])
+    spark = spark_session([], app_name="pvdm steward", master=head["master"], config=wanted, object_store=object_store)
     context = spark.sparkContext
     return spark, {"cores": context.defaultParallelism, "application": context.applicationId}
 
@@ -68,14 +73,25 @@ def _serve(spark: SparkSession, asked: IO[bytes], answers: IO[bytes]) -> None:
         try:
             told, found = _extract(spark, head, parts) if "table" in head else _read(spark, parts)
         except Exception as error:
-            send(answers, _told(error))
+            over = not _answers(spark)
+            send(answers, _told(error) | {"over": over})
+            if over:
+                return
         else:
             send(answers, told, found)
 
 
+def _answers(spark: SparkSession) -> bool:
+    """Whether Spark is still there: a Java process that has died, or a context that was stopped, never comes back."""
+    try:
+        return len(spark.sql("select 1").collect()) == 1
+    except Exception:
+        return False
+
+
 def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Rows of a snapshot by Iceberg's reader in Spark, from a metadata file that the Steward wrote."""
-    frame = spark.read.format("iceberg").option("versionAsOf", head["snapshot"]).load(head["table"])
+    frame = spark.read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]
     chosen = frame.select(*names).coalesce(int(head["tasks"]))
     rows = chosen.mapInArrow(_on_workers("Extract", *parts), ANSWER).collect()
@@ -116,7 +132,7 @@ def _told(error: Exception) -> dict[str, Any]:
     if isinstance(error, PvdmError):
         return {"error": error.code, "got": str(error)}
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    return {"error": "spark_job_failed", "got": str(error).strip().partition("\n")[0][:400] or type(error).__name__}
+    return {"error": "spark_job_failed", "got": cause_of(error)}
 
 
 if __name__ == "__main__":

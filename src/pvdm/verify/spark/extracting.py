@@ -10,26 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvdm.digest import Plan
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.lake.entries import listed_manifests
 from pvdm.lake.format.manifest_entry import DataFile
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.updates import apply_updates
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.paths import parse_location
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.compare import Partials, rows_of
 from pvdm.verify.fetch import Files
 from pvdm.verify.finding import Finding
 from pvdm.verify.intent import Intent
 from pvdm.verify.orders import Ground, Held, Outcome, Reader, Work, published_files, together
+from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application, Table
+from pvdm.verify.spark.conf import EXTRACTION_FOLDER
 from pvdm.verify.spark.reader import DoorOf, opened
 from pvdm.verify.spark.report import Report
 from pvdm.verify.spark.seal import bound_to
-from pvdm.verify.spark.settings import TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings
+from pvdm.verify.spark.settings import TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings, is_connect
 from pvdm.verify.spark.task import Common, Rows
 from pvdm.verify.spark.worker import FILE_COLUMN
-
-_FOLDER = "extraction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,15 @@ class SparkExtraction:
     application: Application
     files: Files
     door_of: DoorOf
+    access: StoreAccess
+
+    def require_reach(self, locations: Sequence[str]) -> None:
+        """Refuse files that Spark's reader could not read, before anything is staged."""
+        remote = [each for each in locations if parse_location(each).scheme != "file"]
+        if remote and is_connect(self.settings.master):
+            raise _unreached("local files, where Spark is a Connect server", remote[0])
+        if not self.access.reaches(locations):
+            raise _unreached("local files, or objects of [s3] for which [s3.vending] has roles", remote[0])
 
     def over(self, direct: Reader) -> Reader:
         """Rows by Spark, everything else by this one."""
@@ -67,23 +78,38 @@ class _Extracting:
         files = published_files(direct.read)
         if direct.staged is None or files is None:
             return direct
-        with _folder(self.spark.settings.scratch, held.job_id) as folder:
+        with job_folder(self.spark.settings.scratch, held.job_id) as folder:
             staged = extracted_staged(self.spark, work.ground, files, folder, held)
             intent = extracted_intent(self.spark, work.ground, folder, held)
         if not _agree(intent, direct.intent):
             raise _source_differs(intent, direct.intent)
         found = () if _agree(staged, direct.staged) else (_differ(staged, direct.staged),)
-        return Outcome(direct.read, staged, intent, found, self.spark.application.versions())
+        changed = tuple(self._versions_changed(work))
+        return Outcome(direct.read, staged, intent, (*found, *changed), self.spark.application.versions())
+
+    def _versions_changed(self, work: Work) -> Iterator[Finding]:
+        """Spark's reader knows no versions: what was pinned before it read must be shown after it too."""
+        if work.keep is not None:
+            return
+        for order in work.staged:
+            if order.frozen.version is None:
+                continue
+            try:
+                self.spark.files.require_version(order.frozen)
+            except VerificationError as error:
+                yield Finding.of(FailureClass.PHYSICAL, error, order.path)
 
 
 def extracted_staged(
     spark: SparkExtraction, ground: Ground, files: Sequence[DataFile], folder: Path, held: Held
 ) -> Partials:
     """Staged rows, read by the entries that would be published, at the places that they would be published at."""
+    store = spark.access.vended(held.job_id, [each.file_path for each in files])
     snapshot_id = int.from_bytes(hashlib.sha256(held.job_id.encode()).digest()[:7], "big") + 1
     document = _table_of(ground.metadata, files, snapshot_id, folder, spark.files)
     columns = tuple(dict.fromkeys(name for each in ground.plan.projections for name in each.columns))
-    table = Table(_written(folder, "staged", document), snapshot_id, columns, _tasks(spark))
+    table = Table(folder / "staged", snapshot_id, columns, _tasks(spark), store)
+    table.write(document.to_bytes())
     reports = _reports(spark, ground, Rows(staged=True), table, held)
     return _summed(ground.plan, held, [each.staged for each in reports])
 
@@ -100,7 +126,10 @@ def extracted_intent(spark: SparkExtraction, ground: Ground, folder: Path, held:
         )
     columns = Intent(ground.bound, source, ground.chunk, ground.plan).columns
     asked = columns if named is None else (*columns, FILE_COLUMN)
-    table = Table(_written(folder, "source", source.metadata), source.snapshot_id, asked, _tasks(spark))
+    described = described_by(source.metadata, source.snapshot_id, spark.files)
+    store = spark.access.vended(held.job_id, source.scan.locations(), described)
+    table = Table(folder / "source", source.snapshot_id, asked, _tasks(spark), store)
+    table.write(source.metadata.to_bytes())
     reports = _reports(spark, ground, Rows(staged=False, files=named), table, held)
     return _summed(ground.plan, held, [each.intent for each in reports])
 
@@ -117,8 +146,9 @@ def _reports(spark: SparkExtraction, ground: Ground, rows: Rows, table: Table, h
 
 
 @contextlib.contextmanager
-def _folder(scratch: Path, job_id: str) -> Iterator[Path]:
-    folder = scratch / _FOLDER / hashlib.sha256(job_id.encode()).hexdigest()[:32]
+def job_folder(scratch: Path, job_id: str) -> Iterator[Path]:
+    """A folder for what Spark's reader is told, while the job runs."""
+    folder = scratch / EXTRACTION_FOLDER / hashlib.sha256(job_id.encode()).hexdigest()[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield folder
@@ -144,10 +174,13 @@ def _table_of(
     return apply_updates(metadata, list(made.updates), now_ms=metadata.last_updated_ms, previous_location=None)
 
 
-def _written(folder: Path, name: str, document: TableMetadata) -> str:
-    path = folder / f"{name}.metadata.json"
-    path.write_bytes(document.to_bytes())
-    return f"file://{path}"
+def described_by(metadata: TableMetadata, snapshot_id: int, reader: Files) -> list[str]:
+    """Where the manifests of a snapshot lie, and their list: Spark reads them before it reads any file."""
+    snapshot = metadata.snapshot(snapshot_id)
+    if snapshot is None:
+        raise AssertionError("a pinned snapshot is there")
+    listed = [each.manifest_path for each in listed_manifests(metadata, snapshot, reader)]
+    return [str(snapshot.manifest_list), *listed]
 
 
 def _summed(plan: Plan, held: Held, seen: Sequence[Partials | None]) -> Partials:
@@ -166,6 +199,16 @@ def _differ(spark: Partials, direct: Partials) -> Finding:
         f"{rows_of(direct)} rows, as the direct reader sees them",
         f"{rows_of(spark)} rows by Spark's reader"
         + ("" if rows_of(spark) != rows_of(direct) else ", of other content"),
+    )
+
+
+def _unreached(expected: str, location: str) -> InputError:
+    return InputError(
+        "extraction_store_unreachable",
+        "the contract wants rows to be read by Spark, and this Steward's Spark cannot read the table's files",
+        expected=expected,
+        got=location[:200],
+        hint="configure it (docs/spark-verification.md), or take `extraction: direct`",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pvdm.digest import Digester, Keys, kernel_engine
@@ -24,6 +24,7 @@ from pvdm.verify.orders import (
     published_at,
     together,
 )
+from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application
 from pvdm.verify.spark.groups import grouped
 from pvdm.verify.spark.report import FileReport, Report
@@ -38,17 +39,23 @@ DoorOf = Callable[[str, str], KeyDoor]
 
 @dataclass(frozen=True, slots=True)
 class SparkReader:
-    """`door_of` tells workers of a job where its keys are, by job id and handle; `threads` copy files in."""
+    """`door_of` tells workers of a job where its keys are, by job id and handle; `threads` copy files in.
+
+    `access` is how workers read objects of a store.
+    """
 
     settings: SparkSettings
     application: Application
     files: Files
     door_of: DoorOf
+    access: StoreAccess
     threads: int = 2
 
     def takes(self, work: Work) -> bool:
-        """Whether the chunk has as many bytes or files as the Steward was told to leave to Spark."""
-        return work.size >= self.settings.bytes_least or work.files >= self.settings.files_least
+        """Whether the chunk has as many bytes or files as the Steward was told to leave to Spark, and all can be read
+        there; what workers cannot reach, threads read."""
+        large = work.size >= self.settings.bytes_least or work.files >= self.settings.files_least
+        return large and self.access.reaches(*_sides(work.staged, work.source))
 
     def redemptions(self, work: Work) -> int:
         """Once for every try of every task: a worker process takes at least one."""
@@ -58,7 +65,9 @@ class SparkReader:
         """Copies first, where copies are published: workers then read those, and write nothing."""
         placed = mapped(self.threads, lambda order: self._placed(work, order), work.staged)
         staged = tuple(each for each in placed if isinstance(each, StagedOrder))
-        reports = self._reports(work.ground, _tasks(staged, work.source, self.application.cores()), held)
+        store = self.access.vended(held.job_id, *_sides(staged, work.source))
+        tasks = _tasks(staged, work.source, self.application.cores())
+        reports = self._reports(work.ground, tasks, held, store)
         found = {each.position: each for report in reports for each in report.files}
         if found.keys() != {order.position for order in staged}:
             raise _incomplete()
@@ -87,10 +96,13 @@ class SparkReader:
         place = published_at(work, order, fetched.data)
         return replace(order, frozen=Seen(place, order.frozen.size, order.frozen.sha256))
 
-    def _reports(self, ground: Ground, tasks: Sequence[Task], held: Held) -> list[Report]:
+    def _reports(
+        self, ground: Ground, tasks: Sequence[Task], held: Held, store: Mapping[str, str] | None
+    ) -> list[Report]:
         if not tasks:
             return []
-        common = Common.of(ground, self.door_of(held.job_id, held.handle)).to_bytes()
+        sealed_store = None if store is None else JobSeal(held.keys, held.job_id).close_store(store)
+        common = Common.of(ground, self.door_of(held.job_id, held.handle), sealed_store).to_bytes()
         orders = [task.to_bytes() for task in tasks]
         refused, sealed = self.application.run(held.job_id, common, orders)
         if not len(refused) == len(sealed) == len(orders):
@@ -110,6 +122,11 @@ def opened(refused: Sequence[str | None], sealed: Sequence[bytes], about: Sequen
             raise report.error
         reports.append(report)
     return reports
+
+
+def _sides(staged: Sequence[StagedOrder], source: Sequence[SourceOrder]) -> tuple[list[str], list[str]]:
+    """Where everything lies that is fetched."""
+    return [each.frozen.location for each in staged], [seen.location for each in source for seen in each.frozen]
 
 
 def _tasks(staged: Sequence[StagedOrder], source: Sequence[SourceOrder], cores: int) -> list[Task]:

@@ -74,7 +74,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all tasks of a job share."""
+    """What all tasks of a job share; `store` is the way to its objects, under the job's seal."""
 
     door: KeyDoor
     plan: Plan
@@ -82,14 +82,15 @@ class Common:
     bound: BoundContract
     chunk: ChunkDefinition
     source: tuple[TableRef, int, Scan]
+    store: bytes | None = None
 
     @classmethod
-    def of(cls, ground: Ground, door: KeyDoor) -> Common:
+    def of(cls, ground: Ground, door: KeyDoor, store: bytes | None = None) -> Common:
         """The ground of a job, with the source's files left to the tasks."""
         pinned = ground.source
         scan = replace(pinned.scan, files=(), defaults=dict(pinned.scan.defaults))
         source = (pinned.ref, pinned.snapshot_id, scan)
-        return cls(door, ground.plan, ground.metadata.to_bytes(), ground.bound, ground.chunk, source)
+        return cls(door, ground.plan, ground.metadata.to_bytes(), ground.bound, ground.chunk, source, store)
 
     def ground(self) -> Ground:
         """The ground again."""

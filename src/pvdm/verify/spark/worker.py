@@ -13,6 +13,8 @@ import pyarrow as pa
 from pvdm.digest import Digester, Keys, combine, kernel_engine
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.lake.resolved import pc
+from pvdm.lake.stores.stores import Stores
+from pvdm.lake.stores.vended import settings_of
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
@@ -69,7 +71,14 @@ class Extract:
 
 def answered(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
     """The sealed report of a task."""
-    return _sealed(common, task, lambda ground, keys: reported(ground, Task.from_bytes(task), keys))
+
+    def read(ground: Ground, keys: Keys) -> Report:
+        shared = Common.from_bytes(common)
+        store = None if shared.store is None else JobSeal(keys, shared.door.job_id).open_store(shared.store)
+        files = Files(Stores(None if store is None else settings_of(store)))
+        return reported(ground, Task.from_bytes(task), keys, files)
+
+    return _sealed(common, task, read)
 
 
 def _sealed(common: bytes, orders: bytes, work: Callable[[Ground, Keys], Report]) -> tuple[bytes | None, str | None]:
@@ -111,12 +120,11 @@ def _of_files(batch: pa.RecordBatch, files: tuple[str, ...] | None) -> pa.Record
     return batch.drop_columns([FILE_COLUMN]).filter(chosen)
 
 
-def reported(ground: Ground, task: Task, keys: Keys, files: Files | None = None) -> Report:
+def reported(ground: Ground, task: Task, keys: Keys, files: Files) -> Report:
     """Both sides of a task; an error that is nobody's verdict ends it, and is told as it is."""
-    reading = files or Files()
     try:
-        read, staged = _staged(ground, task.staged, keys, reading)
-        return Report(read, staged, _intent(ground, task.source, keys, reading))
+        read, staged = _staged(ground, task.staged, keys, files)
+        return Report(read, staged, _intent(ground, task.source, keys, files))
     except PvdmError as error:
         return Report((), None, None, error)
 
