@@ -62,6 +62,16 @@ class Files:
         require_same(fetched, frozen)
         return fetched
 
+    def require_version(self, frozen: Seen) -> None:
+        """The store shows the version that was frozen, now too; nothing of it is read."""
+        place = parse_location(frozen.location)
+        try:
+            shown = self.stores.of(place).facts(place).version
+        except OSError as error:
+            raise _failure(place, error) from None
+        if shown != frozen.version:
+            raise _changed(frozen, f"version {shown}, not {frozen.version}")
+
     def read(self, location: str, *, most: int) -> bytes:
         """The bytes alone, for metadata."""
         return b"".join(self._reading(parse_location(location), most)[1])

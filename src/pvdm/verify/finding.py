@@ -7,28 +7,68 @@ from typing import Final
 
 from pvdm.errors import PvdmError, comparison
 from pvdm.model.document import Value
+from pvdm.model.printed import printable
 from pvdm.model.verdict import FailureClass
 
 FINDING_TEXT_MAX_CHARACTERS: Final = 400
-# Findings whose `expected` and `got` hold numbers, ids and places alone. All others keep them at the Steward: a bound
-# or a partition is a value of a row, and who sees values of rows is for governance to say.
+# Findings whose `expected` and `got` hold numbers, ids, types and places alone. Of all others they are for those who
+# may see values of rows, for a bound or a partition is one; the sentence, which all see, names column and claim.
 SHOWN_WHOLE: Final = frozenset(
     {
+        "arrow_type_unsupported",
         "boundary_moved",
+        "cast_refused",
+        "column_duplicate",
+        "column_missing",
+        "column_unexpected",
+        "decimal_not_exact",
+        "decimal_too_wide",
         "delete_file_staged",
         "deletes_newer",
+        "extraction_differs",
+        "field_default_missing",
+        "field_id_missing",
+        "field_id_reserved",
+        "field_id_twice",
+        "field_id_unknown",
+        "field_required_missing",
         "file_format_other",
         "file_outside_prefix",
+        "file_size_lies",
+        "map_key_duplicate",
+        "map_key_null",
+        "nan_count_lies",
+        "nesting_too_deep",
+        "null_count_lies",
+        "null_in_required",
+        "parquet_ambiguous",
+        "parquet_bloom_filter_lies",
+        "parquet_claim_unverified",
+        "parquet_codec_unsupported",
+        "parquet_encodings_lie",
+        "parquet_encrypted",
+        "parquet_invalid",
+        "parquet_rows_lie",
+        "parquet_sorting_lies",
+        "parquet_too_large",
+        "parquet_type_unsupported",
+        "parquet_unreadable",
         "record_count_lies",
         "removal_incomplete",
         "removal_outside_boundary",
         "removal_under_append",
+        "row_too_large",
         "schema_id_other",
         "spec_other",
+        "split_offsets_lie",
         "staged_bytes_exceed",
         "staged_files_exceed",
         "staged_rows_exceed",
         "staged_snapshot_gone",
+        "string_not_utf8",
+        "value_count_lies",
+        "value_out_of_range",
+        "variant_shredded",
     }
 )
 
@@ -75,4 +115,4 @@ class Finding:
 
 def _shown(text: str) -> str:
     cut = text if len(text) <= FINDING_TEXT_MAX_CHARACTERS else f"{text[: FINDING_TEXT_MAX_CHARACTERS - 1]}…"
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cut)
+    return printable(cut)

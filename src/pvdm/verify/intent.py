@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from pvdm.model.schema import Schema
 from pvdm.verify.chunks import chunk_filter
 from pvdm.verify.filtering import kept, mask
 from pvdm.verify.source import PinnedSource
-from pvdm.verify.waiting import Waiting
+from pvdm.verify.waiting import share
 
 Fetch = Callable[[str], bytes]
 
@@ -99,25 +98,41 @@ def digest_intent(
             expected=f"1 to {THREADS_MAX}",
             got=str(threads),
         )
-    intent = Intent(bound, source, chunk, plan)
     files = files_of_chunk(bound, source, chunk)
-    engine = kernel_engine()
-    workers = [Digester(plan, keys, engine=engine) for _ in range(max(1, min(threads, len(files))))]
-    # A chunk without files has a schema all the same, which is judged like any other.
-    workers[0].update(intent.empty())
-    waiting = Waiting(files)
-    if len(workers) == 1:
-        _drain(waiting, intent, workers[0], fetch)
-    else:
-        with ThreadPoolExecutor(len(workers)) as pool:
-            try:
-                for done in [pool.submit(_drain, waiting, intent, worker, fetch) for worker in workers]:
-                    done.result()
-            except BaseException:
-                waiting.stop()
-                raise
-    seen = [worker.partials() for worker in workers]
-    return {name: combine(partials[name] for partials in seen) for name in seen[0]}
+    intent = Digesting(Intent(bound, source, chunk, plan), plan, keys)
+    share(files, [intent.worker(fetch) for _ in range(max(1, min(threads, len(files))))])
+    return intent.partials()
+
+
+class Digesting:
+    """Digests of an intent's rows; each thread adds files by a worker of its own."""
+
+    def __init__(self, intent: Intent, plan: Plan, keys: Keys) -> None:
+        self._intent = intent
+        self._plan = plan
+        self._keys = keys
+        self._digesters: list[Digester] = []
+        # A chunk without files has a schema all the same, which is judged like any other.
+        self._digester().update(intent.empty())
+
+    def worker(self, fetch: Fetch) -> Callable[[ScanFile], None]:
+        """What adds the rows of one file after the other, in one thread."""
+        digester = self._digester()
+
+        def add(file: ScanFile) -> None:
+            for batch in self._intent.rows(file, fetch):
+                digester.update(batch)
+
+        return add
+
+    def partials(self) -> dict[ProjectionName, Partial]:
+        """What all workers have seen."""
+        seen = [digester.partials() for digester in self._digesters]
+        return {name: combine(partials[name] for partials in seen) for name in seen[0]}
+
+    def _digester(self) -> Digester:
+        self._digesters.append(Digester(self._plan, self._keys, engine=kernel_engine()))
+        return self._digesters[-1]
 
 
 class Intent:
@@ -164,16 +179,6 @@ class Intent:
     def _mapping(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays: list[Any] = [promoted(batch.column(each.source), each.type) for each in self._mapped]
         return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in self._mapped])
-
-
-def _drain(waiting: Waiting[ScanFile], intent: Intent, worker: Digester, fetch: Fetch) -> None:
-    try:
-        while (file := waiting.take()) is not None:
-            for batch in intent.rows(file, fetch):
-                worker.update(batch)
-    except BaseException:
-        waiting.stop()
-        raise
 
 
 def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:

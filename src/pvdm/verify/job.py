@@ -78,8 +78,7 @@ class Tools:
             found = self.large
         if work.ground.bound.contract.extraction is ExtractionPath.DIRECT:
             return found
-        require_extraction(available=self.extraction is not None)
-        return found if self.extraction is None else self.extraction.over(found)
+        return require_extraction(self.extraction).over(found)
 
 
 def verify(job: VerifyJob, tools: Tools) -> Verified:

@@ -12,7 +12,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -23,7 +22,7 @@ from pvdm.digest import Plan
 from pvdm.digest.parquet import FileRequest
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
-from pvdm.verify.waiting import Waiting
+from pvdm.verify.waiting import share
 
 if TYPE_CHECKING:
     from pvdm.digest.locating import Sieve, Suspects
@@ -157,24 +156,15 @@ class Locating:
 
     def _each(self, workers: Sequence[_W], work: Callable[[_W, bool, int], None]) -> Sequence[_W]:
         """Every file once, by whichever worker is free."""
-        waiting = Waiting(self._files)
 
-        def drain(worker: _W) -> None:
-            try:
-                while (file := waiting.take()) is not None:
-                    self.require_time()
-                    work(worker, *file)
-            except BaseException:
-                waiting.stop()
-                raise
+        def taking(worker: _W) -> Callable[[tuple[bool, int]], None]:
+            def one(file: tuple[bool, int]) -> None:
+                self.require_time()
+                work(worker, *file)
 
-        with ThreadPoolExecutor(len(workers)) as pool:
-            try:
-                for done in [pool.submit(drain, worker) for worker in workers]:
-                    done.result()
-            except BaseException:
-                waiting.stop()
-                raise
+            return one
+
+        share(self._files, [taking(worker) for worker in workers])
         return workers
 
     def require_time(self) -> None:

@@ -126,6 +126,8 @@ class _Telling:
     def __init__(self, scope: Scope, threads: int, bounds: Bounds) -> None:
         self._scope = scope
         self._identity = scope.plan.projected(ProjectionName.IDENTITY)
+        # A contract's identity is a set; people know its columns in the table's order.
+        self._key_columns = [field for field in scope.plan.schema.fields if field.name in self._identity.names]
         with source_readable():
             self._intent = _IntentFiles(scope)
         self._staged = _StagedFiles(scope)
@@ -173,7 +175,7 @@ class _Telling:
         for is_source, wanted in _places(found).items():
             for file, rows in wanted.items():
                 self._locating.require_time()
-                keys.add(is_source, file, keys_at(self._narrow(is_source, file), rows, self._identity))
+                keys.add(is_source, file, keys_at(self._narrow(is_source, file), rows, self._key_columns))
         return keys
 
     def _narrow(self, is_source: bool, file: int) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pvdm.lake.format.manifest_entry import DataFile, IdMap, ManifestContent, Ma
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.metrics_modes import metrics_modes
 from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.single_value import decode_value
+from pvdm.lake.format.single_value import Value, decode_value
 from pvdm.model.schema import Type
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.claims import judge_claims
@@ -117,12 +117,18 @@ def _rebuilt(path: str, size: int, facts: ParquetFacts, table: _Table) -> DataFi
 def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None, bytes | None]:
     if leaf.lower is None or leaf.upper is None:
         return None, None
-    low = lower_bound(kind, decode_value(kind, leaf.lower), mode)
-    value = decode_value(kind, leaf.upper)
+    # Engines hold -0.0 and +0.0 to be equal, and compare them with bounds as if they were not.
+    low = lower_bound(kind, _zero(decode_value(kind, leaf.lower), -0.0), mode)
+    value = _zero(decode_value(kind, leaf.upper), 0.0)
     if leaf.upper_cut and (mode.length is None or mode.length >= len(value)):
         # Only the start of the value is known, and it is no upper bound by itself.
         mode = replace(mode, length=len(value) - 1)
     return low, upper_bound(kind, value, mode)
+
+
+def _zero(value: Value, signed: float) -> Value:
+    """The value, or the zero that is to stand for both."""
+    return signed if isinstance(value, float) and value == 0 else value
 
 
 _T = TypeVar("_T")

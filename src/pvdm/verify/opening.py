@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,12 +12,13 @@ from pvdm.digest import Engine, Plan, kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.lake.format.manifest_entry import IdMap
+from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.scan import Scan, ScanFile, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.core import ExtractionPath
 from pvdm.model.projection import content
-from pvdm.model.schema import Schema
+from pvdm.model.schema import Kind, PrimitiveType, Schema
 from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
 from pvdm.verify.footers import Footer, read_footer
@@ -39,7 +40,7 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
         intent = Intent(bound, source, _WHOLE, plan)
         _judge(kernel_engine(), plan, intent.empty())
     except InputError as error:
-        raise unusable(error) from None
+        raise unusable(error, _newer_column(error, source)) from None
     if bound.contract.extraction is ExtractionPath.SPARK:
         require_extractable(target, "target")
         require_extractable(source.scan.schema.select(intent.columns), "source")
@@ -52,6 +53,35 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
         if footer.key not in known:
             _require_columns(intent, plan, file, footer)
             known.add(footer.key)
+
+
+def _newer_column(error: InputError, source: PinnedSource) -> str | None:
+    """What to do where the table has the column by now, and the snapshot that is pinned was written before it came."""
+    if source.metadata is None:
+        return None
+    pinned = set(source.scan.schema.names)
+    newer = [name for name in to_model(source.metadata.current_schema).names if name not in pinned]
+    named = next((name for name in newer if ascii(name) in f"{error.expected} {error.got}"), None)
+    if named is None:
+        return None
+    return (
+        f"{source.ref.name} has a column {named!a} now, but its pinned snapshot {source.snapshot_id} has an older "
+        "schema without it: write to the source once more, so that a snapshot has the column, and open a workload then"
+    )
+
+
+def require_identity(target: Schema, names: Sequence[str]) -> None:
+    """Keys are values that can be told apart and shown: none is a variant, nor has one inside."""
+    for path, slot in target.select(set(names) & set(target.names)).walk():
+        if slot.type == PrimitiveType(Kind.VARIANT):
+            raise InputError(
+                "identity_type_unsupported",
+                f"column {path!a} cannot be part of the identity",
+                expected="columns without a variant",
+                got=str(slot.type),
+                hint="name other columns in projections.identity",
+                column=path,
+            )
 
 
 def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer) -> None:

@@ -33,6 +33,11 @@ class StagedOrder:
         """Where the producer put it."""
         return self.entry.data_file.file_path
 
+    @property
+    def size(self) -> int:
+        """Bytes to fetch."""
+        return self.frozen.size
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOrder:
@@ -76,7 +81,7 @@ class Work:
     @property
     def size(self) -> int:
         """Bytes that are read, of both sides."""
-        return sum(each.frozen.size for each in self.staged) + sum(each.size for each in self.source)
+        return sum(each.size for each in self.staged) + sum(each.size for each in self.source)
 
 
 @dataclass(frozen=True, slots=True)

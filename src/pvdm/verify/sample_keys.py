@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pvdm.model.schema import Kind, PrimitiveType, Schema
+from pvdm.model.printed import quoted
+from pvdm.model.schema import Field, Kind, PrimitiveType
 
 SAMPLE_TEXT_MAX_CHARACTERS: Final = 200
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - a zone would be printed, and is the column's affair
@@ -17,15 +18,14 @@ _TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
 Key = tuple[tuple[str, str | None], ...]
 
 
-def keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Schema) -> dict[int, Key]:
-    """The keys of these rows, by their numbers; what lies behind the last one is not read."""
+def keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]) -> dict[int, Key]:
+    """The keys of these rows, by their numbers, columns as they are given; what lies behind the last is not read."""
     wanted = sorted(set(rows))
     found: dict[int, Key] = {}
     for start, batch in _numbered(batches):
         here = [row for row in wanted if start <= row < start + batch.num_rows]
         for row in here:
-            cells = ((field.name, _cell(batch, row - start, field)) for field in identity.fields)
-            found[row] = tuple(sorted(cells, key=lambda cell: cell[0]))
+            found[row] = tuple((field.name, _cell(batch, row - start, field)) for field in identity)
         if not wanted or start + batch.num_rows > wanted[-1]:
             break
     return found
@@ -38,7 +38,7 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
         start += batch.num_rows
 
 
-def _cell(batch: pa.RecordBatch, row: int, field: Any) -> str | None:
+def _cell(batch: pa.RecordBatch, row: int, field: Field) -> str | None:
     """A column that the file lacks is null in all its rows."""
     if field.name not in batch.schema.names:
         return None
@@ -72,8 +72,8 @@ def _cut(text: str) -> str:
 
 
 def writable(text: str) -> str:
-    """What a document and a database take, whatever the text is."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    """What a document takes, whatever the text is; it escapes control characters itself."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def value_text(kind: object, value: object) -> str | None:
@@ -92,4 +92,4 @@ def value_text(kind: object, value: object) -> str | None:
 
 def joined(pairs: Sequence[tuple[str, str | None]]) -> str:
     """Names and values in one line, as partitions are written."""
-    return "/".join(f"{name}={'null' if value is None else value}" for name, value in pairs)
+    return "/".join(f"{quoted(name)}={quoted(value)}" for name, value in pairs)

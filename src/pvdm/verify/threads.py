@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,10 +12,22 @@ from pvdm.model.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Fetched, Files
 from pvdm.verify.finding import Finding
-from pvdm.verify.intent import digest_intent
+from pvdm.verify.intent import Digesting, Fetch, Intent
 from pvdm.verify.observed import Observed, observe
-from pvdm.verify.orders import Ground, Held, Outcome, ReadFile, StagedOrder, Work, added_file, published_at, together
+from pvdm.verify.orders import (
+    Ground,
+    Held,
+    Outcome,
+    ReadFile,
+    SourceOrder,
+    StagedOrder,
+    Work,
+    added_file,
+    published_at,
+    together,
+)
 from pvdm.verify.usable import source_readable
+from pvdm.verify.waiting import share
 
 _From = TypeVar("_From")
 _To = TypeVar("_To")
@@ -35,14 +46,32 @@ class Threads:
         return 0
 
     def read(self, work: Work, held: Held) -> Outcome:
-        """What was staged, then what was intended."""
-        seen = mapped(self.count, lambda order: self._staged(work, order, held.keys), work.staged)
-        read = tuple(each if isinstance(each, Finding) else each[0] for each in seen)
-        digests = [None if isinstance(each, Finding) else each[1] for each in seen]
-        intent = self._intent(work, held.keys)
-        whole = [each for each in digests if each is not None]
-        complete = len(whole) == len(digests)
-        return Outcome(read, together(work.ground.plan, held.keys, whole) if complete else None, intent)
+        """What was staged and what was intended, side by side: whichever thread is free takes the next largest file."""
+        ground, seen = work.ground, dict[int, tuple[ReadFile, Partials | None] | Finding]()
+        with source_readable():
+            intent = Digesting(Intent(ground.bound, ground.source, ground.chunk, ground.plan), ground.plan, held.keys)
+
+        def worker() -> Callable[[StagedOrder | SourceOrder], None]:
+            add = intent.worker(self._fetching(work))
+
+            def one(order: StagedOrder | SourceOrder) -> None:
+                if isinstance(order, StagedOrder):
+                    seen[order.position] = self._staged(work, order, held.keys)
+                    return
+                with source_readable():
+                    add(order.file)
+
+            return one
+
+        orders: list[StagedOrder | SourceOrder] = [*work.staged, *work.source]
+        orders.sort(key=lambda order: order.size, reverse=True)
+        share(orders, [worker() for _ in range(max(1, min(self.count, len(orders))))])
+        found = [seen[order.position] for order in work.staged]
+        read = tuple(each if isinstance(each, Finding) else each[0] for each in found)
+        whole = [each[1] for each in found if not isinstance(each, Finding) and each[1] is not None]
+        complete = len(whole) == len(found)
+        staged = together(ground.plan, held.keys, whole) if complete else None
+        return Outcome(read, staged, intent.partials())
 
     def _staged(self, work: Work, order: StagedOrder, keys: Keys) -> tuple[ReadFile, Partials | None] | Finding:
         """One file: fetched once; what was hashed is what is kept, and what is decoded."""
@@ -54,8 +83,8 @@ class Threads:
         observed, partials = judged(work.ground, order, fetched, keys)
         return ReadFile(added_file(order, published), observed, partials is not None), partials
 
-    def _intent(self, work: Work, keys: Keys) -> Partials:
-        ground = work.ground
+    def _fetching(self, work: Work) -> Fetch:
+        """Files of the source, held to what they were frozen with."""
         frozen = {seen.location: seen for order in work.source for seen in order.frozen}
 
         def fetch(location: str) -> bytes:
@@ -64,10 +93,7 @@ class Threads:
                 raise not_frozen(location)
             return self.files.fetch_frozen(found).data
 
-        with source_readable():
-            return digest_intent(
-                ground.bound, ground.source, ground.chunk, ground.plan, keys, fetch, threads=self.count
-            )
+        return fetch
 
 
 def judged(ground: Ground, order: StagedOrder, fetched: Fetched, keys: Keys) -> tuple[Observed, Partials | None]:
@@ -79,13 +105,13 @@ def judged(ground: Ground, order: StagedOrder, fetched: Fetched, keys: Keys) -> 
 
 def mapped(threads: int, work: Callable[[_From], _To], given: Sequence[_From]) -> list[_To]:
     """What becomes of each, in order; after an error nothing more is begun."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting = [pool.submit(work, each) for each in given]
-        try:
-            return [each.result() for each in waiting]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    found: dict[int, _To] = {}
+
+    def one(piece: tuple[int, _From]) -> None:
+        found[piece[0]] = work(piece[1])
+
+    share(enumerate(given), [one] * max(1, min(threads, len(given))))
+    return [found[at] for at in range(len(given))]
 
 
 def not_frozen(location: str) -> PvdmError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -25,3 +26,30 @@ class Waiting(Generic[_T]):
     def stop(self) -> None:
         """Nobody begins another piece."""
         self._stopped = True
+
+
+def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
+    """Every piece once, in order, by whichever worker is free, each in a thread of its own.
+
+    After an error, or an interruption, nobody begins another piece.
+    """
+    waiting = Waiting(pieces)
+
+    def drain(worker: Callable[[_T], None]) -> None:
+        try:
+            while (piece := waiting.take()) is not None:
+                worker(piece)
+        except BaseException:
+            waiting.stop()
+            raise
+
+    if len(workers) == 1:
+        drain(workers[0])
+        return
+    with ThreadPoolExecutor(len(workers)) as pool:
+        try:
+            for done in [pool.submit(drain, worker) for worker in workers]:
+                done.result()
+        except BaseException:
+            waiting.stop()
+            raise

@@ -252,6 +252,12 @@ def test_a_column_without_a_value_has_counts_and_no_bounds() -> None:
     assert dict(file.nan_value_counts or {}) == {3: 2}
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_bounds_around_a_zero_hold_both_of_them_since_engines_find_them_equal(zero: float) -> None:
+    file = rebuilt(metadata(), [{"id": 1, "amount": zero}])
+    assert (bound(file.lower_bounds, 3), bound(file.upper_bounds, 3)) == (double(-0.0), double(0.0))
+
+
 def test_bounds_of_a_column_without_a_value_claim_nothing() -> None:
     table = metadata()
     claims = {"lower_bounds": IdMap([(2, b"a")]), "upper_bounds": IdMap([(2, b"b")])}
