@@ -239,10 +239,34 @@ def pvdm_to(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("words", UNWRITABLE)
-@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-", '| true; exit "${PIPESTATUS[0]}"'])
+@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
 def test_standard_output_that_takes_nothing_is_output_not_writable(words: str, redirection: str) -> None:
     done = pvdm_to(words, redirection)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: standard output cannot be written")
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_name_that_would_steer_a_terminal_is_shown_with_escapes(more: list[str], capsys: Capture) -> None:
+    name = "no\x1b[2J\u202e\x9b\nerror: fine.yaml"
+    assert main(["validate", name, *more]) == 2
+    told = "".join(capsys.readouterr())
+    assert not [each for each in told if not each.isprintable() and each != "\n"]
+    assert not [line for line in told.splitlines() if line.startswith("error: fine")]
+    if more:
+        assert name in json.loads(told)["error"]["message"]
+    else:
+        assert "no\\x1b[2J\\u202e\\x9b\\nerror: fine.yaml" in told
+
+
+@pytest.mark.parametrize("words", UNWRITABLE)
+def test_a_reader_that_has_read_enough_changes_nothing(words: str) -> None:
+    done = pvdm_to(words, '| true; exit "${PIPESTATUS[0]}"')
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_ends_as_it_would_where_nobody_reads_on() -> None:
+    done = pvdm_to("demo --json --no-such-option", '| true; exit "${PIPESTATUS[0]}"')
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 def test_an_error_that_standard_output_does_not_take_goes_to_standard_error() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from pvdm.cli.options import json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
-from pvdm.cli.views import view_json
+from pvdm.model.plain import view_json
 
 
 @click.command("abandon", short_help="Give a workload up.")
@@ -32,5 +31,5 @@ def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -
     if as_json:
         say_json(view_json(found))
         return
-    say(printable(f"{found.state}  {found.workload_id} of {found.table or found.table_uuid}"), style="bold")
-    say(printable(f"  reason  {found.reason}"))
+    say(f"{found.state}  {found.workload_id} of {found.table or found.table_uuid}", style="bold")
+    say(f"  reason  {found.reason}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-from pvdm.cli.proof_words import Line, printable
+from pvdm.cli.proof_words import Line
 from pvdm.cli.screen import say_aside
 from pvdm.errors import RolledBackError
 
@@ -17,6 +17,6 @@ def require_yes(question: str, lines: Iterable[Line]) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("there is no terminal to ask on; read what it does, then add --yes")
     for line, style in lines:
-        say_aside(printable(line), style or "")
+        say_aside(line, style or "")
     if not click.confirm(question, err=True):
         raise RolledBackError("declined", "you said no: nothing was done")

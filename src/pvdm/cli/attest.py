@@ -13,13 +13,12 @@ from pvdm.cli.files import read_file, require_new, write_new
 from pvdm.cli.options import PlaceType, engine_option, json_option, pick_engine, require_command
 from pvdm.cli.parquet import digest_files, schema_of
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import now_micros, utc
-from pvdm.cli.views import view_json
 from pvdm.digest import Construction, Engine, Mode, Plan
 from pvdm.model.attestation import SourceAttestation
+from pvdm.model.plain import view_json
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -216,4 +215,4 @@ def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snap
     for view in views:
         what = f"{view.table_uuid} snapshot {view.snapshot_id}, {view.projection.value}"
         when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.statement_id}"
-        say(printable(f"{view.attestor}: {view.row_count:,} rows of {what}  {when}"))
+        say(f"{view.attestor}: {view.row_count:,} rows of {what}  {when}")

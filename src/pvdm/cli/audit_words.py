@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from pvdm.cli.approval_words import shown_words
-from pvdm.cli.proof_words import LOUD, Line, printable
+from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.times import utc
 from pvdm.errors import comparison
 from pvdm.metadata.audit_report import AuditedSnapshot, AuditFinding, AuditReport, Explained, Standing
@@ -52,14 +52,14 @@ def _snapshot(each: AuditedSnapshot) -> Iterator[Line]:
     rows, files = _change(each.rows_added, each.rows_removed), _change(each.files_added, each.files_removed)
     proof = "-" if not each.proof_ids else each.proof_ids[0][:8]
     more = "" if len(each.proof_ids) < 2 else f"+{len(each.proof_ids) - 1}"
-    workload = printable(each.workload_id or "-")
+    workload = each.workload_id or "-"
     yield (
         f"{utc(each.timestamp_ms * 1_000)[:19]}Z  {each.snapshot_id:<19}  {rows:<16} {files:<12}"
         f" {workload:<{_WIDTH}} {proof + more:<10}  {words}",
         style,
     )
     if each.operator is not None:
-        yield printable(f"    {each.operator} waived a FAIL: {each.reason}"), "red"
+        yield f"    {each.operator} waived a FAIL: {each.reason}", "red"
     for finding in each.findings:
         yield from _finding(finding)
 
@@ -69,15 +69,15 @@ def _approval(each: Explained) -> Iterator[Line]:
     style = "bold red" if each.kind == "unprotect" else "bold"
     shown = "" if each.kind == "migration" else f", main showed {shown_words(each.snapshot_id)}"
     words = f"{name} by {each.operator}, contract {contract}{shown}: {each.reason}"
-    yield printable(f"{utc(each.logged_at)[:19]}Z  {words}"), style
+    yield f"{utc(each.logged_at)[:19]}Z  {words}", style
     for change in each.changes:
-        yield printable(f"    {change}"), None
+        yield f"    {change}", None
 
 
 def _finding(finding: AuditFinding) -> Iterator[Line]:
-    yield printable(f"    {finding.code}: {finding.message}"), "red"
+    yield f"    {finding.code}: {finding.message}", "red"
     if tail := comparison(finding.expected, finding.got):
-        yield printable(f"      {tail}"), None
+        yield f"      {tail}", None
 
 
 def _change(added: int | None, removed: int | None) -> str:
@@ -99,7 +99,7 @@ def _summary(report: AuditReport) -> Iterator[Line]:
         )
     yield "proved:", "bold"
     for sentence in report.shown:
-        yield printable(f"  - {sentence}"), None
+        yield f"  - {sentence}", None
     yield "not proved:", "bold"
     for sentence in report.not_shown:
-        yield printable(f"  - {sentence}"), None
+        yield f"  - {sentence}", None

@@ -14,14 +14,15 @@ from pvdm.cli.jobs import quiet, tell, watch_steps
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
 from pvdm.cli.proof_files import is_bundle, read_proofs
-from pvdm.cli.proof_words import LOUD, override_lines, printable, proof_lines
+from pvdm.cli.proof_words import LOUD, override_lines, proof_lines
 from pvdm.cli.screen import notice, say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import DurationType, now_micros, utc
 from pvdm.cli.trust_roots import judge_by, pin_option, root_option
-from pvdm.cli.views import override_view_lines, view_json
+from pvdm.cli.views import override_view_lines
 from pvdm.errors import NotAllowedError
 from pvdm.model.break_glass import BreakGlass
+from pvdm.model.plain import view_json
 from pvdm.model.proof import Proof
 from pvdm.trust.bundle import parse_bundle
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
@@ -144,7 +145,7 @@ def _tell(override: BreakGlass, out: Path, *, as_json: bool, verified: bool) -> 
         say_json({"override": override.to_json(), "out": str(out), "verified": verified})
         return
     for line, style in override_lines(override):
-        say(printable(line), style=style)
+        say(line, style=style)
     say()
     say(f"signed: {out}; nothing is published yet")
     say(f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}")
@@ -171,7 +172,7 @@ def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
         say_json({"override": view_json(view)})
         return
     for line, style in override_view_lines(view):
-        say(printable(line), style=style)
+        say(line, style=style)
     say()
     say("handed in; nothing is published yet")
     say(f"hint: `pvdm break-glass publish {view.override_id}` before {utc(view.expires_at)}")
@@ -201,7 +202,7 @@ def break_glass_publish(*, as_json: bool, override_id: str, service: Service) ->
     with service.connect() as client:
         outcome = publish_override(client, override_id, watch)
     if not as_json and isinstance(outcome, Committed):
-        say(printable(f"*** BREAK-GLASS: rows that failed are published in {outcome.table} ***"), style=LOUD)
+        say(f"*** BREAK-GLASS: rows that failed are published in {outcome.table} ***", style=LOUD)
     tell(outcome, as_json=as_json)
 
 
@@ -225,4 +226,4 @@ def break_glass_list(*, as_json: bool, service: Service) -> None:
         say("no verdict was ever overridden here")
     for view in views:
         for line, style in override_view_lines(view):
-            say(printable(line), style=style)
+            say(line, style=style)

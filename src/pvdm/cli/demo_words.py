@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pvdm.cli.proof_words import Line, printable
+from pvdm.cli.proof_words import Line
 from pvdm.errors import comparison
+from pvdm.model.printed import printable
 
 if TYPE_CHECKING:
     from pvdm.evaluation.orders import Sight
@@ -46,9 +47,9 @@ def audit_lines(report: AuditReport) -> Iterator[Line]:
     yield "", None
     yield f"audit of {report.table.name}", "bold"
     for approval in report.approvals:
-        yield printable(f"   protected by {approval.operator}: {approval.reason}"), None
+        yield f"   protected by {approval.operator}: {approval.reason}", None
     for each in report.snapshots:
-        yield printable(f"   {_snapshot(each)}"), "green" if not each.findings else "bold red"
+        yield f"   {_snapshot(each)}", "green" if not each.findings else "bold red"
     if report.rehashed is not None:
         yield f"   {report.rehashed.data_files} data files read again: the bytes that the proofs bind", None
     counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count)

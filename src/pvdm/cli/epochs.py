@@ -11,8 +11,8 @@ from pvdm.cli.keys import keys
 from pvdm.cli.options import json_option
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
-from pvdm.cli.views import view_json
 from pvdm.model.epoch import EpochStage
+from pvdm.model.plain import view_json
 
 if TYPE_CHECKING:
     from pvdm.client import EpochChange, StewardClient

@@ -84,7 +84,8 @@ def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
         shown = {"file": None if out is None else str(out), "written": written}
         say_json({**shown, "sha256": hashlib.sha256(data).hexdigest(), "contract": text})
     elif out is None:
-        say(text.rstrip("\n"))
+        for line in text.splitlines():
+            say(line)
     else:
         say(f"{out}: a contract for {table}; change what is in capitals, then `pvdm validate {out}`")
 

@@ -15,7 +15,6 @@ import click
 
 from pvdm.cli.outcome_words import committed_lines
 from pvdm.cli.output import output_aside
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_aside, say_error, say_json
 from pvdm.cli.service import Service
 from pvdm.errors import InputError
@@ -198,7 +197,7 @@ def watch_steps() -> Watch:
         line += f": {step.problem}" if step.problem else ""
         if told != [line]:
             told[:] = [line]
-            say_aside(printable(line))
+            say_aside(line)
 
     return watch
 
@@ -211,10 +210,10 @@ def tell(outcome: Outcome, *, as_json: bool) -> None:
         say_json(outcome.to_json())
     elif isinstance(outcome, Committed):
         for line, style in committed_lines(outcome):
-            say(printable(line), style=style)
+            say(line, style=style)
     else:
         say(
-            printable(f"{outcome.name}  {outcome.workload_id} of {outcome.table}"),
+            f"{outcome.name}  {outcome.workload_id} of {outcome.table}",
             style="bold red",
         )
         say_error(outcome.error)

@@ -13,8 +13,8 @@ from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.statements import check_statements
-from pvdm.cli.views import view_json
 from pvdm.errors import VerificationError
+from pvdm.model.plain import view_json
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.fsck import fsck

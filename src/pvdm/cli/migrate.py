@@ -15,7 +15,7 @@ from pvdm.cli.files import read_file, require_json, require_new, write_new
 from pvdm.cli.migrate_changes import Wishes, traps_of, updates_of
 from pvdm.cli.migrate_proposal import PROPOSAL_SIZE_MAX_BYTES, Proposal, propose, read_proposal, require_signed
 from pvdm.cli.options import PlaceType, json_option, require_command
-from pvdm.cli.proof_words import Line, printable
+from pvdm.cli.proof_words import Line
 from pvdm.cli.protect import find_target, table_metadata, table_ref
 from pvdm.cli.screen import notice, say, say_json
 from pvdm.cli.service import Service, service_options
@@ -101,7 +101,7 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     with service.connect() as client:
         proposal = _proposed(client, table, wishes, contract)
     for trap in traps_of(wishes):
-        notice(printable(trap))
+        notice(trap)
     if out is not None:
         write_new(out, proposal.to_bytes())
     if as_json:
@@ -198,7 +198,7 @@ def migrate_list(*, as_json: bool, service: Service) -> None:
     if not views:
         say("no table was ever migrated here")
     for view in views:
-        say(printable(f"{utc(view.issued_at)}  {view.table}  {view.operator}: {view.reason}  {view.migration_id}"))
+        say(f"{utc(view.issued_at)}  {view.table}  {view.operator}: {view.reason}  {view.migration_id}")
 
 
 @migrate.command("show", short_help="Show one migration.")
@@ -268,4 +268,4 @@ def _view_json(view: MigrationView) -> dict[str, object]:
 
 def _say(lines: Iterable[Line]) -> None:
     for line, style in lines:
-        say(printable(line), style=style)
+        say(line, style=style)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from pvdm.cli.options import json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
-from pvdm.cli.views import view_json
+from pvdm.model.plain import view_json
 
 
 @click.command("orphans", short_help="Files that killed jobs left behind.")
@@ -32,8 +31,8 @@ def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> Non
         say_json({"table": table, "removed": remove, "orphans": [view_json(each) for each in found]})
         return
     for each in found:
-        say(printable(f"{each.size:>15,}  {each.location}"))
+        say(f"{each.size:>15,}  {each.location}")
     total = sum(each.size for each in found)
     say(f"{len(found)} file{'s' * (len(found) != 1)}, {total:,} bytes{' removed' if remove else ''}", style="bold")
     if found and not remove:
-        say(printable(f"hint: `pvdm orphans {table} --remove` removes them"))
+        say(f"hint: `pvdm orphans {table} --remove` removes them")

@@ -1,4 +1,4 @@
-"""Standard output that says what it is when it cannot be written; imports nothing heavy."""
+"""Standard output that says so when it cannot be written, and is quiet where nobody reads on; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from pvdm.errors import InputError
 
 @contextlib.contextmanager
 def checked_output() -> Iterator[None]:
-    """Within, a full disk or a closed pipe behind standard output is an `output_not_writable`, whoever writes."""
+    """Within, a full disk behind standard output is an `output_not_writable`, whoever writes.
+
+    Who closes a pipe has read enough, as `head -1` has: the rest goes nowhere, and the command ends as it would.
+    """
     stream: TextIO | None = sys.stdout  # None where the caller closed it
     if stream is None:
         raise _not_writable("a closed one")
@@ -73,16 +76,25 @@ class _Checked:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._is_read = True
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            raise _not_writable(error.strerror or type(error).__name__) from error
+        with self._judged():
+            if self._is_read:
+                self._stream.write(text)
+        return len(text)
 
     def flush(self) -> None:
+        with self._judged():
+            if self._is_read:
+                self._stream.flush()
+
+    @contextlib.contextmanager
+    def _judged(self) -> Iterator[None]:
         try:
-            self._stream.flush()
+            yield
+        except BrokenPipeError:
+            self._is_read = False
         except OSError as error:
             raise _not_writable(error.strerror or type(error).__name__) from error
 

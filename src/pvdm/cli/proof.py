@@ -10,7 +10,7 @@ import click
 from pvdm.cli.files import read_file
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.proof_files import Statement, is_bundle, read_statement_file
-from pvdm.cli.proof_words import printable, statement_lines, verdict_line
+from pvdm.cli.proof_words import statement_lines, verdict_line
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.single import UNPINNED, check_single, hint_of
 from pvdm.cli.times import utc
@@ -71,7 +71,7 @@ def proof_show(*, as_json: bool, file: Path) -> None:
         return
     for each in statements:
         for line, style in statement_lines(each):
-            say(printable(line), style=style)
+            say(line, style=style)
         say()
     say(hint, style="yellow")
 
@@ -191,7 +191,7 @@ def _tell(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) 
     say()
     say("proved:", style="bold")
     for sentence in checked.shown:
-        say(printable(f"  - {sentence}"))
+        say(f"  - {sentence}")
     times = ", ".join(utc(time) for time in checked.logged_at)
     say(f"  - logged {times} in {origin}; keys were judged as of then")
     say(f"  - at least {threshold} of the notaries that trust root {judge.root.version} names agree")

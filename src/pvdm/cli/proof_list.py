@@ -9,11 +9,11 @@ import click
 from pvdm.cli.files import write_new
 from pvdm.cli.options import PlaceType, json_option
 from pvdm.cli.proof import proof
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.trust_roots import Sha256Type
-from pvdm.cli.views import proof_view_line, view_json
+from pvdm.cli.views import proof_view_line
+from pvdm.model.plain import view_json
 
 _ROWS = 1_000
 _DEFAULT_ROWS = 100
@@ -45,7 +45,7 @@ def proof_list(
         say("no proof")
     for view in views:
         line, style = proof_view_line(view)
-        say(printable(line), style=style)
+        say(line, style=style)
 
 
 @proof.command("get", short_help="Get one proof as a bundle.")

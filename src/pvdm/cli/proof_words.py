@@ -37,11 +37,6 @@ _STORAGE: Mapping[Storage, str] = {
 }
 
 
-def printable(line: str) -> str:
-    """The line without anything that could steer a terminal or look like another line: partition values are data."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
-
-
 def verdict_line(verdict: Verdict) -> Line:
     """PASS in green; FAIL loudly, with its classes."""
     if verdict.passed:

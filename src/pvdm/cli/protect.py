@@ -12,10 +12,8 @@ from pvdm.cli.approval_words import Signing, protected_lines, protection_lines, 
 from pvdm.cli.asking import require_yes
 from pvdm.cli.files import read_file
 from pvdm.cli.options import PlaceType, json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
-from pvdm.cli.views import view_json
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.metadata.state import target_of
@@ -27,6 +25,7 @@ from pvdm.model.migration import (
     TableTarget,
     contract_sha256,
 )
+from pvdm.model.plain import view_json
 from pvdm.model.role import Role
 from pvdm.model.table import NamespaceRef, TableRef
 from pvdm.steward.contracts import contract_text
@@ -179,7 +178,7 @@ def _tell_current(views: Sequence[ProtectedView], *, as_json: bool) -> None:
         say("nothing that you asked for is protected now")
     for view in views:
         for line, style in protected_lines(view):
-            say(printable(line), style=style)
+            say(line, style=style)
 
 
 def require_operator(client: StewardClient) -> None:
@@ -248,4 +247,4 @@ def _tell(view: ProtectionView, *, as_json: bool) -> None:
 
 def _lines(view: ProtectionView) -> None:
     for line, style in protection_lines(view):
-        say(printable(line), style=style)
+        say(line, style=style)

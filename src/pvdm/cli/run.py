@@ -8,7 +8,6 @@ import click
 
 from pvdm.cli.jobs import Job, coordinator, job_options, job_output, named_values, param_option, tell, workload_option
 from pvdm.cli.options import json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say_aside
 from pvdm.cli.service import Service, service_options
 
@@ -76,7 +75,7 @@ def publish(
     with coordinator(service, nothing, as_json=as_json) as found:
         outcome = found.publish(workload_id, table, branch, values, reason=reason)
     if not as_json and outcome.exit_code == 0:
-        say_aside(printable(f"branch {branch} goes: {table} shows the Steward's copies of its files; {_YOURS}"))
+        say_aside(f"branch {branch} goes: {table} shows the Steward's copies of its files; {_YOURS}")
     tell(outcome, as_json=as_json)
 
 

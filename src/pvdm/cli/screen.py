@@ -15,14 +15,15 @@ from rich.text import Text
 
 from pvdm.errors import PvdmError, comparison
 from pvdm.evaluation.progress import Watch, unwatched
+from pvdm.model.printed import json_printable, printable
 
 _REDRAW_SECONDS: Final = 0.1
 
 
 def say(line: str = "", *, style: str | None = None) -> None:
     """One line of a result; never wrapped, so that it can be copied and compared."""
-    # Text, not markup: a column name such as "[red]" is data.
-    Console(file=sys.stdout, highlight=False, soft_wrap=True).print(Text(line, style=style or ""))
+    # Text, not markup: a column name such as "[red]" is data. So is whatever else comes from rows, files and tables.
+    Console(file=sys.stdout, highlight=False, soft_wrap=True).print(Text(printable(line), style=style or ""))
 
 
 def notice(line: str) -> None:
@@ -32,7 +33,7 @@ def notice(line: str) -> None:
 
 def say_json(value: dict[str, object]) -> None:
     """The one JSON document of a command."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_printable(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
 
 def say_error(error: PvdmError) -> None:
@@ -85,4 +86,4 @@ def say_aside(line: str, style: str = "") -> None:
     """One line on standard error."""
     # rich ends the process where standard error is a closed pipe; a line nobody can read changes no outcome.
     with contextlib.suppress(OSError, SystemExit):
-        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(line, style=style))
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(line), style=style))

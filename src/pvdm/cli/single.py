@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pvdm.cli.proof_files import Statement
-from pvdm.cli.proof_words import printable, statement_lines
+from pvdm.cli.proof_words import statement_lines
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.trust_roots import Judge
 from pvdm.errors import VerificationError
@@ -46,11 +46,11 @@ def check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: bo
         say_json({**facts, "judged_at": judge.at, "proved": [proved], "not_proved": open_questions})
         return
     for line, style in statement_lines(statement):
-        say(printable(line), style=style)
+        say(line, style=style)
     say()
     say("the signature holds", style="bold green")
     say("proved:", style="bold")
-    say(printable(f"  - {proved}"))
+    say(f"  - {proved}")
     say("not proved:", style="bold")
     for sentence in open_questions:
         say(f"  - {sentence}", style="bold yellow" if sentence is UNPINNED else None)

@@ -13,7 +13,6 @@ import click
 
 from pvdm.cli.files import read_file, require_json, require_new, write_new, write_over
 from pvdm.cli.options import PlaceType, json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json, watch_on_screen
 from pvdm.cli.service import Service, service_options
 from pvdm.errors import InputError
@@ -84,9 +83,9 @@ def _tell(out: Path, made: Listing, *, as_json: bool) -> None:
         say_json({**facts, "columns": [each.name for each in made.schema.fields]})
         return
     columns = ", ".join(f"{each.name} {each.type}" for each in made.schema.fields)
-    say(printable(f"{out}: {made.files:,} file{'s' * (made.files != 1)}, {made.size:,} bytes"))
-    say(printable(f"  columns  {columns}"))
-    say(printable(f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}"))
+    say(f"{out}: {made.files:,} file{'s' * (made.files != 1)}, {made.size:,} bytes")
+    say(f"  columns  {columns}")
+    say(f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}")
 
 
 def _found(places: Sequence[Path]) -> Iterator[str]:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from pvdm.cli.options import json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.status_work import show_work, workload_lines
 from pvdm.cli.times import utc
-from pvdm.cli.views import override_view_lines, proof_view_line, view_json
+from pvdm.cli.views import override_view_lines, proof_view_line
 from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.model.epoch import EpochStage
+from pvdm.model.plain import view_json
 
 if TYPE_CHECKING:
     from pvdm.client import (
@@ -138,24 +138,24 @@ def _tell(found: Status) -> None:
     info = found.info
     for view in found.overrides or ():
         for line, style in override_view_lines(view):
-            say(printable(line), style=style)
+            say(line, style=style)
     say(f"Steward {info.notary}, version {info.version}, isolation {info.isolation.value}", style="bold")
     if found.readiness.ready:
         say("  ready", style="green")
     for reason in found.readiness.reasons:
-        say(printable(f"  NOT READY: {reason}"), style="bold red")
+        say(f"  NOT READY: {reason}", style="bold red")
         if reason.hint:
-            say(printable(f"    hint: {reason.hint}"))
+            say(f"    hint: {reason.hint}")
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
     say(f"  log         {info.origin}, {info.log_size:,} entries")
     say(f"  trust root  {root}")
     served = "none: steward.toml has no [catalog]"
     if info.catalog is not None:
         served = f"{info.catalog.name}, tables in {info.catalog.warehouse}"
-    say(printable(f"  catalog     {served}"))
+    say(f"  catalog     {served}")
     you = found.identity
     reach = "every domain" if you.domain == "*" else f"domain {you.domain}"
-    say(printable(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}"))
+    say(f"  you are     {you.name}, {you.role.value} of {reach}, until {utc(you.expires_at)}")
     _tell_epochs(found)
     _tell_jobs(found)
     _tell_work(found)
@@ -187,7 +187,7 @@ def _tell_jobs(found: Status) -> None:
         what = f"{job.kind} {job.subject}".strip()
         problem = "" if job.problem is None else f": {job.problem.code}: {job.problem.message}"
         line = f"  {job.state.name} JOB: {what}, {job.tries} tries{problem}"
-        say(printable(line), style="bold red" if job.state.value == _FAILED else "yellow")
+        say(line, style="bold red" if job.state.value == _FAILED else "yellow")
     if counted[_FAILED]:
         say("  hint: a failed job is taken up again at the Steward's next start; its log says more")
 
@@ -200,11 +200,11 @@ def _tell_work(found: Status) -> None:
         say(f"workloads: {len(found.workloads)} shown", style="bold")
         for workload in found.workloads:
             for line, style in workload_lines(workload):
-                say(printable(line), style=style)
+                say(line, style=style)
     if found.proofs is None:
         say(f"proofs: not shown to the role {role}")
         return
     say(f"proofs: {len(found.proofs)} shown", style="bold")
     for proof in found.proofs:
         line, style = proof_view_line(proof)
-        say(printable(f"  {line}"), style=style)
+        say(f"  {line}", style=style)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pvdm.cli.outcome_words import added_words, override_words
-from pvdm.cli.proof_words import LOUD, Line, printable
+from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service
 from pvdm.cli.times import utc
-from pvdm.cli.views import view_json
 from pvdm.errors import InputError, comparison
-from pvdm.model.located_words import lines
+from pvdm.model.located_words import lines, rest_of_keys
+from pvdm.model.plain import view_json
+from pvdm.model.printed import place
 from pvdm.model.states import AttemptState
 
 if TYPE_CHECKING:
@@ -69,10 +70,10 @@ def _show_table(table: str, found: list[WorkloadView], *, as_json: bool) -> None
     if as_json:
         say_json({"table": table, "workloads": [view_json(each) for each in found]})
         return
-    say(printable(f"{table}: {len(found)} workloads shown"), style="bold")
+    say(f"{table}: {len(found)} workloads shown", style="bold")
     for each in found:
         for line, style in workload_lines(each):
-            say(printable(line), style=style)
+            say(line, style=style)
 
 
 def workload_lines(workload: WorkloadView) -> Iterator[Line]:
@@ -92,18 +93,18 @@ def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_
     if as_json:
         say_json({"workload": view_json(workload), "chunks": [view_json(each) for each in chunks]})
         return
-    say(printable(f"workload {workload.workload_id} of {workload.table or workload.table_uuid}"), style="bold")
-    say(printable(f"  {workload.state.value}  {workload.reason}  {utc(workload.changed_at)}"))
+    say(f"workload {workload.workload_id} of {workload.table or workload.table_uuid}", style="bold")
+    say(f"  {workload.state.value}  {workload.reason}  {utc(workload.changed_at)}")
     say(f"  atomicity {workload.atomicity}, {workload.chunk_count} chunks, {len(chunks)} shown")
     for name, value in workload.parameters:
-        say(printable(f"  {name} = {value}"))
+        say(f"  {name} = {value}")
     for chunk in chunks:
         found = chunk.attempt
         if found is None:
-            say(printable(f"  {'not begun':<20}{chunk.chunk_id}"))
+            say(f"  {'not begun':<20}{chunk.chunk_id}")
             continue
         for line, style in attempt_lines(chunk.chunk_id, found):
-            say(printable(line), style=style)
+            say(line, style=style)
 
 
 def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
@@ -118,12 +119,19 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     if found.refusal is not None:
         tail = comparison(found.refusal.expected, found.refusal.got)
         yield f"    {found.refusal.message}" + (f": {tail}" if tail else ""), None
-    for line in () if found.located is None else lines(found.located):
-        yield f"    {line}", None
+    if found.located is not None:
+        for line in lines(found.located):
+            yield f"    {line}", None
+        if rest := rest_of_keys(found.located, found.workload_id):
+            yield f"    {rest}", None
     for each in found.findings:
         yield f"    {each}", None
     if found.findings_more:
         yield f"    and {found.findings_more:,} findings more", None
+    if found.quarantine is not None:
+        yield f"    its files are in quarantine, each under its SHA-256: {place(found.quarantine.folder)}", None
+        for kept in found.quarantine.files:
+            yield f"      {place(kept.file)} is {place(kept.location)}", None
     problem = found.problem
     if found.job is not None and problem is not None:
         tries = f"{found.job.tries} tries, job {found.job.state.value}"

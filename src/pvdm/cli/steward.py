@@ -16,7 +16,7 @@ from pvdm.cli.proof_words import LOUD
 from pvdm.cli.root_spec import read_public
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.trust_roots import pin_option, read_chain
-from pvdm.cli.views import view_json
+from pvdm.model.plain import view_json
 from pvdm.trust.keys.epochs import EpochBook
 from pvdm.trust.log.note import NoteKey
 

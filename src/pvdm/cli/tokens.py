@@ -11,7 +11,6 @@ import click
 
 from pvdm.cli.files import PRIVATE_MODE, require_new
 from pvdm.cli.options import PlaceType, json_option, require_command
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
 from pvdm.cli.times import SECOND, DurationType, duration, now_micros, utc
@@ -163,7 +162,7 @@ def _hand_over(
     if as_json:
         say_json({**grant_json(grant), "out": str(out)})
         return
-    whose = printable(f"{grant.role.value} {grant.name}, {_reach(grant)}")
+    whose = f"{grant.role.value} {grant.name}, {_reach(grant)}"
     say(f"token {grant.token_id}: {whose}, until {utc(grant.expires_micros)}")
     if out is not None:
         say(f"its text is in {out}; give it to its bearer and to nobody else")
@@ -190,7 +189,7 @@ def token_list(*, as_json: bool, config: Path) -> None:
     now = now_micros()
     for grant in grants:
         state, style = _state(grant, now)
-        say(printable(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}"), style=style)
+        say(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style=style)
 
 
 @token_group.command("revoke", short_help="End a token now.")
@@ -209,7 +208,7 @@ def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
     if as_json:
         say_json(grant_json(grant))
         return
-    say(printable(f"revoked: token {grant.token_id} of {grant.name}"))
+    say(f"revoked: token {grant.token_id} of {grant.name}")
 
 
 def grant_json(grant: Grant) -> dict[str, object]:

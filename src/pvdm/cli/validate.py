@@ -8,7 +8,6 @@ import click
 
 from pvdm.cli.files import read_file
 from pvdm.cli.options import PlaceType, json_option
-from pvdm.cli.proof_words import printable
 from pvdm.cli.screen import say, say_json
 from pvdm.errors import InputError
 from pvdm.model.claim import Claim
@@ -64,7 +63,7 @@ def validate(*, as_json: bool, file: Path, given: tuple[str, ...]) -> None:
         say_json(_to_json(file, contract, bound))
         return
     for line in _lines(contract, bound):
-        say(printable(line))
+        say(line)
 
 
 def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | None) -> dict[str, object]:

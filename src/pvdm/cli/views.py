@@ -1,11 +1,9 @@
-"""What a Steward tells of proofs, overrides and the like: for programs as JSON, for people as lines."""
+"""What a Steward tells of proofs, overrides and the like, in lines for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.times import utc
@@ -14,29 +12,6 @@ from pvdm.model.verdict import Outcome
 
 if TYPE_CHECKING:
     from pvdm.client import OverrideView, ProofView
-
-
-def view_json(view: Any) -> dict[str, object]:
-    """A view's fields: times as numbers of microseconds, all other numbers as decimal strings, as the service does."""
-    return {field.name: _plain(field.name, getattr(view, field.name)) for field in fields(view)}
-
-
-def _plain(name: str, value: object) -> object:
-    match value:
-        case Enum():
-            return value.value
-        case bool() | None | str():
-            return value
-        case int():
-            return value if name.endswith("_at") else str(value)
-        case tuple() if value and all(isinstance(each, tuple) for each in value):
-            return {str(key): _plain(str(key), inner) for key, inner in value}
-        case tuple():
-            return [_plain(name, each) for each in value]
-        case _ if is_dataclass(value):
-            return view_json(value)
-        case _:
-            raise TypeError(f"{name} has no place in a result")
 
 
 def override_view_lines(view: OverrideView) -> Iterator[Line]:

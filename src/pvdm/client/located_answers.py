@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pvdm.client.reading import Reading
 from pvdm.model.located import Located, LocatedClass, RowsIn, SampleKey
+from pvdm.model.role import Role
 from pvdm.model.verdict import FailureClass
 
 
@@ -16,6 +17,8 @@ def read_located(value: object) -> Located:
         fields.decimal("compared"),
         fields.optional_text("problem_code"),
         fields.optional_text("problem"),
+        fields.flag("withheld"),
+        tuple(Role(each) for each in fields.texts("keys_for")),
     )
 
 

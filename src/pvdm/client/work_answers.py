@@ -51,7 +51,7 @@ class RefusalView:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One thing that verification found wrong with what was staged; values of rows are not told."""
+    """One thing that verification found wrong; `withheld` says that the role may not see its values of rows."""
 
     failure: FailureClass
     code: str
@@ -59,6 +59,7 @@ class FindingView:
     expected: str | None
     got: str | None
     file: str | None
+    withheld: bool = False
 
     def __str__(self) -> str:
         tail = comparison(self.expected, self.got)
@@ -76,7 +77,36 @@ class FindingView:
             fields.optional_text("expected"),
             fields.optional_text("got"),
             fields.optional_text("file"),
+            fields.flag("withheld"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFileView:
+    """A staged file by its old path, and where its bytes are."""
+
+    file: str
+    location: str
+
+    @classmethod
+    def read(cls, value: object) -> KeptFileView:
+        """The answer's value."""
+        fields = Reading(value, "a file in quarantine")
+        return cls(fields.text("file"), fields.text("location"))
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineView:
+    """The folder where the files of a failed attempt are, and where in it those that are spoken of."""
+
+    folder: str
+    files: tuple[KeptFileView, ...]
+
+    @classmethod
+    def read(cls, value: object) -> QuarantineView:
+        """The answer's value."""
+        fields = Reading(value, "the quarantine")
+        return cls(fields.text("folder"), fields.items("files", KeptFileView.read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +246,7 @@ class AttemptView:
 
     `findings` are the first things that verification found wrong, and `findings_more` says how many there are besides;
     `extent` is how much was published, and `override_id` what it was published by where that was no proof. `located`
-    are the rows that are wrong, as far as the token's role may see them.
+    are the rows that are wrong, as far as the token's role may see them, and `quarantine` is where the files are.
     """
 
     attempt_id: str
@@ -243,6 +273,7 @@ class AttemptView:
     refusal: RefusalView | None
     job: JobView | None
     located: Located | None = None
+    quarantine: QuarantineView | None = None
 
     @property
     def problem(self) -> RefusalView | None:
@@ -290,6 +321,7 @@ class AttemptView:
             _optional(fields, "refusal", RefusalView.read),
             _optional(fields, "job", JobView.read),
             read_located(fields.value("located")) if fields.has("located") else None,
+            _optional(fields, "quarantine", QuarantineView.read),
         )
 
 

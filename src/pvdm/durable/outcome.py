@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar, TypeAlias
 
-from pvdm.client import AttemptView, ExtentView, FindingView
+from pvdm.client import AttemptView, ExtentView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError
+from pvdm.model.plain import view_json
 from pvdm.model.states import AttemptState
 
 
@@ -24,25 +25,25 @@ class ChunkOutcome:
         return None if self.attempt is None else self.attempt.state
 
     def to_json(self) -> dict[str, object]:
-        """For programs; 64-bit numbers as decimal strings."""
+        """For programs; the Steward's numbers as decimal strings, as in every other JSON."""
         found = self.attempt
         if found is None:
             return {"chunk_id": self.chunk_id, "state": None}
         return {
             "chunk_id": self.chunk_id,
             "attempt_id": found.attempt_id,
-            "attempt": found.number,
+            "attempt": str(found.number),
             "state": found.state.value,
             "verdict": None if found.verdict is None else found.verdict.value,
             "classes": [each.value for each in found.classes],
-            "findings": [_finding(each) for each in found.findings],
-            "findings_more": found.findings_more,
-            "located": None if found.located is None else found.located.to_json(),
+            "findings": [view_json(each) for each in found.findings],
+            "findings_more": str(found.findings_more),
+            "located": None if found.located is None else view_json(found.located),
             "proof_id": found.proof_id,
             "override_id": found.override_id,
             "snapshot_id": None if found.snapshot_id is None else str(found.snapshot_id),
-            "rows_added": None if found.extent is None else found.extent.rows_added,
-            "files_added": None if found.extent is None else found.extent.files_added,
+            "rows_added": None if found.extent is None else str(found.extent.rows_added),
+            "files_added": None if found.extent is None else str(found.extent.files_added),
             "refusal": None if found.refusal is None else asdict(found.refusal),
         }
 
@@ -140,10 +141,6 @@ def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
     )
 
 
-def _finding(found: FindingView) -> dict[str, object]:
-    return asdict(found) | {"failure": found.failure.value}
-
-
 def _json(outcome: Outcome) -> dict[str, object]:
     """Null counts: something is published of which the Steward does not know how much it is."""
     extent = extent_of(outcome.chunks)
@@ -154,7 +151,7 @@ def _json(outcome: Outcome) -> dict[str, object]:
         "exit_code": outcome.exit_code,
         "workload_id": outcome.workload_id,
         "table": outcome.table,
-        **(dict.fromkeys(counts) if extent is None else asdict(extent)),
+        **(dict.fromkeys(counts) if extent is None else view_json(extent)),
         "override_ids": sorted(each for each in overrides if each is not None),
         "chunks": [each.to_json() for each in outcome.chunks],
     }

@@ -16,8 +16,10 @@ from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError, VerificationError
 from pvdm.model.branch import is_stewards
 from pvdm.model.contract import BoundContract
-from pvdm.model.located_words import counted, first_keys
+from pvdm.model.located import LocatedClass
+from pvdm.model.located_words import counted, fields_that_differ, files_of, first_keys, rest_of_keys, who_sees
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
+from pvdm.model.verdict import FailureClass
 from pvdm.physical.stager import Destination, Stager
 from pvdm.physical.watchdog import Terminated, termination_raised, watched
 
@@ -302,8 +304,16 @@ def _located(attempt: AttemptView) -> dict[str, str | int]:
     if located.problem_code is not None:
         return {"not_located": located.problem_code}
     told: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
-    fields = ", ".join(f"{each.name} ({each.rows:,})" for each in located.fields)
-    return told | ({"fields_that_differ": fields} if fields else {})
+    told |= {_files_name(each): files_of(each) for each in located.classes if each.files}
+    said = {
+        "fields_that_differ": fields_that_differ(located),
+        "keys": who_sees(located) or rest_of_keys(located, attempt.workload_id),
+    }
+    return told | {name: words for name, words in said.items() if words}
+
+
+def _files_name(each: LocatedClass) -> str:
+    return "source_files_missing" if each.failure is FailureClass.MISSING else f"files_{each.failure.value}"
 
 
 def given_up(attempt: AttemptView) -> RolledBackError:

@@ -37,7 +37,7 @@ class RowsIn:
 
 @dataclass(frozen=True, slots=True)
 class SampleKey:
-    """One key of a class: its values as text by name, in how many rows it is so, and where it was first seen.
+    """One key of a class: its values as text, in the table's order; in how many rows it is so, where it was first seen.
 
     `file` is the staged file, or for a missing row the source's; `fields` are those that differ in the first modified
     row of the key, and None where that is not known.
@@ -52,7 +52,7 @@ class SampleKey:
     def to_json(self) -> Value:
         """In the document."""
         return {
-            "key": dict(self.key),
+            "key": [{"column": column, "value": value} for column, value in self.key],
             "rows": self.rows,
             "file": self.file,
             "partition": self.partition,
@@ -64,12 +64,17 @@ class SampleKey:
         """What `to_json` wrote."""
         fields = Fields(value, "a sample key", ("key", "rows", "file", "partition", "fields"))
         return cls(
-            fields.pairs("key"),
+            tuple(_part(each) for each in fields.items("key")),
             fields.number("rows"),
             fields.text("file"),
             fields.optional_text("partition"),
             None if fields.value("fields") is None else tuple(fields.texts("fields")),
         )
+
+
+def _part(value: Value) -> tuple[str, str | None]:
+    fields = Fields(value, "a part of a key", ("column", "value"))
+    return fields.text("column"), fields.optional_text("value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ class Located:
     """Every class of wrong rows; or why rows could not be located, which is told as code and sentence.
 
     `fields` are the columns that differ in modified rows, with the number of such rows among the `compared` ones.
+    Not kept, but told: `withheld`, where the one who asks may not see all of it, and `keys_for`, the roles that may.
     """
 
     classes: tuple[LocatedClass, ...] = ()
@@ -130,6 +136,8 @@ class Located:
     compared: int = 0
     problem_code: str | None = None
     problem: str | None = None
+    withheld: bool = False
+    keys_for: tuple[Role, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.classes) == (self.problem_code is not None):
@@ -151,11 +159,12 @@ class Located:
 
     def seen_by(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> Located | None:
         """What a role is told: all of it by `sample_keys`, else counts; under Profile T producers get classes only."""
+        told = replace(self, keys_for=tuple(sorted(sample_keys)))
         if role is Role.STEWARD or role in sample_keys:
-            return self
+            return told
         if role is Role.PRODUCER and profile is Profile.T:
             return None
-        return self.without_values()
+        return replace(told.without_values(), withheld=True)
 
     def without_values(self) -> Located:
         """What may be told to everybody who may see counts: nothing that is a value, or a name, of data."""

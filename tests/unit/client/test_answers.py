@@ -93,6 +93,7 @@ ATTEMPT: Json = {
             "expected": "6",
             "got": "5",
             "file": "file:///lake/a.parquet",
+            "withheld": False,
         }
     ],
     "findings_more": 2,
@@ -102,6 +103,10 @@ ATTEMPT: Json = {
     "extent": {"rows_added": "152", "files_added": "3", "rows_removed": "3661", "files_removed": "4"},
     "refusal": REFUSAL,
     "job": {"state": "waiting", "tries": 2, "problem": REFUSAL, "again_seconds": 17},
+    "quarantine": {
+        "folder": "file:///vault/q",
+        "files": [{"file": "file:///lake/a.parquet", "location": "file:///vault/q/a"}],
+    },
 }
 PROOF: Json = {
     "proof_id": HASH,

@@ -45,23 +45,32 @@ class LocatedClassPart(Told):
 
 
 class LocatedPart(Told):
-    """Which rows are wrong, or why they were not located; keys, fields and partitions for those who may see them."""
+    """Which rows are wrong, or why they were not located; keys, fields and partitions for those who may see them.
+
+    `withheld` says that the token's role may not; `keys_for` are the roles that may.
+    """
 
     classes: list[LocatedClassPart]
     fields: list[RowsInPart]
     compared: Decimal
     problem_code: str | None
     problem: str | None
+    withheld: bool
+    keys_for: list[Literal["producer", "operator", "auditor"]]
 
 
 def located_part(found: Located) -> LocatedPart:
     """What was located, as it is told."""
-    return LocatedPart(
-        classes=[_class(each) for each in found.classes],
-        fields=[_rows_in(each) for each in found.fields],
-        compared=str(found.compared),
-        problem_code=found.problem_code,
-        problem=found.problem,
+    return LocatedPart.model_validate(
+        {
+            "classes": [_class(each) for each in found.classes],
+            "fields": [_rows_in(each) for each in found.fields],
+            "compared": str(found.compared),
+            "problem_code": found.problem_code,
+            "problem": found.problem,
+            "withheld": found.withheld,
+            "keys_for": [role.value for role in found.keys_for],
+        }
     )
 
 

@@ -200,6 +200,7 @@ def attempt_answer(view: AttemptView) -> AttemptAnswer:
             "refusal": None if refusal is None else _refusal(refusal),
             "job": None if view.job is None else _job(view.job),
             "located": None if view.located is None else located_part(view.located),
+            "quarantine": None if view.quarantine is None else asdict(view.quarantine),
         }
     )
 

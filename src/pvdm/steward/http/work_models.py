@@ -63,7 +63,7 @@ class RefusalPart(Told):
 
 
 class FindingPart(Told):
-    """One thing that verification found wrong; values of rows are not told, so `expected` and `got` may be null."""
+    """One thing that verification found wrong; `withheld` says that the token's role may not see its values of rows."""
 
     failure: str
     code: str
@@ -71,6 +71,21 @@ class FindingPart(Told):
     expected: str | None
     got: str | None
     file: str | None
+    withheld: bool
+
+
+class KeptFilePart(Told):
+    """A staged file by its old path, and where its bytes are."""
+
+    file: str
+    location: str
+
+
+class QuarantinePart(Told):
+    """Where the files of a failed attempt are now, and where in it those that are spoken of."""
+
+    folder: str
+    files: list[KeptFilePart]
 
 
 class ExtentPart(Told):
@@ -150,7 +165,7 @@ class AttemptAnswer(Told):
     `verdict`, `classes`, `findings` and `proof_id` are of the newest proof, `findings_more` is how many findings are
     not listed; `snapshot_id` and `extent` are what was published, `override_id` what it was published by where the
     verdict is FAIL; `refusal` is why it ended, `job` is what the Steward is doing for it, and `located` are the rows
-    that are wrong, as far as the token's role may see them.
+    that are wrong, as far as the token's role may see them; `quarantine` is where the files of a FAIL are by now.
     """
 
     attempt_id: Random
@@ -177,6 +192,7 @@ class AttemptAnswer(Told):
     refusal: RefusalPart | None
     job: JobPart | None
     located: LocatedPart | None
+    quarantine: QuarantinePart | None
 
 
 class PublishedPart(Told):
