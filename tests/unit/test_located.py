@@ -16,9 +16,9 @@ from pvdm.errors import InputError
 from pvdm.model import document
 from pvdm.model.core import Profile
 from pvdm.model.located import Located, LocatedClass, RowsIn, SampleKey, most
-from pvdm.model.located_words import counted, first_keys, lines
+from pvdm.model.located_words import counted, first_keys, lines, rest_of_keys, who_sees
 from pvdm.model.role import Role
-from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.locate_job import LOCATED_MAX_BYTES, fitted
 from pvdm.verify.sample_keys import keys_at, text_of, value_text
@@ -61,12 +61,14 @@ def test_without_values_only_counts_and_the_producers_own_files_are_left() -> No
 
 def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_only() -> None:
     keys = (Role.OPERATOR, Role.AUDITOR)
-    assert LOCATED.seen_by(Role.OPERATOR, keys, Profile.A) == LOCATED
+    named = (Role.AUDITOR, Role.OPERATOR)
+    counts = replace(LOCATED.without_values(), withheld=True, keys_for=named)
+    assert LOCATED.seen_by(Role.OPERATOR, keys, Profile.A) == replace(LOCATED, keys_for=named)
     assert LOCATED.seen_by(Role.STEWARD, (), Profile.T) == LOCATED
-    assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.A) == LOCATED.without_values()
-    assert LOCATED.seen_by(Role.PRODUCER, (Role.PRODUCER,), Profile.A) == LOCATED
+    assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.A) == counts
+    assert LOCATED.seen_by(Role.PRODUCER, (Role.PRODUCER,), Profile.A) == replace(LOCATED, keys_for=(Role.PRODUCER,))
     assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.T) is None
-    assert LOCATED.seen_by(Role.CONSUMER, keys, Profile.T) == LOCATED.without_values()
+    assert LOCATED.seen_by(Role.CONSUMER, keys, Profile.T) == counts
 
 
 def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
@@ -81,10 +83,12 @@ def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
 
 def test_the_words_name_counts_keys_places_and_fields() -> None:
     assert counted(LOCATED) == "6 rows missing, 1,200 rows modified"
-    assert first_keys(MISSING, named=2) == "first missing (id, shop): (0, berlin), (1, berlin), …"
+    two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of the 8 keys that are kept)"
+    assert first_keys(MISSING, named=2) == two
     assert list(lines(LOCATED)) == [
         "6 rows missing",
-        "  first missing (id, shop): (0, berlin), (1, berlin), (2, berlin), (3, berlin), (4, berlin), (5, berlin), …",
+        "  first missing (id, shop): (0, berlin), (1, berlin), (2, berlin), (3, berlin), (4, berlin), (5, berlin), …"
+        " (6 of the 8 keys that are kept)",
         "  source files: file:///raw/a.parquet (6)",
         "  partitions: shop=berlin (6)",
         "1,200 rows modified",
@@ -93,7 +97,36 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
         "fields that differ in 1,000 of 1,200 rows that were compared: amount (1,200), note (3)",
     ]
     assert list(lines(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
-    assert list(lines(LOCATED.without_values()))[-1].startswith("keys and fields are for those")
+    assert rest_of_keys(LOCATED, "orders-1") == "all keys that are kept: `pvdm status --workload-id orders-1 --json`"
+    assert rest_of_keys(Located((MODIFIED,)), "orders-1") is None
+
+
+def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
+    named = LOCATED.seen_by(Role.PRODUCER, (Role.OPERATOR, Role.AUDITOR), Profile.A)
+    assert named is not None
+    last = list(lines(named))[-1]
+    expected = "keys, partitions and fields that differ are for the auditor and operator"
+    assert last == f"{expected}, by the contract's governance.sample-keys"
+    nobody = LOCATED.seen_by(Role.PRODUCER, (), Profile.A)
+    assert nobody is not None
+    assert list(lines(nobody))[-1] == "nobody may see keys: the contract's governance.sample-keys names no role"
+    assert who_sees(LOCATED) is None
+
+
+def test_no_two_keys_look_alike_and_none_steers_a_terminal() -> None:
+    keys: list[tuple[str | None, ...]] = [
+        (None, "1"),
+        ("null", "1"),
+        ("a), (b", "1"),
+        ("\x1b[2J", "1"),
+        ("a", "b), (1"),
+    ]
+    samples = tuple(SampleKey(tuple(zip(("s\nx", "n"), key, strict=True)), 1, "f", None) for key in keys)
+    told = first_keys(replace(MISSING, samples=samples))
+    shown = "(null, 1), ('null', 1), ('a), (b', 1), ('\\x1b[2J', 1), (a, 'b), (1')"
+    assert told == f"first missing ('s\\nx', n): {shown}"
+    odd = Located((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
+    assert "  files: 'file:///a (1), b\\x1b' (3)" in list(lines(odd))
 
 
 def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> None:
@@ -108,7 +141,7 @@ def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> Non
         (decimal.Decimal("1.50"), pa.decimal128(5, 2), "1.50"),
         (datetime.date(2026, 11, 14), pa.date32(), "2026-11-14"),
         (b"\x00\xff", pa.binary(), "00ff"),
-        ("a\0b", pa.string(), "a\\x00b"),
+        ("a\0b", pa.string(), "a\0b"),
         ("x" * 900, pa.string(), "x" * 200),
         ([1, None], pa.list_(pa.int32()), "[1, None]"),
     ],
@@ -151,9 +184,7 @@ def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:
 
 
 def test_keys_are_those_of_the_rows_that_are_asked_for() -> None:
-    schema = Schema(
-        (Field("id", PrimitiveType(Kind.LONG), False, 1), Field("gone", PrimitiveType(Kind.STRING), False, 2))
-    )
+    columns = (Field("id", PrimitiveType(Kind.LONG), False, 1), Field("gone", PrimitiveType(Kind.STRING), False, 2))
     batches = pa.table({"id": pa.array(range(10), pa.int64())}).to_batches(max_chunksize=3)
     asked = []
 
@@ -162,6 +193,6 @@ def test_keys_are_those_of_the_rows_that_are_asked_for() -> None:
             asked.append(batch)
             yield batch
 
-    found = keys_at(given(), [4, 0, 4], schema)
-    assert found == {0: (("gone", None), ("id", "0")), 4: (("gone", None), ("id", "4"))}
+    found = keys_at(given(), [4, 0, 4], columns)
+    assert found == {0: (("id", "0"), ("gone", None)), 4: (("id", "4"), ("gone", None))}
     assert len(asked) == 2

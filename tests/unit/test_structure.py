@@ -69,6 +69,18 @@ def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:
     assert structure_sha256(TableMetadata.from_json(raw)) == structure_sha256(base)
 
 
+def test_a_schema_without_identifier_fields_is_one_however_that_is_spelled() -> None:
+    raw: Any = table(2).to_json()
+    raw["schemas"][0].pop("identifier-field-ids", None)
+    without = structure_sha256(TableMetadata.from_json(raw))
+    raw["schemas"][0]["identifier-field-ids"] = []
+    assert structure_sha256(TableMetadata.from_json(raw)) == without
+    raw["schemas"][0]["fields"][0]["required"] = True
+    required = structure_sha256(TableMetadata.from_json(raw))
+    raw["schemas"][0]["identifier-field-ids"] = [raw["schemas"][0]["fields"][0]["id"]]
+    assert structure_sha256(TableMetadata.from_json(raw)) != required
+
+
 LOOSE = [{"timestamp-ms": NOW_MS, "snapshot-id": 9}]
 DATA: dict[str, tuple[int, Any]] = {
     "a snapshot that no ref holds": (1, lambda t: changed(t, snapshot(t)[0])),

@@ -33,6 +33,10 @@ from pvdm.physical.stager import Destination
 
 COMMIT_TRIES_MAX: Final = 10
 _PARQUET: Final = "parquet"
+_OWN_CREDENTIALS: Final = (
+    "unless the Steward vends credentials ([s3.vending]), whoever stages needs some that may write below the table: "
+    "docs/stores.md"
+)
 
 
 class SmallStager:
@@ -148,6 +152,7 @@ class _Staging:
                 "the attempt's files cannot be written",
                 expected=str(location),
                 got=error.strerror or type(error).__name__,
+                hint=_OWN_CREDENTIALS if isinstance(error, PermissionError) and location.scheme == "s3" else None,
             ) from None
 
     def _take_back(self, written: Sequence[Location]) -> None:

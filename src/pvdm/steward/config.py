@@ -236,6 +236,12 @@ def load_config(path: Path) -> StewardConfig:
         data = path.read_bytes()[: CONFIG_SIZE_MAX_BYTES + 1]
     except OSError as error:
         raise _invalid(path, "a file that can be read", error.strerror or "none") from None
+    return parse_config(data, path)
+
+
+def parse_config(data: bytes, path: Path, *, source: Path | None = None) -> StewardConfig:
+    """The configuration of a text as if it stood in the file `path`; errors name `source`, where it came from."""
+    folder, path = path.resolve().parent, source or path
     if len(data) > CONFIG_SIZE_MAX_BYTES:
         raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
     try:
@@ -244,7 +250,7 @@ def load_config(path: Path) -> StewardConfig:
         raise _invalid(path, "TOML", str(error)) from None
     except ValidationError as error:
         raise _field_invalid(path, error) from None
-    return _config(parsed, path.resolve().parent)
+    return _config(parsed, folder)
 
 
 def _config(parsed: _File, folder: Path) -> StewardConfig:
@@ -317,7 +323,7 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
         given = _Catalog()
     warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
     vault = Path() if given.vault is None else _place(given.vault, folder)
-    upstreams = upstream_configs(given.upstreams, folder)
+    upstreams = upstream_configs(given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None)
     made = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
     own = {"metadata": parse_location(str(made.metadata)), "vault": parse_location(str(made.vault))}
     _require_known({"warehouse": warehouse, **own}, parsed.s3)
@@ -388,7 +394,9 @@ def _path(text: str | None, folder: Path) -> Path | None:
 
 def _field_invalid(path: Path, error: ValidationError) -> InputError:
     """The first wrong field in plain words. What it holds is not shown: a password may stand in the wrong place."""
-    first: Any = error.errors(include_url=False)[0]
+    found: list[Any] = list(error.errors(include_url=False))
+    # A name that is not known tells more than the one that is missing for it.
+    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
     parts = [str(part) for part in first["loc"]]
     if parts[:1] == ["keys"] and len(parts) > 2:
         del parts[1]  # which home it is read as; not a table of the file

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from pvdm.catalog.names import full_name
 from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.core import ExtractionPath
-from pvdm.verify.extraction import require_extraction
+from pvdm.verify.extraction import Reach, require_extractable, require_extraction
+from pvdm.verify.opening import require_identity
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:
@@ -24,12 +27,22 @@ def judge_contract(text: str) -> DataProductContract:
     return parse_contract(text.encode())
 
 
-def judge_doable(text: str, *, extracts: bool) -> DataProductContract:
-    """The same, before it is to hold: what this Steward cannot do is refused too; `extracts` with Spark's reader."""
+def judge_doable(text: str, *, extracts: Reach | None) -> DataProductContract:
+    """The same, before it is to hold: what this Steward cannot do is refused too; `extracts` is Spark's reader."""
     found = judge_contract(text)
     if found.extraction is ExtractionPath.SPARK:
-        require_extraction(available=extracts)
+        require_extraction(extracts)
     return found
+
+
+def require_fit(contract: DataProductContract, metadata: TableMetadata, extracts: Reach | None) -> None:
+    """What is known of the table already is judged before its contract holds, not when the first workload opens."""
+    schema = to_model(metadata.current_schema)
+    require_identity(schema, contract.projections.identity)
+    if contract.extraction is ExtractionPath.SPARK:
+        require_extractable(schema, "target")
+        # Whatever lies below the table's folder is reached alike.
+        require_extraction(extracts).require_reach([f"{metadata.location.rstrip('/')}/data/file"])
 
 
 def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:

@@ -21,8 +21,9 @@ from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.steward import server
 from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
-from pvdm.steward.config import StewardConfig, is_loopback, load_config
+from pvdm.steward.config import StewardConfig, is_loopback, load_config, parse_config
 from pvdm.steward.embedded_root import Person, bring_up_to_date, require_people
+from pvdm.steward.embedded_store import StoreFile, require_same_store
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
@@ -153,13 +154,14 @@ def start(
 
     `outside` names a folder on another disk for the newest checkpoint of the log; without it, it lies in the same
     folder, and who restores or loses that disk loses both. `store` is a file with the tables [catalog] and [s3] that
-    its configuration begins with.
+    its configuration begins with; a later start that names a file with other values is refused.
     """
     require_people(people)
     with contextlib.ExitStack() as undo:
         lock = _Lock(_folder(Path(path)))
         undo.callback(lock.release)
-        config = _configured(lock.folder, None if outside is None else Path(outside), _tables(store))
+        tables = None if store is None else StoreFile.read(Path(store))
+        config = _configured(lock.folder, None if outside is None else Path(outside), tables)
         notary = _opened(config)
         undo.callback(notary.close)
         signer = _root_signer(lock.folder / _ROOT_SIGNER)
@@ -266,7 +268,7 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
-def _configured(folder: Path, outside: Path | None, tables: str) -> StewardConfig:
+def _configured(folder: Path, outside: Path | None, store: StoreFile | None) -> StewardConfig:
     """The folder's configuration, written at the first start; names are drawn, so that no two notaries share one."""
     path = folder / _CONFIG
     if not path.exists():
@@ -279,8 +281,8 @@ def _configured(folder: Path, outside: Path | None, tables: str) -> StewardConfi
                 hint="nothing is made there: a mount that is missing would go unnoticed",
             )
         name = f"embedded-{secrets.token_hex(6)}"
-        _write_config(path, name, _checkpoint(folder, outside, name), tables)
-    config = load_config(path)
+        _write_config(path, _config_text(path, name, _checkpoint(folder, outside, name), store), store)
+    config = _agreeing(load_config(path), path, store)
     if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
         raise InputError(
             "embedded_outside_differs",
@@ -301,31 +303,36 @@ def _configured(folder: Path, outside: Path | None, tables: str) -> StewardConfi
     return config
 
 
+def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
+    """The configuration, if it is what the caller's store file says; one without a pin never served: it may change."""
+    if store is None:
+        return config
+    text = _config_text(path, config.notary, config.outside_path, store)
+    if config.trust_root_sha256 is None and config.outside_at is None:
+        return _write_config(path, text, store)
+    require_same_store(config, parse_config(text, path, source=store.path), store, path)
+    return config
+
+
+def _write_config(path: Path, text: bytes, store: StoreFile | None) -> StewardConfig:
+    """Only what can be read: a file that is wrong would stand in the way of every later start."""
+    config = parse_config(text, path, source=None if store is None else store.path)
+    disk.write(path, Secret(text), mode=disk.PRIVATE_MODE)
+    return config
+
+
 def _checkpoint(folder: Path, outside: Path | None, name: str) -> Path:
     return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
 
 
-def _tables(store: Path | str | None) -> str:
-    """The tables of an object store; what is wrong with them is told when the configuration is read."""
-    if store is None:
-        return ""
-    try:
-        return f"\n{Path(store).read_text('utf-8')}"
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "config_invalid", "the store's tables cannot be read", expected=str(store), got=type(error).__name__
-        ) from None
-
-
-def _write_config(path: Path, name: str, checkpoint: Path, tables: str) -> None:
+def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None) -> bytes:
     lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
     # Relative where it lies inside, so that the folder can be moved as a whole.
     inside = checkpoint.is_relative_to(path.parent)
     lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)}
     text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
     text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
-    text += tables
-    disk.write(path, Secret(text.encode()), mode=disk.PRIVATE_MODE)
+    return f"{text}{'' if store is None else store.tables}".encode()
 
 
 def _pin(path: Path, pin: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -93,10 +93,25 @@ def _keys(
         gone |= {key.key_id for key in named if epoch.state is EpochStage.REVOKED}
     wanted += [RootKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
     known = {} if current is None else {key.key_id: key for key in current.keys}
+    _require_in_force(people, known, now)
     # Two wanted keys of one id are two wishes about one key: both are kept, so that the root refuses them.
     added = [key for key in wanted if _same(known.get(key.key_id), key) is None]
     merged = [_revoked(key, now) if key.key_id in gone else key for key in (*known.values(), *added)]
     return tuple(sorted(merged, key=lambda key: key.key_id))
+
+
+def _require_in_force(people: Sequence[Person], known: Mapping[str, RootKey], now: int) -> None:
+    """Who is named again must not be taken for somebody whose signature counts if it does not any more."""
+    for each in people:
+        key = known.get(each.public.key_id)
+        if key is not None and (key.revoked_at is not None or key.valid_until <= now):
+            raise InputError(
+                "embedded_person_ended",
+                "the trust root has ended this person's key, and naming it again does not bring it back",
+                expected=f"another key of {each.identity}",
+                got=f"the key {key.key_id}",
+                hint="make a new key pair, or leave the person out",
+            )
 
 
 def _same(known: RootKey | None, wanted: RootKey) -> RootKey | None:

@@ -17,7 +17,7 @@ from pvdm.metadata.permit import Permit
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import Judged, accept_once, find_table, require_good, used_once
-from pvdm.steward.contracts import judge_doable, require_for_table
+from pvdm.steward.contracts import judge_doable, require_fit, require_for_table
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, protections, statements, tables
@@ -29,6 +29,7 @@ from pvdm.store.statements import Statement
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 from pvdm.trust.statement import read_signed
+from pvdm.verify.extraction import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Migrations:
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
         *,
-        extracts: bool,
+        extracts: Reach | None,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
@@ -122,11 +123,14 @@ class Migrations:
         catalog, said = self._catalog(), judged.said
         with self._ledger.read() as unit:
             row, levels = find_table(unit, said.table, grant, catalog.name)
-        if said.contract is not None:
-            require_for_table(judge_doable(said.contract, extracts=self._extracts), (*levels, row.name), row.domain)
+        contract = None if said.contract is None else judge_doable(said.contract, extracts=self._extracts)
+        if contract is not None:
+            require_for_table(contract, (*levels, row.name), row.domain)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:
+            if contract is not None:
+                require_fit(contract, after, self._extracts)
             return permit_migration(judged.approval, before.row, before.metadata, after, data)
 
         def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:

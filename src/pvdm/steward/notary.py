@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.catalog.desks import Catalog, open_catalog
+from pvdm.catalog.desks import Catalog, Homes, open_catalog
 from pvdm.errors import PvdmError, UnavailableError
-from pvdm.lake.stores.stores import Stores
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.answering import Answering
+from pvdm.lake.stores.stores import Place, Stores
 from pvdm.model.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived, Mended
@@ -49,6 +51,7 @@ from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint, OutsideCheckpoint
 from pvdm.trust.succession import require_root_current
 from pvdm.verify.fetch import Files
+from pvdm.verify.spark.access import StoreAccess
 
 Clock = Callable[[], int]
 
@@ -83,6 +86,7 @@ class Notary:
     served: Catalog | None = None
     swept: VaultSweep | None = None
     spark: SparkDesk | None = None
+    answering: Answering | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -97,12 +101,17 @@ class Notary:
             self._root_is_current,
             self._epoch_is_active,
             self.recorder.require_consistent,
+            self._store_answers,
         ):
             try:
                 check()
             except PvdmError as error:
                 found.setdefault(error.code, error)
         return tuple(found.values())
+
+    def _store_answers(self) -> None:
+        if self.answering is not None:
+            self.answering.require()
 
     def archive(self, folder: Path) -> Archived:
         """Write tiles and envelopes to this folder, up to the newest checkpoint."""
@@ -265,7 +274,10 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
     proofs = Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation)
     handles = Handles(keys, LedgerHandles(ledger, clock))
     access = Access(ledger, clock)
-    spark = None if config.spark is None else SparkDesk(config.spark, access, Files(stores))
+    spark = None
+    if config.spark is not None:
+        spark = SparkDesk(config.spark, access, Files(stores), StoreAccess(config.s3, config.vending))
+    extracts = None if spark is None else spark.extraction
     path = open_path(
         Joined(
             config, ledger, clock, keys, handles, recorder, log, trust, proofs, lambda: _served(served), stores, spark
@@ -293,12 +305,13 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         changes=path.changes,
         leftovers=path.leftovers,
         handles=handles,
-        protections=Protections(ledger, clock, recorder, trust, lambda: _served(served), extracts=spark is not None),
-        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), extracts=spark is not None),
+        protections=Protections(ledger, clock, recorder, trust, lambda: _served(served), extracts=extracts),
+        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), extracts=extracts),
         audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault, stores),
         served=served,
         swept=path.sweep,
         spark=spark,
+        answering=_answering(config),
     )
 
 
@@ -322,12 +335,28 @@ def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: 
         clock,
         name=found.name,
         warehouse=found.warehouse,
-        metadata=found.metadata,
-        vault=found.vault,
+        homes=Homes(found.metadata, found.vault, tuple(_reserved(config, ledger))),
         stores=stores,
         vending=config.vending,
         mounts=open_mounts(found.upstreams),
     )
+
+
+def _reserved(config: StewardConfig, ledger: Ledger) -> list[Place]:
+    """Where the Steward keeps what no table may lie among, besides the catalog's own folders."""
+    found: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
+    found += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
+    return [each for each in found if each is not None]
+
+
+def _answering(config: StewardConfig) -> Answering | None:
+    """The buckets that the configuration names, asked when somebody wants to know how the Steward stands."""
+    if config.s3 is None:
+        return None
+    found = config.catalog
+    places = [] if found is None else [parse_location(found.warehouse), found.metadata, found.vault]
+    named = (each for each in (*places, config.outside_at, config.archive_at) if isinstance(each, Location))
+    return Answering(config.s3, [each.authority for each in named if each.scheme == "s3"])
 
 
 def _require_created(book: EpochBook) -> None:

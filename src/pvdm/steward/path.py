@@ -85,10 +85,10 @@ def open_path(to: Joined) -> Path:
         queue,
         epoch=lambda: to.keys.epoch_for(None),
         files=files,
-        extracts=to.spark is not None,
+        extracts=None if to.spark is None else to.spark.extraction,
         seals=open_seals(to),
     )
-    work = Work(to.ledger, to.clock, job_of=jobs.of_attempt, given_up=queue.given_up)
+    work = Work(to.ledger, to.clock, job_of=jobs.of_attempt, given_up=queue.given_up, vault=vault)
     return Path(
         workloads,
         work,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from pvdm.catalog.commit import repeated
 from pvdm.catalog.desks import Catalog
+from pvdm.catalog.upstream_heads import vouch_history
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.metadata.migration import require_state
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
@@ -20,7 +20,7 @@ from pvdm.steward.approvals import (
     require_good,
     used_once,
 )
-from pvdm.steward.contracts import judge_doable, require_for_namespace, require_for_table
+from pvdm.steward.contracts import judge_doable, require_fit, require_for_namespace, require_for_table
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, namespaces, protected, protections, statements, tables
@@ -33,6 +33,7 @@ from pvdm.store.schema_protection import ActionWord
 from pvdm.store.statements import Statement
 from pvdm.store.tokens import Grant
 from pvdm.trust.statement import read_signed
+from pvdm.verify.extraction import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,14 @@ class Protections:
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
         *,
-        extracts: bool,
+        extracts: Reach | None,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._recorder = recorder
         self._trust = trust
         self._catalog = catalog
-        self._contract_of = partial(judge_doable, extracts=extracts)
+        self._extracts = extracts
 
     def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
         """Put a table or a namespace under a contract, or take it out; the same bytes again change nothing."""
@@ -146,10 +147,12 @@ class Protections:
         catalog = self._catalog()
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, catalog.name)
-        if judged.said.contract is not None:
-            require_for_table(self._contract_of(judged.said.contract), (*levels, row.name), row.domain)
-        after = require_step(judged.said, row.contract_hash)
         metadata = catalog.states.of(row).metadata
+        if judged.said.contract is not None:
+            contract = judge_doable(judged.said.contract, extracts=self._extracts)
+            require_for_table(contract, (*levels, row.name), row.domain)
+            require_fit(contract, metadata, self._extracts)
+        after = require_step(judged.said, row.contract_hash)
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_shown(target.snapshot_id, metadata.current_snapshot_id)
         record = _record(judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain)
@@ -159,6 +162,8 @@ class Protections:
             tables.lock(unit, [row.table_uuid])
             # Compares the row, and with it the document that was judged: what has moved since is judged again.
             tables.protect(unit, row, after)
+            if row.upstream is not None and after is not None:
+                vouch_history(unit, row.table_uuid, metadata)
             _store(unit, judged, record, places[0])
 
         return work
@@ -169,7 +174,8 @@ class Protections:
         with self._ledger.read() as unit:
             found = find_namespace(unit, target.namespace, grant, self._catalog().name)
         if judged.said.contract is not None:
-            require_for_namespace(self._contract_of(judged.said.contract), found.levels, found.domain)
+            contract = judge_doable(judged.said.contract, extracts=self._extracts)
+            require_for_namespace(contract, found.levels, found.domain)
         after = require_step(judged.said, found.protected_by)
         record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
 

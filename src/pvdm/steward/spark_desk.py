@@ -15,6 +15,7 @@ from pvdm.steward.access import Access
 from pvdm.store.tokens import EVERY_DOMAIN
 from pvdm.trust.keys import disk
 from pvdm.verify.fetch import Files
+from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application
 from pvdm.verify.spark.extracting import SparkExtraction
 from pvdm.verify.spark.reader import SparkReader
@@ -28,16 +29,16 @@ _NAME: Final = "spark-workers"
 class SparkDesk:
     """One application for all jobs; its driver runs while there is work for it, and a little longer."""
 
-    def __init__(self, settings: SparkSettings, access: Access, files: Files) -> None:
+    def __init__(self, settings: SparkSettings, access: Access, files: Files, store: StoreAccess) -> None:
         self._settings = settings
         self._access = access
         self._lock = threading.Lock()
         self._address = settings.address
         self._token_id: str | None = None
         self._issued = 0.0
-        self.application = Application(settings)
-        self.reader = SparkReader(settings, self.application, files, self._door)
-        self.extraction = SparkExtraction(settings, self.application, files, self._door)
+        self.application = Application(settings, store.config)
+        self.reader = SparkReader(settings, self.application, files, self._door, store)
+        self.extraction = SparkExtraction(settings, self.application, files, self._door, store)
 
     def served_at(self, url: str) -> None:
         """Where the Steward's door is; an address from the configuration stands, for workers elsewhere."""

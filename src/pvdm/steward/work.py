@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.lake.vault import Vault
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.attempt_views import AttemptView, JobOf, attempt_views, table_name
@@ -56,12 +57,14 @@ class Work:
         *,
         job_of: JobOf = lambda _: None,
         given_up: Callable[[str], None] = lambda _: None,
+        vault: Vault | None = None,
     ) -> None:
         """`given_up` is told of every attempt that a producer gave up, so that it is cleaned away."""
         self._ledger = ledger
         self._clock = clock
         self._job_of = job_of
         self._given_up = given_up
+        self._vault = vault
 
     def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadSummary]:
         """The bearer's workloads by id; a token for one attempt lists none."""
@@ -89,19 +92,19 @@ class Work:
             return WorkloadView(
                 self._summaries(unit, [found])[0],
                 tuple(tried),
-                tuple(attempt_views(unit, each_try, self._job_of, grant.role)),
+                tuple(attempt_views(unit, each_try, self._job_of, grant.role, self._vault)),
                 tuple(chunks.publications(unit, workload_id, list(tried))),
             )
 
     def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
         """One attempt of the bearer's domain."""
         with self._ledger.read() as unit:
-            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of, grant.role)[0]
+            return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of, grant.role, self._vault)[0]
 
     def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
         """Attempts that the caller may see, with all that the caller may see of them."""
         with self._ledger.read() as unit:
-            return attempt_views(unit, found, self._job_of, grant.role)
+            return attempt_views(unit, found, self._job_of, grant.role, self._vault)
 
     def _summaries(self, unit: Unit, found: list[Workload]) -> list[WorkloadSummary]:
         ids = [each.opening.workload_id for each in found]

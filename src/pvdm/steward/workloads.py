@@ -28,7 +28,7 @@ from pvdm.model.core import ExtractionPath, Operation
 from pvdm.model.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState, needs_reason
 from pvdm.steward.access import OWN, require_attempt, require_domain
-from pvdm.steward.contracts import require_for_table
+from pvdm.steward.contracts import require_fit, require_for_table
 from pvdm.steward.reasons import refusal_in
 from pvdm.steward.sources import Sources, levels_of
 from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, protections, tables, workloads
@@ -39,7 +39,7 @@ from pvdm.store.schema import Atomicity
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 from pvdm.store.workloads import PARAMETERS_MAX_BYTES, Opening, Pinned, Workload
-from pvdm.verify.extraction import require_extraction
+from pvdm.verify.extraction import Reach, require_extraction
 from pvdm.verify.fetch import Files
 from pvdm.verify.opening import require_usable
 from pvdm.verify.planning import claim_of, plan_workload
@@ -48,6 +48,7 @@ from pvdm.verify.source import PinnedSource
 PREFIX_FOLDER: Final = "pvdm"
 _WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
 _GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
+_OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 _GONE: Final = "nothing was changed; open another workload under the contract that the table has now"
 
 
@@ -129,10 +130,10 @@ class Workloads:
         *,
         epoch: Callable[[], int],
         files: Files,
-        extracts: bool = False,
+        extracts: Reach | None = None,
         seals: Seals | None = None,
     ) -> None:
-        """`extracts` says whether rows can be read by Spark here; `seals` ends a producer's access at the store."""
+        """`extracts` is Spark's reader, where there is one; `seals` ends a producer's access at the store."""
         self._seals = seals
         self._ledger = ledger
         self._clock = clock
@@ -151,8 +152,6 @@ class Workloads:
         # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
         with self._opening.turn(workload_id):
             row, bound = self._standing(grant, table, parameters)
-            if bound.contract.extraction is ExtractionPath.SPARK:
-                require_extraction(available=self._extracts)
             if bound.contract.storage is Storage.SEALED and self._seals is not None:
                 self._seals.require_able(parse_location(row.location))
             return self._opened(workload_id, row, bound)
@@ -264,6 +263,8 @@ class Workloads:
 
     def _opened(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
         contract = bound.contract
+        metadata = self._catalog().states.of(row).metadata
+        require_fit(contract, metadata, self._extracts)
         opening = Opening(
             workload_id,
             contract.sha256,
@@ -280,9 +281,11 @@ class Workloads:
                 workloads.reopened(unit, replace(opening, source=earlier.opening.source))
                 return earlier
         source = self._sources.pin(bound, row.table_uuid)
+        if contract.extraction is ExtractionPath.SPARK:
+            require_extraction(self._extracts).require_reach(source.scan.locations())
         if contract.boundary.operation is Operation.APPEND:
             self._require_free(workload_id, row, bound, source)
-        require_usable(bound, source, to_model(self._catalog().states.of(row).metadata.current_schema), self._files)
+        require_usable(bound, source, to_model(metadata.current_schema), self._files)
         plan = plan_workload(bound, source, lambda location: self._files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned)
@@ -430,6 +433,7 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
             "the table has no such branch",
             expected="a branch with staged data (`spark.wap.branch`)",
             got=ascii(branch[:80]),
+            hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None,
         )
     if branch == MAIN or is_stewards(branch):
         raise NotAllowedError(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.core import ExtractionPath
-from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema
+from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema, StructType
 from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools, Verified
-from pvdm.verify.opening import require_usable
-from tests.protection_examples import code_of, scene_at
+from pvdm.verify.opening import require_identity, require_usable
+from tests.protection_examples import COLUMN, code_of, scene_at
 from tests.scan_examples import Lake, pinned, to_doc
 from tests.spark_verify import InProcess, Lab, lab_at
 from tests.unit.contract.examples import read
@@ -124,11 +126,11 @@ def test_a_steward_without_spark_takes_no_such_contract(tmp_path: Path) -> None:
 
 def test_a_workload_is_not_opened_where_spark_was_taken_away(lab: Lab) -> None:
     workloads = lab.bench.workloads
-    workloads._extracts = False
+    workloads._extracts = None
     try:
         code = code_of(lambda: lab.bench.attempt("late"), UnavailableError)
     finally:
-        workloads._extracts = True
+        workloads._extracts = lab.desk.extraction
     assert code == "extraction_not_configured"
     attempt, _ = lab.bench.staged(ROWS, workload_id=f"work-{next(_NUMBERS)}")
     tools = replace(lab.tools, extraction=None)
@@ -173,3 +175,67 @@ def test_such_a_type_is_refused_when_the_workload_is_opened(tmp_path: Path) -> N
     require_usable(direct, pinned(lake), columns, Files())
     code = code_of(lambda: require_usable(spark, pinned(lake), columns, Files()), InputError)
     assert code == "extraction_type_unsupported"
+
+
+def column_of(kind: str) -> list[Any]:
+    """Updates that give a table one more column, `channel`, of this type."""
+    made = copy.deepcopy(COLUMN)
+    made[0]["schema"]["fields"][-1]["type"] = kind
+    return made
+
+
+@pytest.mark.parametrize(("kind", "code"), [("time", "extraction_type_unsupported"), ("string", None)])
+def test_such_a_type_is_refused_when_the_table_is_protected_already(lab: Lab, kind: str, code: str | None) -> None:
+    scene, name = lab.bench.scene, f"with_{kind}"
+    scene.make(name)
+    scene.commit(column_of(kind), name)
+    text = contract(storage="copied", extraction="spark").replace("sales.sums", f"sales.{name}")
+    said = scene.protection(name, contract=text)
+    if code is None:
+        scene.protect(said)
+    else:
+        assert code_of(lambda: scene.protect(said), InputError) == code
+    assert (scene.contract_of(name) is None) is (code is not None)
+
+
+@pytest.mark.parametrize(("identity", "code"), [("channel", "identity_type_unsupported"), ("id", None)])
+def test_a_variant_is_refused_as_a_key_when_the_table_is_protected(lab: Lab, identity: str, code: str | None) -> None:
+    scene, name = lab.bench.scene, f"by_{identity}"
+    scene.make(name, version=3)
+    scene.commit(column_of("variant"), name)
+    text = contract(storage="copied").replace("sales.sums", f"sales.{name}")
+    said = scene.protection(name, contract=text.replace("identity: [id]", f"identity: [{identity}]"))
+    if code is None:
+        scene.protect(said)
+    else:
+        assert code_of(lambda: scene.protect(said), InputError) == code
+    assert (scene.contract_of(name) is None) is (code is not None)
+
+
+def test_a_variant_is_no_key() -> None:
+    columns = Schema(
+        (
+            Field("id", PrimitiveType(Kind.LONG), field_id=1),
+            Field("v", PrimitiveType(Kind.VARIANT), field_id=2),
+            Field("s", StructType((Field("v", PrimitiveType(Kind.VARIANT), field_id=4),)), field_id=3),
+        )
+    )
+    require_identity(columns, ("id",))
+    for name in ("v", "s"):
+        code = code_of(lambda name=name: require_identity(columns, ("id", name)), InputError)  # type: ignore[misc]
+        assert code == "identity_type_unsupported"
+
+
+@pytest.mark.parametrize("snapshot", [0, 1], ids=["written before", "written after"])
+def test_a_column_that_is_newer_than_the_pinned_snapshot_is_told_as_that(tmp_path: Path, snapshot: int) -> None:
+    old = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
+    new = Schema((*old.fields, Field("later", PrimitiveType(Kind.LONG), field_id=2)))
+    lake = Lake(tmp_path, (to_doc(old), to_doc(new, 1)), current=1, snapshot_schema=snapshot)
+    bound = read(("projections/identity", ["id"])).bind({})
+    if snapshot == 1:
+        require_usable(bound, pinned(lake), new, Files())
+        return
+    with pytest.raises(InputError) as caught:
+        require_usable(bound, pinned(lake), new, Files())
+    assert caught.value.code == "source_unusable"
+    assert "has a column 'later' now, but its pinned snapshot" in str(caught.value.hint)

@@ -156,6 +156,19 @@ def test_small_chunks_stay_with_threads(lab: Lab) -> None:
         assert not isinstance(found, Threads)
 
 
+def test_what_lies_in_an_object_store_stays_with_threads_however_large_it_is(lab: Lab) -> None:
+    attempt, _ = staged(lab, *PARTS)
+    reader = replace(lab.desk.reader, settings=replace(lab.settings, bytes_least=1))
+    work = lab.work(attempt)
+    first, *rest = work.staged
+    away = replace(first, frozen=replace(first.frozen, location="s3://lake/orders/a.parquet"))
+    source, *more = work.source
+    elsewhere = replace(source, frozen=tuple(replace(each, location="s3://lake/raw/a") for each in source.frozen))
+    assert reader.takes(work)
+    assert not reader.takes(replace(work, staged=(away, *rest)))
+    assert not reader.takes(replace(work, source=(elsewhere, *more)))
+
+
 # Reports
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,26 @@ def test_what_was_intended_passes_and_waits_for_its_turn(shared: Bench) -> None:
     assert [each.published_path for each in core.files.added] == [each.staged_path for each in core.files.added]
     assert core.target.base_snapshot_id == shared.state().metadata.current_snapshot_id
     assert str(core.staged.snapshot_id) == attempt.staged_snapshot_id
+    assert shared.now(attempt).state is AttemptState.COMMITTING
+
+
+class Meeting(Files):
+    """A file is given out once another one is waited for as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both = threading.Barrier(2, timeout=20)
+
+    def fetch_frozen(self, frozen: Seen) -> Fetched:
+        self._both.wait()
+        return super().fetch_frozen(frozen)
+
+
+def test_a_staged_file_and_one_of_the_source_are_read_side_by_side(shared: Bench) -> None:
+    attempt, _ = shared.staged(ROWS, workload_id="side-by-side")
+    job = shared.verification.job(attempt.attempt_id)
+    assert len(job.source.scan.files) == 1
+    shared.verifying(files=Meeting()).verify(attempt.attempt_id)
     assert shared.now(attempt).state is AttemptState.COMMITTING
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -14,11 +16,13 @@ from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass, Outcome
+from pvdm.steward.workloads import require_adoptable
 from pvdm.verify.fetch import Files
 from tests.audit_examples import codes
 from tests.audit_scene import gathered
 from tests.behaviour.stores.conftest import Lake
 from tests.path_examples import ROWS, Row, contract
+from tests.s3_server import S3Server
 from tests.steward_examples import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
@@ -112,6 +116,43 @@ def test_a_role_gets_credentials_for_its_own_places_and_no_others(lake: Lake, pr
     assert may(consumer, steward.child("catalog", uuid, "x")) == (False, False)
     unprotected, protected = may(open_table, table.child("data", "y")), S3Store(lake.role(Role.PRODUCER))
     assert (unprotected, may(protected, table.child("data", "z"))) == ((True, True), (True, False))
+
+
+def test_who_only_reads_finds_no_staged_file_by_listing(lake: Lake, producer: StewardClient) -> None:
+    lake.line.protect()
+    attempt = lake.staged(producer)
+    table = parse_location(lake.line.scene.found().metadata.location)
+    for role in (Role.CONSUMER, Role.AUDITOR, Role.PRODUCER):
+        with pytest.raises(PermissionError):
+            list(S3Store(lake.role(role)).walk(table))
+    own = S3Store(lake.storage(producer, attempt))
+    assert list(own.walk(parse_location(attempt.prefix))) != []
+
+
+@pytest.mark.parametrize("asks", ["vended-credentials", "none"])
+def test_files_for_a_branch_of_ones_own_are_written_with_credentials_of_ones_own_alone(
+    lake: Lake, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    s3_server.lend_to(monkeypatch)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    lake.line.protect()
+    url, token = f"{lake.line.url}/catalog", lake.line.token(Role.PRODUCER).text
+    catalog = RestCatalog("lake", uri=url, token=token, **{"header.X-Iceberg-Access-Delegation": asks})
+    table = catalog.load_table(("sales", "orders"))
+    place = parse_location(f"{table.location()}/data/own")
+    with contextlib.nullcontext() if asks == "none" else pytest.raises(OSError, match="ACCESS_DENIED"):
+        with table.io.new_output(str(place)).create() as file:
+            file.write(b"own")
+        assert read(lake.admin, place, 10) == b"own"
+
+
+def test_a_branch_that_was_never_staged_there_is_refused_with_a_word_on_credentials(
+    lake: Lake, producer: StewardClient
+) -> None:
+    lake.line.protect()
+    with pytest.raises(PvdmError) as caught:
+        require_adoptable(lake.line.scene.found().metadata, "etl")
+    assert "credentials of its own" in str(caught.value.hint)
 
 
 def test_an_attempt_that_was_handed_in_gets_no_more_credentials_to_write(lake: Lake, producer: StewardClient) -> None:

@@ -377,6 +377,16 @@ def test_upstream_catalogs_that_cannot_be_served_are_refused(tmp_path: Path, wro
     assert caught.value.code == "config_invalid"
 
 
+def test_where_an_upstreams_tables_may_lie_is_said_where_credentials_are_vended(tmp_path: Path) -> None:
+    placed = REST + 'places = ["s3a://lake/prod/"]\n'
+    config = loaded(tmp_path, SMALL + IN_BUCKET + placed + STORE + ROLES).catalog
+    assert config is not None
+    assert [each.places for each in config.upstreams] == [(parse_location("s3://lake/prod"),)]
+    error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET + REST + STORE + ROLES))
+    assert (error.code, error.got) == ("config_invalid", "none")
+    assert loaded(tmp_path, SMALL + IN_BUCKET + REST + STORE).catalog is not None
+
+
 def test_a_secret_of_an_upstream_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
     settings = RestUpstreamConfig("https://catalog.example", token_file=tmp_path / "none")
     with pytest.raises(InputError) as caught:

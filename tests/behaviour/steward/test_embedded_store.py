@@ -1,0 +1,132 @@
+"""The store file of an embedded Steward: what a caller names is what it gets, or it hears why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.steward import embedded, mounts
+from pvdm.steward.embedded import EmbeddedSteward, Person
+from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.root import RootRole
+from pvdm.trust.succession import sign_root
+
+FIRST = '[catalog]\nname = "lake"\nwarehouse = "tables"\n'
+UPSTREAM = """
+[[catalog.upstreams]]
+kind = "rest"
+name = "prod"
+namespace = ["prod"]
+uri = "http://127.0.0.1:9/"
+"""
+
+
+def store_file(folder: Path, text: str) -> Path:
+    path = folder / "store.toml"
+    path.write_text(text)
+    return path
+
+
+def refused(folder: Path, text: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        embedded.start(folder / "s", store=store_file(folder, text))
+    return caught.value
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """The folder around a Steward that was started once with the first file."""
+    embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST)).close()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (FIRST + UPSTREAM, "catalog.upstreams"),
+        (FIRST.replace("tables", "elsewhere"), "catalog.warehouse"),
+        (FIRST + '[s3]\nregion = "eu-central-1"\n', "s3"),
+        ("", "catalog.warehouse"),
+        (FIRST + "[service.limits]\nburst = 7\n", "service.limits.burst"),
+        (FIRST + '[spark]\nmaster = "local[1]"\n', "spark"),
+    ],
+    ids=["upstream", "warehouse", "store", "nothing", "limits", "spark"],
+)
+def test_a_second_start_with_another_store_file_is_refused_and_names_what_differs(
+    made: Path, text: str, place: str
+) -> None:
+    error = refused(made, text)
+    assert (error.code, error.got) == ("embedded_store_differs", f"other values of {place}")
+    assert str(made / "s" / "steward.toml") in str(error.expected)
+    assert error.hint is not None
+    assert "edit steward.toml" in error.hint
+
+
+@pytest.mark.parametrize("text", [FIRST, FIRST + 'metadata = "catalog"\n# a note\n'], ids=["same", "defaults written"])
+def test_a_second_start_with_a_file_that_says_the_same_goes_on(made: Path, text: str) -> None:
+    with embedded.start(made / "s", store=store_file(made, text)) as steward:
+        assert steward.readiness().ready
+
+
+def test_a_second_start_without_a_file_takes_what_stands_there(made: Path) -> None:
+    with embedded.start(made / "s") as steward:
+        assert warehouse(steward) == made / "s" / "tables"
+
+
+def test_what_is_edited_in_its_own_file_counts_and_the_old_store_file_is_refused(made: Path) -> None:
+    own = made / "s" / "steward.toml"
+    own.write_text(own.read_text() + UPSTREAM)
+    embedded.start(made / "s").close()
+    assert refused(made, FIRST).got == "other values of catalog.upstreams"
+    embedded.start(made / "s", store=store_file(made, FIRST + UPSTREAM)).close()
+
+
+def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right_one(tmp_path: Path) -> None:
+    error = refused(tmp_path, FIRST + '[s3]\nregon = "eu-central-1"\n')
+    assert (error.code, error.message, error.got) == (
+        "config_invalid",
+        "store.toml: s3.regon cannot be accepted",
+        "regon",
+    )
+    with embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST)) as steward:
+        assert warehouse(steward) == tmp_path / "s" / "tables"
+
+
+def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_: object) -> None:
+        raise UnavailableError("upstream_not_installed", "upstream catalogs need PyIceberg")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mounts, "_opened", missing)
+        with pytest.raises(PvdmError, match="PyIceberg"):
+            embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST + UPSTREAM))
+    with embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST)) as steward:
+        assert warehouse(steward) == tmp_path / "s" / "tables"
+        assert steward.notary.config.catalog is not None
+        assert steward.notary.config.catalog.upstreams == ()
+
+
+def test_a_person_whose_key_the_root_has_ended_is_not_named_again_unheard(tmp_path: Path) -> None:
+    create_key_pair(tmp_path / "ruth")
+    ruth = Person.from_file("operator-ruth", RootRole.OPERATOR, tmp_path / "ruth.pub")
+    with embedded.start(tmp_path / "s", people=[ruth]) as steward:
+        notary = steward.notary
+        root, now = notary.trust.current(), notary.clock.now_micros()
+        keys = tuple(replace(key, revoked_at=now) if key.public == ruth.public else key for key in root.keys)
+        after = replace(root, version=2, previous_sha256=root.sha256, issued_at=now, keys=keys)
+        notary.trust.accept(sign_root(after, [steward._signer]).to_bytes())
+    with pytest.raises(InputError) as caught:
+        embedded.start(tmp_path / "s", people=[ruth])
+    assert caught.value.code == "embedded_person_ended"
+    embedded.start(tmp_path / "s").close()
+
+
+def warehouse(steward: EmbeddedSteward) -> Path:
+    catalog = steward.notary.config.catalog
+    assert catalog is not None
+    return Path(catalog.warehouse.removeprefix("file://"))
