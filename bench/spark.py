@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bench import steward_ledger, tpch
 from bench.publish import FEW, Shape
-from bench.spark_application import application_of
+from bench.spark_application import application_of, on_spark
 from bench.spark_commits import Commits
 from bench.spark_lineitem import Lineitem
 from bench.spark_memory import Fresh, in_a_fresh_process
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 SEED = 0
 MANY = Shape("many", 10_000, 1_000)
 WHOLE_MOST = 1.0
-"""Above this scale factor HMAC from built-ins and the multiset difference are left out: they would take hours."""
+"""Above this scale factor HMAC from built-ins, the multiset difference and the Steward's own Spark application are left
+out: they would take hours."""
 SPARK = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8"}
 TOLD = ("spark.master", *SPARK, "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes")
 STEPS = (
@@ -44,21 +45,19 @@ STEPS = (
     "freeze",
     "verify",
     "verify_both",
-    "verify_spark",
-    "verify_spark_extraction",
     "publish",
     "xxhash64",
     "hmac_builtin",
     "except_all",
 )
+ON_SPARK = ("verify_spark", "verify_spark_extraction")
+"""By the Steward's own Spark application: measured once, after the repetitions and after a run that does not count."""
 COMMITS = ("plain_commit", "gate_commit", "gate_commit_10000_files")
 RATIOS = (
     ("stage", "write"),
     ("freeze", "write"),
     ("verify", "write"),
     ("verify_both", "write"),
-    ("verify_spark", "write"),
-    ("verify_spark_extraction", "write"),
     ("publish", "write"),
     ("gate", "write"),
     ("xxhash64", "write"),
@@ -74,16 +73,21 @@ RATIOS = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done: `commits` of each kind in every repetition, and `many` files in the larger of the tables."""
+    """How much is done: `commits` of each kind in every repetition, and `many` files in the larger of the tables.
+
+    The warm-ups come before the smallest scale factor: after it everything is warm.
+    """
 
     scale_factors: tuple[float, ...] = (1.0,)
     repetitions: int = 5
     warm_ups: int = 1
     commits: int = 4
     many: Shape = MANY
+    on_spark: bool = True
 
 
 TINY = Sizes(scale_factors=(0.001,), repetitions=1, warm_ups=1, commits=2, many=Shape("many", 20, 10))
+TINIEST = replace(TINY, on_spark=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class Measured:
 
     def run(self) -> dict[str, float | None]:
         """The medians, as the record promises them."""
-        found: dict[str, float | None] = {f"{name}_seconds": self.median(name) for name in STEPS}
+        found: dict[str, float | None] = {f"{name}_seconds": self.median(name) for name in (*STEPS, *ON_SPARK)}
         for name, key in zip(COMMITS, ("plain_commit_ms", "gate_commit_ms", "gate_commit_ms_10000_files"), strict=True):
             took = self.median(name)
             found[key] = None if took is None else 1e3 * took
@@ -118,17 +122,26 @@ class Measured:
             if pairs:
                 found = [mine / other for mine, other in pairs]
                 made[f"{over} / {under}"] = Ratio(statistics.median(found), min(found), max(found))
-        first = [self.fresh.seconds / each for each in self.seconds["write"]]
-        made["verify_both in a fresh process / write"] = Ratio(statistics.median(first), min(first), max(first))
+        for name, once in self._once():
+            found = [once / each for each in self.seconds["write"]]
+            made[f"{name} / write"] = Ratio(statistics.median(found), min(found), max(found))
         return made
+
+    def _once(self) -> Iterator[tuple[str, float]]:
+        """What was measured once, beside every repetition's write."""
+        yield "verify_both in a fresh process", self.fresh.seconds
+        for name in ON_SPARK:
+            yield from ((name, took) for took in self.seconds[name])
 
 
 def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path, home: Path) -> Measured:
     """All repetitions at one scale factor, on a Steward of their own, after the warm-ups."""
-    load, rounds = os.getloadavg()[0], sizes.warm_ups + sizes.repetitions
-    taken: dict[str, list[float]] = {name: [] for name in (*STEPS, "gate", *COMMITS)}
-    with house_at(folder) as house, application_of(house, folder) as on_spark:
-        lineitem = Lineitem(house, spark, SEED, scale_factor <= WHOLE_MOST, on_spark)
+    warm_ups = sizes.warm_ups if scale_factor == min(sizes.scale_factors) else 0
+    load, rounds = os.getloadavg()[0], warm_ups + sizes.repetitions
+    whole = scale_factor <= WHOLE_MOST
+    taken: dict[str, list[float]] = {name: [] for name in (*STEPS, *ON_SPARK, "gate", *COMMITS)}
+    with house_at(folder) as house:
+        lineitem = Lineitem(house, spark, SEED, whole)
         commits = Commits(house, sizes.many)
         try:
             lineitem.make(tpch.lineitem(scale_factor, home=home))
@@ -136,12 +149,15 @@ def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path
             for number in range(rounds):
                 found = {name: [took] for name, took in lineitem.repetition(number).items()}
                 found |= _committed(commits, sizes, number)
-                if number >= sizes.warm_ups:
+                if number >= warm_ups:
                     for name, took in found.items():
                         taken[name] += took
-                warm = " (warm-up)" if number < sizes.warm_ups else ""
+                warm = " (warm-up)" if number < warm_ups else ""
                 print(f"scale factor {scale_factor:g}: repetition {number + 1} of {rounds}{warm}", flush=True)
             attempt_id, config = lineitem.staged(), house.shop.steward.config
+            if whole and sizes.on_spark:
+                with application_of(house, folder) as tools:
+                    taken |= {name: [took] for name, took in on_spark(house, tools, attempt_id).items()}
         finally:
             lineitem.close()
     # The Steward is closed by now: the process that is measured takes its folder over.
@@ -212,11 +228,11 @@ def show(record: Mapping[str, object], found: Sequence[Measured], sizes: Sizes) 
     for each in found:
         print(
             f"\nTPC-H lineitem, scale factor {each.scale_factor:g}, {each.rows:,} rows, local[2]: median of"
-            f" {sizes.repetitions} repetitions in turn, {sizes.warm_ups} before them did not count; range in brackets"
+            f" {sizes.repetitions} repetitions in turn after {sizes.warm_ups} that did not count; range in brackets"
         )
         for name, taken in each.seconds.items():
             if not taken:
-                print(f"{name:<26} left out above scale factor {WHOLE_MOST:g}")
+                print(f"{name:<26} left out")
                 continue
             unit, scale, digits = ("ms", 1e3, 1) if name in COMMITS else ("s", 1.0, 3)
             spread = f"[{scale * min(taken):.{digits}f} - {scale * max(taken):.{digits}f}]"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.spark import COMMITS, STEPS, TINY, Measured, report
+from bench.spark import COMMITS, ON_SPARK, STEPS, TINIEST, Measured, report
 from bench.spark_hashes import differing_rows, sum_hmac, sum_xxhash64
 from bench.spark_memory import Fresh
 
@@ -48,29 +48,33 @@ def ran(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[
     with pytest.MonkeyPatch.context() as patch:
         printed: list[str] = []
         patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(map(str, words))))
-        report(TINY, folder / "out" / "spark.json", tmp_path_factory.mktemp("tpch"))
+        report(TINIEST, folder / "out" / "spark.json", tmp_path_factory.mktemp("tpch"))
     return json.loads((folder / "out" / "spark.json").read_text()), "\n".join(printed), folder / "out"
 
 
 def test_each_scale_factor_has_exactly_the_promised_medians(ran: tuple[Record, str, Path]) -> None:
     (run,) = ran[0]["runs"]
     assert set(run) == KEYS
-    assert all(value > 0 for value in run.values()), run
+    left_out = {name for name, value in run.items() if value is None}
+    assert left_out == {f"{name}_seconds" for name in ON_SPARK}, "no second application is started here"
+    assert all(value > 0 for value in run.values() if value is not None), run
 
 
 def test_each_median_follows_from_its_repetitions_without_the_warm_ups(ran: tuple[Record, str, Path]) -> None:
     (run,), (measured,) = ran[0]["runs"], ran[0]["measured"]
     for name in STEPS:
-        assert len(measured["seconds"][name]) == TINY.repetitions, name
+        assert len(measured["seconds"][name]) == TINIEST.repetitions, name
         assert run[f"{name}_seconds"] == statistics.median(measured["seconds"][name]), name
-    assert [len(measured["seconds"][name]) for name in COMMITS] == [TINY.repetitions * TINY.commits] * len(COMMITS)
+    assert [len(measured["seconds"][name]) for name in COMMITS] == [TINIEST.repetitions * TINIEST.commits] * len(
+        COMMITS
+    )
     assert run["gate_commit_ms"] == 1e3 * statistics.median(measured["seconds"]["gate_commit"])
 
 
 def test_machine_versions_seed_repetitions_and_ratios_are_printed(ran: tuple[Record, str, Path]) -> None:
     record, printed, _ = ran
     assert all(f"{name}: {json.dumps(record[name])}" in printed for name in ("machine", "versions", "seed", "sizes"))
-    assert f"repetitions: {TINY.repetitions}" in printed
+    assert f"repetitions: {TINIEST.repetitions}" in printed
     assert all(name in printed for name in record["measured"][0]["ratios"])
     assert {"spark", "iceberg", "java", "pvdm-kernel", "tpchgen-cli"} <= set(record["versions"])
 
@@ -96,7 +100,7 @@ def test_what_it_is_compared_with_sees_a_missing_copy(spark: SparkSession) -> No
 
 
 def measured(**seconds: list[float]) -> Measured:
-    taken = {name: [1.0] for name in (*STEPS, "gate", *COMMITS)} | seconds
+    taken = {name: [1.0] for name in (*STEPS, *ON_SPARK, "gate", *COMMITS)} | seconds
     return Measured(1, 10, taken, Fresh(1.0, 100.0, 50.0), "ext4", (0.0, 0.0))
 
 
@@ -109,3 +113,8 @@ def test_what_was_left_out_is_null_and_in_no_ratio() -> None:
     found = measured(hmac_builtin=[], except_all=[])
     assert (found.run()["hmac_builtin_seconds"], found.run()["except_all_seconds"]) == (None, None)
     assert not any("hmac" in name or "except" in name for name in found.ratios())
+
+
+def test_what_was_measured_once_is_held_to_every_write() -> None:
+    found = measured(verify_spark=[6.0], write=[2.0, 3.0, 6.0]).ratios()["verify_spark / write"]
+    assert (found.median, found.least, found.most) == (2.0, 1.0, 3.0)
