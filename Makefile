@@ -20,6 +20,8 @@ PREREQUISITES := PYTHON="$(PYTHON)" CARGO="$(CARGO)" sh tools/prerequisites.sh
 # make's jobserver is not for cargo, which would warn that it cannot reach it.
 ALONE := env -u MAKEFLAGS -u MFLAGS
 KERNEL_CARGO := cd kernel && $(ALONE) "$(CARGO)"
+# Of the kernel's own tests: `--release` builds them on the libraries that its Python module was built on.
+KERNEL_TEST_OPTIONS ?=
 
 export CARGO
 # Hundreds of tests start `pvdm` anew: what was compiled once is not compiled again.
@@ -28,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-spark rck rck-postgresql vectors fuzz wheel clean
+	bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-spark bench-long rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -75,7 +77,7 @@ test: $(STAMPS)/python ## lint, then every test but the long ones; says what it 
 	@$(MAKE) --no-print-directory test-python
 
 test-kernel: setup
-	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) test --locked --quiet; fi
+	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) test --locked --quiet $(KERNEL_TEST_OPTIONS); fi
 
 test-python: setup
 	@mkdir -p $(REPORTS)
@@ -136,6 +138,10 @@ bench-locate: setup ## what locating wrong rows costs beside the verification th
 bench-spark: setup ## what proof costs beside Spark's plain write of lineitem (needs Java 17); build/bench/spark.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.spark --out build/bench/spark.json
+
+bench-long: setup ## the same at scale factors 1 and 10: about an hour on two cores; build/bench/spark.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.spark --out build/bench/spark.json --scale-factors 1 10
 
 rck: setup ## Iceberg's REST compatibility kit against the catalog (needs javac and mvn); build/rck.json
 	@$(BIN)/python -m tools.rck.run

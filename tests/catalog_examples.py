@@ -74,8 +74,8 @@ class Core:
         self.root = self.folder / "metadata"
         self.clock = LedgerClock(self.ledger, wall=lambda: self.micros, monotonic=lambda: self.micros)
         self.files = MetadataFiles(self.root)
-        self.states = States(self.ledger, self.files, Upstreams(self.ledger, self.clock, ()))
         self.access = CatalogAccess(self.ledger, self.warehouse, parse_location(str(self.root)))
+        self.states = States(self.ledger, self.files, Upstreams(self.ledger, self.clock, (), self.access))
         self.commits = Commits(self.ledger, self.clock, self.files, self.states, self.access)
 
     def fresh(self) -> Core:

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from pvdm import fault
 from pvdm.catalog.commit import Change
-from pvdm.catalog.desks import Catalog, open_catalog
+from pvdm.catalog.desks import Catalog, Homes, open_catalog
 from pvdm.catalog.shown import Told
 from pvdm.catalog.state import TableState
 from pvdm.errors import NotAllowedError, PvdmError
@@ -100,7 +100,7 @@ class Stage:
         """A warehouse and metadata files in this folder; the clock goes by `time`."""
         catalog, other = (
             open_catalog(
-                ledger, clock, name="lake", warehouse=f"file://{folder}/warehouse", metadata=folder / "catalog"
+                ledger, clock, name="lake", warehouse=f"file://{folder}/warehouse", homes=Homes(folder / "catalog")
             )
             for _ in range(2)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from typing import Any
 
@@ -14,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
 from tests.databases import (
+    in_memory,
     ledger,
     ledger_url,
     migrated_file,
@@ -35,10 +37,16 @@ settings.register_profile("default", _COMMON, max_examples=200)
 settings.register_profile("long", _COMMON, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+MEMORY_BYTES = 4 << 30
+"""Folders of tests are in memory where there is so much room for them."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and their children too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if (memory := in_memory()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
+        # Ledgers and logs wait for the disk at every step; what the tests are about is not how long it takes.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     config.addinivalue_line(
         "markers", "property: holds for all inputs; HYPOTHESIS_PROFILE=long tries many more of them"
     )

@@ -126,7 +126,7 @@ class Bench:
             Queue(lambda _: None, lambda _: None, lambda _: None),
             epoch=lambda: notary.keys.epoch_for(None),
             files=self.files,
-            extracts=notary.spark is not None,
+            extracts=None if notary.spark is None else notary.spark.extraction,
         )
         self.disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, self.vault, self.files)
         self.waiving = Waiving(
