@@ -36,6 +36,7 @@ from pvdm.store import (
     tokens,
     verified,
     views,
+    vouched,
 )
 from pvdm.store.announced import NewAnnounced
 from pvdm.store.columns import metadata
@@ -91,6 +92,7 @@ def everything(unit: Unit) -> None:
     asked = NewAnnounced(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
     said = announced.announce(unit, asked)
     announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
+    vouched.vouch(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
     unit.execute(

@@ -45,9 +45,13 @@ def expected(kind: Type, found: Sequence[Any]) -> tuple[int, int, int | None, by
     floats = str(kind) in ("float", "double")
     numbers = [value for value in present if not (floats and math.isnan(value))]
     ordered = sorted(numbers, key=lambda value: order_key(kind, value))
-    low, high = (encode_value(kind, ordered[at]) for at in (0, -1)) if ordered else (None, None)
+    low, high = (ordered[0], ordered[-1]) if ordered else (None, None)
+    if floats:
+        # At an end a zero stands for both.
+        low, high = -0.0 if low == 0 else low, 0.0 if high == 0 else high
+    ends = [None if end is None else encode_value(kind, end) for end in (low, high)]
     nans = len(present) - len(numbers) if floats else None
-    return len(found), len(found) - len(present), nans, low, high
+    return len(found), len(found) - len(present), nans, ends[0], ends[1]
 
 
 def facts(table: Any, data: bytes) -> Mapping[int, tuple[Any, ...]]:

@@ -17,17 +17,17 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.snapshots import MAIN, RefType
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.seal import Seals
 from pvdm.model import document
-from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
+from pvdm.model.branch import branch_of
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract, parse_contract
 from pvdm.model.core import ExtractionPath, Operation
 from pvdm.model.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState, needs_reason
 from pvdm.steward.access import OWN, require_attempt, require_domain
+from pvdm.steward.adopting import require_adoptable
 from pvdm.steward.contracts import require_fit, require_for_table
 from pvdm.steward.reasons import refusal_in
 from pvdm.steward.sources import Sources, levels_of
@@ -48,7 +48,6 @@ from pvdm.verify.source import PinnedSource
 PREFIX_FOLDER: Final = "pvdm"
 _WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
 _GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
-_OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 _GONE: Final = "nothing was changed; open another workload under the contract that the table has now"
 
 
@@ -422,26 +421,6 @@ class _Turns:
                     self._held[name] = (lock, users)
                 else:
                     del self._held[name]
-
-
-def require_adoptable(metadata: TableMetadata, branch: str) -> None:
-    """A branch that somebody staged by themselves: not main, no tag, and not one that the Steward made."""
-    ref = metadata.refs.get(branch)
-    if ref is None or ref.type is not RefType.BRANCH:
-        raise InputError(
-            "branch_unknown",
-            "the table has no such branch",
-            expected="a branch with staged data (`spark.wap.branch`)",
-            got=ascii(branch[:80]),
-            hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None,
-        )
-    if branch == MAIN or is_stewards(branch):
-        raise NotAllowedError(
-            "branch_reserved",
-            "this branch is not published so",
-            expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
-            got=ascii(branch[:80]),
-        )
 
 
 def _one(planned: list[Chunk]) -> list[Chunk]:

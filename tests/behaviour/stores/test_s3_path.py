@@ -16,7 +16,7 @@ from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass, Outcome
-from pvdm.steward.workloads import require_adoptable
+from pvdm.steward.adopting import require_adoptable
 from pvdm.verify.fetch import Files
 from tests.audit_examples import codes
 from tests.audit_scene import gathered

@@ -257,7 +257,7 @@ class Document(_Part):
     atomicity: Literal["chunk", "workload"] = "chunk"
     """What becomes visible at once; an overwrite of several chunks needs `workload`."""
     extraction: Literal["direct", "spark"] = "direct"
-    """Who reads the rows: pvdm's own reader, or Spark's (`spark`), with `copied` and a Steward that has Spark."""
+    """Who reads the rows: pvdm's own reader, or the Steward's Spark (`spark`), with `copied` or `sealed`."""
     storage: Literal["open", "copied", "sealed"] = "open"
     """Who can write the verified bytes: the producer still (`open`), the Steward only (`copied`), nobody (`sealed`)."""
     governance: Governance = Governance()
