@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -16,6 +15,7 @@ from pvdm.digest.engine import Engine, ParquetAccumulator
 from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
 from pvdm.digest.partial import Partial, combine
 from pvdm.digest.plan import Plan, element_key, key_check
+from pvdm.digest.sharing import share
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
@@ -151,19 +151,12 @@ def digest(
             expected=f"1 to {THREADS_MAX}",
             got=str(asked),
         )
-    source = _Shared(batches(data))
     workers = [Digester(plan, keys, engine=engine) for _ in range(threads)]
-    if threads == 1:
-        _drain(source, workers[0])
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            try:
-                for done in [pool.submit(_drain, source, worker) for worker in workers]:
-                    done.result()
-            except BaseException:
-                # Interrupted here or failed there: the others stop after the batch they have.
-                source.stop()
-                raise
+
+    def adding(worker: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
+        return lambda numbered: worker.add(numbered[1], first_row=numbered[0])
+
+    share(_numbered(batches(data)), [adding(worker) for worker in workers])
     seen = [worker.partials() for worker in workers]
     return {name: combine(partials[name] for partials in seen) for name in seen[0]}
 
@@ -236,37 +229,12 @@ def default_engine() -> Engine:
         return reference_engine()
 
 
-class _Shared:
-    """An iterator that several threads may take from, with the row at which each batch begins."""
-
-    def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
-        self._source = source
-        self._lock = threading.Lock()
-        self._rows = 0
-        self._stopped = False
-
-    def take(self) -> tuple[int, pa.RecordBatch] | None:
-        with self._lock:
-            batch = None if self._stopped else next(self._source, None)
-            if batch is None:
-                return None
-            first_row = self._rows
-            self._rows += batch.num_rows
-            return first_row, batch
-
-    def stop(self) -> None:
-        # Without the lock: a thread that waits for the source must not keep others from stopping.
-        self._stopped = True
-
-
-def _drain(source: _Shared, worker: Digester) -> None:
-    try:
-        while (taken := source.take()) is not None:
-            first_row, batch = taken
-            worker.add(batch, first_row=first_row)
-    except BaseException:
-        source.stop()
-        raise
+def _numbered(found: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Each batch with the row of the whole input at which it begins."""
+    rows = 0
+    for batch in found:
+        yield rows, batch
+        rows += batch.num_rows
 
 
 def _judge_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:

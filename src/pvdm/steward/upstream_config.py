@@ -62,33 +62,29 @@ _Namespace: TypeAlias = Annotated[_Levels, Field(min_length=1)]
 _Name: TypeAlias = Annotated[str, Field(pattern=f"^{IDENTITY}$")]
 
 
-class _RestUpstream(BaseModel):
+class _Upstream(BaseModel):
     model_config = _STRICT
 
-    kind: Literal["rest"]
     name: _Name
     namespace: _Namespace
     there: _Levels = []
     places: _Places = []
+    timeout_seconds: Annotated[int, Field(ge=1, le=UPSTREAM_TIMEOUT_MAX_SECONDS)] = 30
+
+
+class _RestUpstream(_Upstream):
+    kind: Literal["rest"]
     uri: Annotated[str, Field(min_length=1, max_length=4_096)]
     warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
     token_file: str | None = None
     credential_file: str | None = None
-    timeout_seconds: Annotated[int, Field(ge=1, le=UPSTREAM_TIMEOUT_MAX_SECONDS)] = 30
 
 
-class _GlueUpstream(BaseModel):
-    model_config = _STRICT
-
+class _GlueUpstream(_Upstream):
     kind: Literal["glue"]
-    name: _Name
-    namespace: _Namespace
-    there: _Levels = []
-    places: _Places = []
     region: Annotated[str, Field(min_length=1, max_length=64)]
     endpoint: str | None = None
     catalog_id: str | None = None
-    timeout_seconds: Annotated[int, Field(ge=1, le=UPSTREAM_TIMEOUT_MAX_SECONDS)] = 30
 
 
 UpstreamTable: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discriminator="kind")]

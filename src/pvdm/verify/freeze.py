@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from pvdm.digest.sharing import mapped
 from pvdm.errors import VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.verify.fetch import Files, Seen
@@ -28,8 +28,7 @@ def freeze(locations: Iterable[str], files: Files, *, threads: int = 1) -> Freez
     """Hash every file; two names of one file are refused, for then a row would count twice."""
     listed = sorted(locations)
     _require_distinct(listed)
-    with ThreadPoolExecutor(threads) as pool:
-        seen = list(pool.map(files.hash, listed))
+    seen = mapped(threads, files.hash, listed)
     return Freeze(MappingProxyType({each.location: each for each in seen}), root_of(seen))
 
 
@@ -49,8 +48,7 @@ def freeze_found(
         except VerificationError as error:
             return error
 
-    with ThreadPoolExecutor(threads) as pool:
-        found = dict(zip(listed, pool.map(hashed, listed), strict=True))
+    found = dict(zip(listed, mapped(threads, hashed, listed), strict=True))
     seen = {location: each for location, each in found.items() if isinstance(each, Seen)}
     refused = {location: each for location, each in found.items() if isinstance(each, VerificationError)}
     return Freeze(MappingProxyType(seen), root_of(seen.values())), refused

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, Partial, Plan, combine, kernel_engine
 from pvdm.digest.digester import THREADS_MAX
+from pvdm.digest.sharing import share
 from pvdm.errors import InputError
 from pvdm.lake.arrow_types import arrow_type
 from pvdm.lake.resolved import pc, promoted, repeated
@@ -22,7 +23,6 @@ from pvdm.model.schema import Schema
 from pvdm.verify.chunks import chunk_filter
 from pvdm.verify.filtering import kept, mask
 from pvdm.verify.source import PinnedSource
-from pvdm.verify.waiting import share
 
 Fetch = Callable[[str], bytes]
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from pvdm.digest import Plan
 from pvdm.digest.parquet import FileRequest
+from pvdm.digest.sharing import share
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
-from pvdm.verify.waiting import share
 
 if TYPE_CHECKING:
     from pvdm.digest.locating import Sieve, Suspects

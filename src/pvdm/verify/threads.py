@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pvdm.digest import Digester, Keys, kernel_engine
+from pvdm.digest.sharing import share
 from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.compare import Partials
@@ -27,10 +27,6 @@ from pvdm.verify.orders import (
     together,
 )
 from pvdm.verify.usable import source_readable
-from pvdm.verify.waiting import share
-
-_From = TypeVar("_From")
-_To = TypeVar("_To")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +47,10 @@ class Threads:
         with source_readable():
             intent = Digesting(Intent(ground.bound, ground.source, ground.chunk, ground.plan), ground.plan, held.keys)
 
+        fetch = self._fetching(work)
+
         def worker() -> Callable[[StagedOrder | SourceOrder], None]:
-            add = intent.worker(self._fetching(work))
+            add = intent.worker(fetch)
 
             def one(order: StagedOrder | SourceOrder) -> None:
                 if isinstance(order, StagedOrder):
@@ -101,17 +99,6 @@ def judged(ground: Ground, order: StagedOrder, fetched: Fetched, keys: Keys) -> 
     digester = Digester(ground.plan, keys, engine=kernel_engine())
     observed = observe(digester, fetched, ground.metadata, order.entry)
     return observed, _partials(digester)
-
-
-def mapped(threads: int, work: Callable[[_From], _To], given: Sequence[_From]) -> list[_To]:
-    """What becomes of each, in order; after an error nothing more is begun."""
-    found: dict[int, _To] = {}
-
-    def one(piece: tuple[int, _From]) -> None:
-        found[piece[0]] = work(piece[1])
-
-    share(enumerate(given), [one] * max(1, min(threads, len(given))))
-    return [found[at] for at in range(len(given))]
 
 
 def not_frozen(location: str) -> PvdmError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pvdm.digest import Digester, Keys, kernel_engine
+from pvdm.digest.sharing import mapped
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.compare import Partials
@@ -31,7 +32,6 @@ from pvdm.verify.spark.report import FileReport, Report
 from pvdm.verify.spark.seal import JobSeal, bound_to
 from pvdm.verify.spark.settings import TASK_TRIES_MAX, SparkSettings
 from pvdm.verify.spark.task import Common, KeyDoor, Task
-from pvdm.verify.threads import mapped
 from pvdm.verify.usable import source_readable
 
 DoorOf = Callable[[str, str], KeyDoor]

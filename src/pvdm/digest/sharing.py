@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
+_To = TypeVar("_To")
 
 
-class Waiting(Generic[_T]):
+class _Waiting(Generic[_T]):
     """Pieces that threads take one by one."""
 
     def __init__(self, pieces: Iterable[_T]) -> None:
@@ -25,6 +26,7 @@ class Waiting(Generic[_T]):
 
     def stop(self) -> None:
         """Nobody begins another piece."""
+        # Without the lock: a thread that waits for the source of the pieces must not keep others from stopping.
         self._stopped = True
 
 
@@ -33,7 +35,7 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
 
     After an error, or an interruption, nobody begins another piece.
     """
-    waiting = Waiting(pieces)
+    waiting = _Waiting(pieces)
 
     def drain(worker: Callable[[_T], None]) -> None:
         try:
@@ -53,3 +55,14 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
         except BaseException:
             waiting.stop()
             raise
+
+
+def mapped(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
+    """What becomes of each, in order; after an error nothing more is begun."""
+    found: dict[int, _To] = {}
+
+    def one(piece: tuple[int, _T]) -> None:
+        found[piece[0]] = work(piece[1])
+
+    share(enumerate(given), [one] * max(1, min(threads, len(given))))
+    return [found[at] for at in range(len(given))]
