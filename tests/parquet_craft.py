@@ -20,6 +20,7 @@ from tests.parquet_edit import (
     put,
     split,
     told,
+    varint,
     written,
 )
 from tests.parquet_edit import pages as pages_of
@@ -30,8 +31,7 @@ Page = tuple[Struct, bytes]
 
 def run(length: int, level: int) -> bytes:
     """A run of equal levels of at most eight bits."""
-    assert length < 64
-    return bytes([length << 1, level])
+    return varint(length << 1) + bytes([level])
 
 
 def runs(levels: Sequence[int]) -> bytes:

@@ -26,7 +26,8 @@ def _signed(data: bytes, at: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), at
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number without a sign, seven bits a byte, the lowest first."""
     found = bytearray()
     while value > 127:
         found.append(value & 127 | 128)
@@ -35,7 +36,7 @@ def _varint(value: int) -> bytes:
 
 
 def _zigzag(value: int) -> bytes:
-    return _varint(2 * value if value >= 0 else -2 * value - 1)
+    return varint(2 * value if value >= 0 else -2 * value - 1)
 
 
 def _value(data: bytes, at: int, kind: int, *, listed: bool = False) -> tuple[Any, int]:
@@ -91,11 +92,11 @@ def _written(kind: int, value: Any, *, listed: bool = False) -> bytes:
     if kind in (4, I32, I64):
         return _zigzag(value)
     if kind == BINARY:
-        return _varint(len(value)) + bytes(value)
+        return varint(len(value)) + bytes(value)
     if kind == LIST:
         inner, elements = value
         head = bytes([len(elements) << 4 | inner]) if len(elements) < 15 else bytes([240 | inner])
-        head += b"" if len(elements) < 15 else _varint(len(elements))
+        head += b"" if len(elements) < 15 else varint(len(elements))
         return head + b"".join(_written(inner, each, listed=True) for each in elements)
     return written(value)
 

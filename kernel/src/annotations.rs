@@ -8,10 +8,13 @@ use crate::thrift::Scan;
 const CONVERTED_LAST: i64 = 21;
 const MAP_KEY_VALUE: i64 = 2;
 const DECIMAL: i64 = 5;
+/// Bytes for some, text for others, which then make other bytes of it.
+const ENUM: i64 = 4;
+const BSON: i64 = 20;
 /// What follows from a time's unit, milliseconds first.
 const TIMES: [i64; 2] = [7, 8];
 const TIMESTAMPS: [i64; 2] = [9, 10];
-const REPETITION_LAST: i64 = 2;
+const REPEATED: i64 = 2;
 
 #[derive(Debug, Default)]
 struct Element<'a> {
@@ -127,12 +130,20 @@ impl Element<'_> {
         if self.physical.is_some() == (self.children != 0) || self.children < 0 {
             return Some("a leaf with a type or a group with children");
         }
-        if !self.repetition.is_some_and(|repetition| (0..=REPETITION_LAST).contains(&repetition)) {
+        if !self.repetition.is_some_and(|repetition| (0..=REPEATED).contains(&repetition)) {
             return Some("required, optional or repeated");
         }
         let known = self.converted.is_none_or(|converted| (0..=CONVERTED_LAST).contains(&converted));
         match &self.logical {
             _ if !known => Some("an annotation of the format"),
+            // DuckDB takes the old times for local ones, and others for instants.
+            None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
+                Some("the new annotation beside the old")
+            }
+            _ if self.converted == Some(MAP_KEY_VALUE) && self.repetition != Some(REPEATED) => Some("entries of a map"),
+            _ if matches!(self.converted, Some(ENUM | BSON)) => {
+                Some("text, bytes or an annotation that all readers know")
+            }
             Some(logical) if !self.means(logical) => Some("the old annotation that the new one has"),
             _ => None,
         }
@@ -150,7 +161,7 @@ impl Element<'_> {
             1 => only(0),
             2 => only(1),
             3 => only(3),
-            4 => only(4),
+            4 => only(ENUM),
             5 => only(DECIMAL) && (self.scale, self.precision) == (logical.scale, logical.precision),
             6 => only(6),
             7 => timed(TIMES),
@@ -159,7 +170,7 @@ impl Element<'_> {
             // Java's writers say it of the entries of a map.
             11 => self.converted.is_none_or(|converted| converted == MAP_KEY_VALUE && self.children > 0),
             12 => only(19),
-            13 => only(20),
+            13 => only(BSON),
             14..=18 => self.converted.is_none(),
             _ => false,
         }

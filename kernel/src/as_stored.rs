@@ -56,8 +56,8 @@ mod tests {
     use crate::schema::Plan;
     use crate::sha256::Path;
     use arrow_array::types::Decimal128Type;
-    use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
-    use arrow_schema::{Field, Schema};
+    use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, StringArray, StructArray};
+    use arrow_schema::{DataType, Field, Schema};
     use bytes::Bytes;
     use parquet::arrow::ArrowWriter;
     use parquet::file::metadata::SortingColumn;
@@ -106,6 +106,10 @@ mod tests {
         Ok((facts, digester.rows(), digester.sums()[0].bytes()))
     }
 
+    fn kinds(batch: &StructArray) -> [DataType; 3] {
+        ["town", "note", "price"].map(|name| batch.column_by_name(name).unwrap().data_type().clone())
+    }
+
     fn town(at: i64) -> Option<String> {
         (at % 7 > 0).then(|| format!("tøwn {}", at * at % 13))
     }
@@ -132,6 +136,39 @@ mod tests {
                 assert_eq!((rows, sum), (5_000, plain.sums()[0].bytes()), "properties {at}, towns {kind}");
             }
         }
+    }
+
+    #[test]
+    fn batches_come_as_stored_in_the_columns_that_are_named_and_have_the_digest_of_plain_ones() {
+        use arrow_schema::DataType::{Decimal64, Decimal128, Dictionary, Int32, Utf8};
+        for limit in [40, 1 << 20] {
+            let small = WriterProperties::builder().set_dictionary_page_size_limit(limit).set_write_batch_size(16);
+            let data = file(small, town);
+            let (_, _, sum) = read(&data, "").unwrap();
+            for stored in ["[]", "[1]", "[3]", "[1,2,3,9]"] {
+                let request = format!(r#"{{"schema":{SCHEMA},"stored":{stored}}}"#);
+                let mut digester = digester();
+                for batch in ParquetFile::open(data.clone(), &request).unwrap().batches().unwrap() {
+                    let batch = batch.unwrap();
+                    digester.update(&batch).unwrap();
+                    let text = |id| match stored.contains(id) && limit > 40 {
+                        true => Dictionary(Box::new(Int32), Box::new(Utf8)),
+                        false => Utf8,
+                    };
+                    let price = if stored.contains('3') { Decimal64(15, 2) } else { Decimal128(15, 2) };
+                    assert_eq!(kinds(&batch), [text('1'), text('2'), price], "{stored}, {limit}");
+                }
+                assert_eq!(digester.sums()[0].bytes(), sum, "{stored}, {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_decimal_of_fewer_digits_than_the_schema_says_comes_plainly_in_batches() {
+        let data = file(WriterProperties::builder(), town);
+        let request = format!(r#"{{"schema":{},"stored":[3]}}"#, SCHEMA.replace("(15,2)", "(16,2)"));
+        let batch = ParquetFile::open(data, &request).unwrap().batches().unwrap().next().unwrap().unwrap();
+        assert_eq!(kinds(&batch)[2], DataType::Decimal128(15, 2));
     }
 
     #[test]

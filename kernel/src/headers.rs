@@ -1,14 +1,12 @@
 //! What a file asks of stack and memory, told by its footer and page headers before anything is decoded.
 
 use crate::error::{Fault, Result};
+use crate::opened::{grown, longest, longest_row};
 use crate::schema::NESTING_DEPTH_MAX;
 use crate::thrift::{I32, LIST, STRUCT, Scan};
 use bytes::Bytes;
 use parquet::basic::Type as Physical;
-use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
-use parquet::file::serialized_reader::SerializedPageReader;
-use std::sync::Arc;
 
 const FOOTER_MAX_BYTES: usize = 67_108_864;
 pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
@@ -16,9 +14,20 @@ pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
 pub const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
 /// The largest page and the dictionary of every column of a row group, together: what is decompressed at one time.
 const PAGES_MAX_BYTES: u64 = 1_073_741_824;
+/// The format numbers them in 16 bits.
+const ROW_GROUPS_MAX: usize = 32_767;
+/// In a row group; of each something is kept.
+const PAGES_MAX: u64 = 1_000_000;
+/// `Encoding` of the format.
+const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
+const DELTA_BYTE_ARRAY: i64 = 7;
+const DICTIONARY_VALUE_BYTES: u64 = 16;
 const BATCH_MAX_BYTES: u64 = 67_108_864;
 const BATCH_MAX_ROWS: u64 = 16_384;
+/// `PageType` of the format.
+pub const DATA_PAGE: i64 = 0;
 pub const DICTIONARY_PAGE: i64 = 2;
+pub const DATA_PAGE_V2: i64 = 3;
 
 /// Refuses what a decoder would not bear: its own recursion follows the schema.
 pub fn check_footer(data: &[u8]) -> Result<()> {
@@ -42,6 +51,14 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
         (2, LIST) => {
             refused = refused.take().or(schema(scan)?);
             Some(true)
+        }
+        (4, LIST) => {
+            let groups = scan.ahead()?.0;
+            if groups > ROW_GROUPS_MAX {
+                let fault = too_large("number of row groups", ROW_GROUPS_MAX as u64, groups as u64);
+                refused.get_or_insert(fault);
+            }
+            Some(false)
         }
         (8, STRUCT) => {
             refused.get_or_insert(encrypted());
@@ -67,7 +84,7 @@ fn schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
         return None;
     }
     let mut open: Vec<i64> = Vec::new();
-    for _ in 0..count {
+    for at in 1..=count {
         let mut children = 0;
         scan.fields(|scan, id, kind| {
             if (id, kind) == (5, I32) {
@@ -76,6 +93,10 @@ fn schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
             }
             Some(false)
         })?;
+        // A decoder sets memory aside for as many.
+        if usize::try_from(children).is_ok_and(|children| children > count - at) {
+            return None;
+        }
         if let Some(left) = open.last_mut() {
             *left -= 1;
         }
@@ -97,19 +118,42 @@ fn schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
 pub fn batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usize> {
     let mut widest = 1;
     for (at, group) in metadata.row_groups().iter().enumerate() {
-        let (mut pages, mut row) = (0_u64, 0_u64);
-        for column in group.columns() {
-            let seen = chunk(data, column).map_err(|fault| fault.in_group(at))?;
-            pages = pages.saturating_add(seen.largest).saturating_add(seen.dictionary);
-            let named = if seen.dictionary > 0 { longest(data, group, column)? } else { 0 };
-            row = row.saturating_add(seen.densest.max(named).saturating_mul(values_a_row(group, column)));
-        }
-        if pages.max(row) > PAGES_MAX_BYTES {
-            return Err(too_large("row group's pages or row", PAGES_MAX_BYTES, pages.max(row)));
-        }
+        let row = row_bytes(data, group).map_err(|fault| fault.in_group(at))?;
         widest = widest.max(row);
     }
     Ok(usize::try_from((BATCH_MAX_BYTES / widest).clamp(1, BATCH_MAX_ROWS)).unwrap_or(1))
+}
+
+/// What a row of the group has in memory: as they are on average, or the longest where that would be too much.
+fn row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
+    let seen = group.columns().iter().map(|column| chunk(data, group, column)).collect::<Result<Vec<Chunk>>>()?;
+    let pages = seen.iter().fold(0, |sum: u64, each| sum.saturating_add(each.largest).saturating_add(each.dictionary));
+    let count = seen.iter().map(|each| each.pages).sum::<u64>();
+    if pages > PAGES_MAX_BYTES {
+        return Err(too_large("row group's pages", PAGES_MAX_BYTES, pages));
+    }
+    if count > PAGES_MAX {
+        return Err(too_large("row group's number of pages", PAGES_MAX, count));
+    }
+    let (mut nested, mut widths) = (0_u64, Vec::with_capacity(seen.len()));
+    for (column, seen) in group.columns().iter().zip(&seen) {
+        let named = if seen.dictionary > 0 { longest(data, group, column)? } else { 0 };
+        let width = seen.densest.max(named);
+        if column.column_descr().max_rep_level() > 0 {
+            nested = nested.saturating_add(width.saturating_mul(column.num_values().unsigned_abs()));
+        }
+        widths.push(width);
+    }
+    let mut row = 0_u64;
+    for (column, width) in group.columns().iter().zip(widths) {
+        // All elements may be in one row: where they fit into memory together, nobody has to look.
+        let values = match nested > PAGES_MAX_BYTES && column.column_descr().max_rep_level() > 0 {
+            true => longest_row(data, group, column)?,
+            false => values_a_row(group, column),
+        };
+        row = row.saturating_add(width.saturating_mul(values));
+    }
+    if row > PAGES_MAX_BYTES { Err(too_large("row", PAGES_MAX_BYTES, row)) } else { Ok(row) }
 }
 
 fn values_a_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64 {
@@ -120,30 +164,48 @@ fn values_a_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64 {
 /// The pages of one column in one row group.
 #[derive(Default)]
 struct Chunk {
+    pages: u64,
     largest: u64,
     dictionary: u64,
     /// The most bytes a value that any page has on average.
     densest: u64,
 }
 
-fn chunk(data: &Bytes, column: &ColumnChunkMetaData) -> Result<Chunk> {
+impl Chunk {
+    fn add(&mut self, size: u64, values: u64) {
+        self.largest = self.largest.max(size);
+        self.densest = self.densest.max(size.div_ceil(values.max(1)));
+    }
+}
+
+fn chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<Chunk> {
     let path = || column.column_path().string();
     let end = chunk_end(data, column).ok_or_else(|| unreadable(&path(), "a column outside the file"))?;
     let (mut found, mut at, width) = (Chunk::default(), chunk_start(column), width(column));
+    let mut grows = false;
     while at < end {
         let page = header(&data[..end], at).ok_or_else(|| match has_odd_number(&data[..end], at) {
             true => odd_number(&path()),
             false => unreadable(&path(), "a page header that cannot be read"),
         })?;
+        if !page.is_own {
+            let expected = "a page header of its own kind alone";
+            return Err(Fault::new("parquet_ambiguous", &path(), expected, "one of two kinds"));
+        }
+        found.pages += 1;
         if page.kind == DICTIONARY_PAGE {
-            found.dictionary = found.dictionary.max(page.size);
+            // Beside the values themselves, where each lies and how it compares.
+            let size = page.size.saturating_add(page.values.saturating_mul(DICTIONARY_VALUE_BYTES));
+            found.dictionary = found.dictionary.max(size);
         } else {
             // A run of a billion equal values has a few bytes in the file and eight each in memory.
-            let size = page.size.max(page.values.saturating_mul(width));
-            found.largest = found.largest.max(size);
-            found.densest = found.densest.max(size.div_ceil(page.values.max(1)));
+            found.add(page.size.max(page.values.saturating_mul(width)), page.values);
+            grows |= [DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY].contains(&page.encoding);
         }
         at = page.end;
+    }
+    if grows && found.pages <= PAGES_MAX && found.largest <= PAGES_MAX_BYTES {
+        grown(data, group, column)?.into_iter().for_each(|(values, size)| found.add(size, values));
     }
     Ok(found)
 }
@@ -178,15 +240,18 @@ pub struct PageHeader {
     pub is_compressed: bool,
     pub levels_size: u64,
     pub values: u64,
+    pub encoding: i64,
     /// How a page of the first version has its definition and repetition levels.
     pub levels: (i64, i64),
+    /// Whether it tells what a page of its kind has, and nothing of another kind.
+    pub is_own: bool,
     pub end: usize,
 }
 
 pub fn header(data: &[u8], at: usize) -> Option<PageHeader> {
     let mut scan = Scan::new(data, at);
     let (mut kind, mut size, mut compressed, mut values, mut levels) = (0, 0, 0, 0, (0, 0));
-    let (mut is_compressed, mut levels_size) = (true, 0);
+    let (mut is_compressed, mut levels_size, mut encoding, mut said) = (true, 0, 0, Vec::new());
     scan.fields(|scan, id, field| match (id, field) {
         (1, I32) => {
             kind = scan.number(I32)?;
@@ -200,15 +265,18 @@ pub fn header(data: &[u8], at: usize) -> Option<PageHeader> {
             compressed = scan.number(I32)?;
             Some(true)
         }
-        (5 | 8, STRUCT) => {
-            let first = id == 5;
+        (5 | 7 | 8, STRUCT) => {
+            said.push(id);
+            let (first, second) = (id == 5, id == 8);
             scan.fields(|scan, id, field| {
                 match (id, field) {
                     (1, I32) => values = scan.number(I32)?,
+                    (2, I32) if !second => encoding = scan.number(I32)?,
+                    (4, I32) if second => encoding = scan.number(I32)?,
                     (3, I32) if first => levels.0 = scan.number(I32)?,
                     (4, I32) if first => levels.1 = scan.number(I32)?,
-                    (5 | 6, I32) if !first => levels_size += scan.number(I32)?,
-                    (7, wire @ (1 | 2)) if !first => is_compressed = wire == 1,
+                    (5 | 6, I32) if second => levels_size += scan.number(I32)?,
+                    (7, wire @ (1 | 2)) if second => is_compressed = wire == 1,
                     _ => return Some(false),
                 }
                 Some(true)
@@ -220,27 +288,8 @@ pub fn header(data: &[u8], at: usize) -> Option<PageHeader> {
     let end = scan.at.checked_add(usize::try_from(compressed).ok()?).filter(|end| *end <= data.len())?;
     let (size, compressed) = (u64::try_from(size).ok()?, u64::try_from(compressed).ok()?);
     let (values, levels_size) = (u64::try_from(values).ok()?, u64::try_from(levels_size).ok()?);
-    Some(PageHeader { kind, size, compressed, is_compressed, levels_size, values, levels, end })
-}
-
-/// The longest value of a dictionary: every row may name it.
-fn longest(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<u64> {
-    if column.column_type() != Physical::BYTE_ARRAY {
-        return Ok(0);
-    }
-    let path = column.column_path().string();
-    let rows = usize::try_from(group.num_rows()).map_err(|_| unreadable(&path, "a negative number of rows"))?;
-    let mut pages = SerializedPageReader::new(Arc::new(data.clone()), column, rows, None)
-        .map_err(|error| unreadable(&path, &error.to_string()))?;
-    let first = pages.get_next_page().map_err(|error| unreadable(&path, &error.to_string()))?;
-    let Some(Page::DictionaryPage { buf, .. }) = first else { return Ok(0) };
-    let (mut at, mut found) = (0, 0);
-    while let Some(length) = buf.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
-        let length = u32::from_le_bytes(*length);
-        found = found.max(length);
-        at = at.saturating_add(4).saturating_add(length as usize);
-    }
-    Ok(u64::from(found))
+    let is_own = matches!((kind, &said[..]), (DATA_PAGE, [5]) | (DICTIONARY_PAGE, [7]) | (DATA_PAGE_V2, [8]));
+    Some(PageHeader { kind, size, compressed, is_compressed, levels_size, values, encoding, levels, is_own, end })
 }
 
 /// Whether a struct ends at a number that readers take for different ones.
@@ -299,6 +348,18 @@ mod tests {
     #[test]
     fn a_schema_may_not_have_too_many_elements() {
         assert_eq!(check_footer(&nested(SCHEMA_ELEMENTS_MAX)).unwrap_err().code, "parquet_too_large");
+    }
+
+    #[test]
+    fn a_group_has_no_more_children_than_there_are_elements() {
+        for (children, read) in
+            [(b"\x15\x02".as_slice(), true), (b"\x15\x04", false), (b"\x15\xfe\xff\xff\xff\x0f", false)]
+        {
+            let leaf = b"\x00\x15\x02\x25\x02\x18\x01x\x00\x16\x00\x19\x0c\x00";
+            let body = [b"\x15\x02\x19\x2c\x48\x01r", children, leaf].concat();
+            let file = [&b"PAR1"[..], &body, &(body.len() as u32).to_le_bytes(), b"PAR1"].concat();
+            assert_eq!(check_footer(&file).is_ok(), read, "{children:?}");
+        }
     }
 
     #[test]

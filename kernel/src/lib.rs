@@ -7,6 +7,8 @@ mod bound;
 mod bucket;
 mod claims;
 mod column;
+mod columns;
+mod deltas;
 pub mod digest;
 pub mod element;
 pub mod error;
@@ -19,6 +21,7 @@ mod locate_tally;
 mod names;
 mod narrow;
 mod one_reading;
+mod opened;
 pub mod parquet_file;
 #[cfg(feature = "python")]
 mod python;

@@ -2,19 +2,22 @@
 
 use crate::annotations::require_annotations;
 use crate::error::{Fault, Result};
-use crate::headers::{DICTIONARY_PAGE, PageHeader, SCHEMA_DEPTH_MAX, chunk_end, chunk_start, header};
-use crate::resolve::{Shape, inside, joined};
-use crate::schema::{Field, Slot, Type};
+use crate::headers::{
+    DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader, SCHEMA_DEPTH_MAX, chunk_end, chunk_start, header,
+};
+use crate::resolve::joined;
 use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
-use arrow_schema::{DataType, Field as ArrowField, Fields, TimeUnit};
 use bytes::Bytes;
 use parquet::basic::{Compression, Type as Physical};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
 
-pub const DATA_PAGE: i64 = 0;
-pub const DATA_PAGE_V2: i64 = 3;
+/// The beginning of a stream that has no name, no comment and no fields of its own.
+const GZIP: [u8; 4] = [0x1f, 0x8b, 8, 0];
+/// `Encoding` of the format.
+const PLAIN: i64 = 0;
+pub const PLAIN_DICTIONARY: i64 = 2;
 const RLE: i64 = 3;
 const BIT_PACKED: i64 = 4;
 pub const MAGIC_BYTES: usize = 4;
@@ -230,48 +233,6 @@ fn column(scan: &mut Scan<'_>) -> Option<Column> {
     Some(found)
 }
 
-/// Refuses types that mean a value of the column and that engines take for another one, or do not know: Iceberg has one
-/// for each of its own (tried: milliseconds are shown as microseconds by Spark).
-pub fn require_types(path: &str, wanted: &[Field], shape: &Shape, file: &Fields) -> Result<()> {
-    let Shape::Struct(children) = shape else { return Ok(()) };
-    for (field, child) in wanted.iter().zip(children) {
-        if let Some((at, shape)) = &child.source {
-            require_type(&joined(path, &field.name), &field.slot, shape, &file[*at])?;
-        }
-    }
-    Ok(())
-}
-
-fn require_type(path: &str, slot: &Slot, shape: &Shape, file: &ArrowField) -> Result<()> {
-    match (&slot.kind, shape, &inside(file)[..]) {
-        (Type::Struct(fields), Shape::Struct(_), _) => {
-            let DataType::Struct(given) = file.data_type() else { return Ok(()) };
-            require_types(path, fields, shape, given)
-        }
-        (Type::List(element), Shape::List(inner), [given]) => {
-            require_type(&joined(path, "element"), element, inner, given)
-        }
-        (Type::Map(key, value), Shape::Map(of_key, of_value), [given_key, given_value]) => {
-            require_type(&joined(path, "key"), key, of_key, given_key)?;
-            require_type(&joined(path, "value"), value, of_value, given_value)
-        }
-        (kind, _, _) if has_other_meaning(kind, file.data_type()) => {
-            Err(Fault::new("cast_refused", path, kind.to_string(), file.data_type().to_string()))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn has_other_meaning(kind: &Type, given: &DataType) -> bool {
-    match given {
-        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 | DataType::Float16 => true,
-        DataType::Timestamp(unit, _) => matches!(unit, TimeUnit::Second | TimeUnit::Millisecond),
-        DataType::Time32(_) => true,
-        DataType::Date32 => *kind != Type::Date,
-        _ => false,
-    }
-}
-
 /// Refuses a file that our decoder and other engines' would read as different rows, or that only ours would read.
 pub fn require_one_reading(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| odd("", "a footer", "none"))?;
@@ -375,6 +336,9 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
         if !data_page && (at != start || page.kind != DICTIONARY_PAGE) || data_page && has_dictionary && at < first {
             return Err(lie("one dictionary, and data pages after it", "other pages"));
         }
+        if page.kind == DICTIONARY_PAGE && ![PLAIN, PLAIN_DICTIONARY].contains(&page.encoding) {
+            return Err(lie("a dictionary of plain values", "another encoding"));
+        }
         if data_page && pages == 0 && has_dictionary && at != first {
             return Err(lie("the first data page where the footer says", "another place"));
         }
@@ -403,16 +367,26 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
 }
 
 /// Some readers go by the size that is told, others by what they find; our decoder fills up what is short of Snappy.
+/// DuckDB does not read gzip with a name.
 fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
     let told = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
         page.compressed
     } else if codec == Compression::SNAPPY {
-        let start = page.end.checked_sub(usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?)?;
-        page.levels_size + snappy_size(data.get(start..page.end)?)?
+        page.levels_size + snappy_size(packed(page, data)?)?
+    } else if let Compression::GZIP(_) = codec {
+        // No values need no stream.
+        let is_plain = page.size == page.levels_size || packed(page, data)?.starts_with(&GZIP);
+        return is_plain.then_some(());
     } else {
         return Some(());
     };
     (told == page.size).then_some(())
+}
+
+/// The bytes that are compressed.
+fn packed<'a>(page: &PageHeader, data: &'a [u8]) -> Option<&'a [u8]> {
+    let size = usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?;
+    data.get(page.end.checked_sub(size)?..page.end)
 }
 
 /// What the bytes of Snappy say of their own length; no bytes are nothing.

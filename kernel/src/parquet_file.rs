@@ -2,17 +2,18 @@
 
 use crate::as_stored::as_stored;
 use crate::bucket::{Bucket, buckets};
-use crate::claims::{Claims, Watch, Watched};
+use crate::claims::{Claims, Watch, Watched, by_small_dictionary};
+use crate::columns::{require_ids, require_types, require_variants};
 use crate::digest::Digester;
 use crate::error::{Fault, Result};
 use crate::facts::{Leaf, leaves};
 use crate::headers::{batch_rows, check_footer};
 use crate::narrow::{leaves as leaves_read, present};
-use crate::one_reading::{require_one_reading, require_types};
+use crate::one_reading::require_one_reading;
 use crate::resolve::{Known, Shape, resolved, shape};
-use crate::schema::{parse_fields, parse_value};
+use crate::schema::{Field, Type, parse_fields, parse_value};
 use arrow_array::StructArray;
-use arrow_schema::{ArrowError, Fields};
+use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields, Schema};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -30,13 +31,17 @@ pub struct ParquetFile {
     footer: ArrowReaderMetadata,
     known: Known,
     shape: Arc<Shape>,
+    /// Columns of which nobody but a digest looks at the values of a batch.
+    stored: HashSet<i32>,
     buckets: Value,
     batch_rows: usize,
+    rows_max: Option<u64>,
 }
 
 impl ParquetFile {
-    /// `request` names the schema with its field ids, the ids of columns that the table once had, and the buckets to tell;
-    /// and every column by name, where a file without ids may be read by names.
+    /// `request` names the schema with its field ids, the ids of columns that the table once had, the buckets to tell;
+    /// every column by name, where a file without ids may be read by names; the most rows that it may have; and as `stored`
+    /// the columns that may come in batches as they are stored.
     pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
         let value = parse_value(request)?;
         let known = Known {
@@ -52,7 +57,8 @@ impl ParquetFile {
         let shape = Arc::new(shape(&known, footer.schema().fields())?);
         buckets(&known.wanted, &value["buckets"])?;
         let batch_rows = batch_rows(&data, footer.metadata())?;
-        Ok(ParquetFile { data, footer, known, shape, buckets: value["buckets"].clone(), batch_rows })
+        let (stored, buckets, rows_max) = (ids(&value["stored"]), value["buckets"].clone(), value["rows_max"].as_u64());
+        Ok(ParquetFile { data, footer, known, shape, stored, buckets, batch_rows, rows_max })
     }
 
     /// The rows in the columns that are asked for and that the file has; nothing else of it is decoded.
@@ -66,17 +72,29 @@ impl ParquetFile {
         let mask = ProjectionMask::leaves(columns, (0..read.len()).filter(|at| read[*at]));
         let narrow = parquet_to_arrow_schema_by_columns(columns, mask.clone(), None).map_err(unreadable)?;
         let shape = present(shape(&self.known, narrow.fields())?);
-        self.reading(mask, Arc::new(shape))
+        let groups = if self.stored.is_empty() { 0 } else { self.footer.metadata().num_row_groups() };
+        self.reading(mask, Arc::new(shape), (0..groups).map(|group| self.stored_in(group)).collect())
+    }
+
+    /// The types in which the batches of a row group come.
+    fn stored_in(&self, group: usize) -> Fields {
+        as_stored(
+            (&self.known.wanted, &self.shape, self.footer.schema().fields()),
+            self.footer.parquet_schema(),
+            |leaf| by_small_dictionary(&self.data, self.footer.metadata().row_group(group).column(leaf)),
+            |field, of_file| !field.slot.id.is_some_and(|id| self.stored.contains(&id)) || is_promoted(field, of_file),
+        )
     }
 
     /// The rows in every column of the schema, as `read` gives them to a digester.
     pub fn whole(&self) -> Result<Batches> {
-        self.reading(ProjectionMask::all(), self.shape.clone())
+        self.reading(ProjectionMask::all(), self.shape.clone(), Vec::new())
     }
 
-    fn reading(&self, mask: ProjectionMask, shape: Arc<Shape>) -> Result<Batches> {
+    fn reading(&self, mask: ProjectionMask, shape: Arc<Shape>, stored: Vec<Fields>) -> Result<Batches> {
         let (data, footer, batch_rows) = (self.data.clone(), self.footer.clone(), self.batch_rows);
-        let mut made = Batches { data, footer, mask, batch_rows, shape, reader: None, group: 0, seen: 0, rows: 0 };
+        let mut made =
+            Batches { data, footer, mask, batch_rows, shape, stored, reader: None, group: 0, seen: 0, rows: 0 };
         made.open_next()?;
         if made.reader.is_none() {
             require_rows(made.footer.metadata(), 0)?;
@@ -89,6 +107,10 @@ impl ParquetFile {
     pub fn read(&self, digester: &mut Digester) -> Result<Value> {
         require_types("", &self.known.wanted, &self.shape, self.footer.schema().fields())?;
         require_one_reading(&self.data, self.footer.metadata())?;
+        let root = self.footer.parquet_schema().root_schema();
+        require_ids(root, self.footer.schema().fields())?;
+        require_variants("", &self.known.wanted, &self.shape, root)?;
+        require_most(self.footer.metadata(), self.rows_max)?;
         let claims = Claims::of(&self.data, self.footer.metadata())?;
         let mut leaves = leaves(&self.known.wanted, &self.shape, self.footer.schema().fields());
         let mut buckets = buckets(&self.known.wanted, &self.buckets)?;
@@ -100,12 +122,13 @@ impl ParquetFile {
             let fields = as_stored(
                 (&self.known.wanted, &self.shape, self.footer.schema().fields()),
                 self.footer.parquet_schema(),
-                |leaf| claims.by_small_dictionary(group, leaf),
+                |leaf| by_small_dictionary(&self.data, self.footer.metadata().row_group(group).column(leaf)),
                 |field, of_file| sorted.is_by(of_file.name()) || buckets.iter().any(|each| each.is_of(&field.name)),
             );
             for batch in self.watching(group, &watched, &fields)? {
                 let batch = StructArray::from(batch.map_err(pages_unreadable)?);
                 seen += arrow_array::Array::len(&batch) as u64;
+                require_no_more(self.footer.metadata(), group, seen)?;
                 sorted.add(&batch).map_err(|fault| fault.in_group(group))?;
                 let batch = resolved(&self.shape, &batch)?;
                 digester.update(&batch)?;
@@ -152,6 +175,8 @@ pub struct Batches {
     mask: ProjectionMask,
     batch_rows: usize,
     shape: Arc<Shape>,
+    /// The types of each row group's columns, where they are not all those of the footer.
+    stored: Vec<Fields>,
     reader: Option<ParquetRecordBatchReader>,
     /// The row groups that were begun, and the rows seen of the last one.
     group: usize,
@@ -164,11 +189,22 @@ impl Batches {
         if self.group >= self.footer.metadata().num_row_groups() {
             return Ok(());
         }
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.data.clone(), self.footer.clone());
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.data.clone(), self.typed());
         let builder = builder.with_row_groups(vec![self.group]).with_projection(self.mask.clone());
         self.reader = Some(builder.with_batch_size(self.batch_rows).build().map_err(unreadable)?);
         (self.group, self.seen) = (self.group + 1, 0);
         Ok(())
+    }
+
+    /// The footer with the types of the next row group. Ones that the reader does not know how to give are no reason to
+    /// refuse a file.
+    fn typed(&self) -> ArrowReaderMetadata {
+        let Some(fields) = self.stored.get(self.group).filter(|fields| *fields != self.footer.schema().fields()) else {
+            return self.footer.clone();
+        };
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields.clone())));
+        let typed = ArrowReaderMetadata::try_new(self.footer.metadata().clone(), options);
+        typed.unwrap_or_else(|_| self.footer.clone())
     }
 
     /// The next row group, once this one is found to have its rows; after the last the whole file.
@@ -190,7 +226,8 @@ impl Iterator for Batches {
                     let batch = StructArray::from(batch);
                     self.seen += arrow_array::Array::len(&batch) as u64;
                     self.rows += arrow_array::Array::len(&batch) as u64;
-                    return Some(resolved(&self.shape, &batch));
+                    let more = require_no_more(self.footer.metadata(), self.group - 1, self.seen);
+                    return Some(more.and_then(|()| resolved(&self.shape, &batch)));
                 }
                 Some(Err(error)) => {
                     self.reader = None;
@@ -206,6 +243,25 @@ impl Iterator for Batches {
         }
         None
     }
+}
+
+/// Refuses a file that says itself that it has more rows than somebody knows of: a few bytes can stand for any number.
+fn require_most(footer: &ParquetMetaData, most: Option<u64>) -> Result<()> {
+    let groups = footer.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
+    let rows = groups.fold(0, u64::saturating_add);
+    match most {
+        Some(most) if rows > most => {
+            let (expected, got) = (format!("{rows} rows, as the file says"), format!("{most} in the manifest"));
+            Err(Fault::new("record_count_lies", "", expected, got))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows beyond those that the footer tells are not waited for.
+fn require_no_more(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
+    let claimed = u64::try_from(footer.row_group(group).num_rows()).unwrap_or(0);
+    if seen > claimed { require_group_rows(footer, group, seen) } else { Ok(()) }
 }
 
 fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
@@ -226,6 +282,14 @@ fn require_rows(footer: &ParquetMetaData, seen: u64) -> Result<()> {
         return Err(Fault::new("parquet_rows_lie", "", expected, format!("{claimed} and {groups} in the footer")));
     }
     Ok(())
+}
+
+/// Whether a decimal has fewer digits than the schema says: whoever widens it looks at every value.
+fn is_promoted(field: &Field, of_file: &ArrowField) -> bool {
+    match (&field.slot.kind, of_file.data_type()) {
+        (Type::Decimal { precision, .. }, DataType::Decimal128(given, _)) => given != precision,
+        _ => false,
+    }
 }
 
 fn ids(listed: &Value) -> HashSet<i32> {

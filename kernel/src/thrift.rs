@@ -99,6 +99,11 @@ impl<'a> Scan<'a> {
         Some((length, head & 0x0f))
     }
 
+    /// What the list that comes next says of itself; nothing is taken.
+    pub fn ahead(&self) -> Option<(usize, u8)> {
+        Scan::new(self.data, self.at).list()
+    }
+
     /// A list that is kept, element by element, has so many at most: each takes far more memory than bytes.
     pub fn short_list(&mut self, most: usize) -> Option<usize> {
         self.list().map(|(length, _)| length).filter(|length| *length <= most)

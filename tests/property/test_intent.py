@@ -16,10 +16,11 @@ from pvdm.model.expression import Expression
 from pvdm.model.literal import literal_text
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
-from pvdm.verify.intent import digest_intent, digest_plan
+from pvdm.verify.intent import digest_plan
 from pvdm.verify.planning import plan_workload
 from pvdm.verify.source import PinnedSource
 from tests.filter_oracle import POOLS, Row, filters, keeps, typed_literals
+from tests.intents import digest_intent
 from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.unit.contract.examples import read
 

@@ -117,6 +117,20 @@ def test_an_array_that_lies_is_refused(engine: Engine, name: str) -> None:
     assert refusal.value.code in {code, "arrow_invalid"}
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_array_that_lies_is_refused_after_an_honest_one_too(engine: Engine, name: str) -> None:
+    """Types that were judged are not judged again; arrays are, and so are other types."""
+    target, build, code = HOSTILE[name]
+    array, schema = build(), Schema((Field("v", target),))
+    digester = Digester(Plan(schema, (content(schema),)), {C: DigestKey(bytes(32), epoch=1)}, engine=engine)
+    honest: Any = pa.null() if code in {"nesting_too_deep", "arrow_type_unsupported"} else array.type
+    for _ in range(2):
+        digester.update(pa.RecordBatch.from_arrays([pa.nulls(2, honest)], names=["v"]))
+    with pytest.raises(InputError) as refusal:
+        digester.update(pa.RecordBatch.from_arrays([array], names=["v"]))
+    assert refusal.value.code in {code, "arrow_invalid"}
+
+
 def test_run_values_beyond_the_run_ends_are_not_looked_at(engine: Engine) -> None:
     assert encode(engine, INT, run_ends([2], [1, 2, 3, 4, 5], 2)) == [b"\x02\x011"] * 2
 

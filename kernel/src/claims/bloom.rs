@@ -1,6 +1,9 @@
 //! Bloom filters of Parquet: split into blocks of 256 bits, by XXH64 of a value's plain bytes.
 
+use crate::bound::Order;
 use bytes::Bytes;
+use parquet::basic::Type as Physical;
+use parquet::schema::types::ColumnDescriptor;
 use twox_hash::XxHash64;
 
 /// Readers set memory aside for the whole filter.
@@ -20,8 +23,15 @@ impl Filter {
         (size.is_multiple_of(BLOCK_BYTES) && (BLOCK_BYTES..=FILTER_MAX_BYTES).contains(&size)).then_some(Filter(blocks))
     }
 
-    /// Whether a reader that asks the filter for this value looks into the row group.
-    pub fn has(&self, value: &[u8]) -> bool {
+    /// Whether a reader that asks the filter for this value of a column looks into the row group. Zero equals its negative,
+    /// and is what people ask for.
+    pub fn finds(&self, value: &[u8], order: Order) -> bool {
+        let is_zero =
+            matches!((order, value), (Order::Float, [0, 0, 0, 0x80]) | (Order::Double, [0, 0, 0, 0, 0, 0, 0, 0x80]));
+        self.has(value) && (!is_zero || self.has(&[0; 8][..value.len()]))
+    }
+
+    fn has(&self, value: &[u8]) -> bool {
         let hash = XxHash64::oneshot(0, value);
         let count = (self.0.len() / BLOCK_BYTES) as u64;
         let block = (((hash >> 32) * count) >> 32) as usize * BLOCK_BYTES;
@@ -30,6 +40,17 @@ impl Filter {
             word[(bit / 8) as usize] >> (bit % 8) & 1 == 1
         })
     }
+}
+
+/// Whether readers ask for the very bytes that a column has: Iceberg brings decimals to the fewest that their digits need.
+pub fn is_asked_as_it_is(column: &ColumnDescriptor) -> bool {
+    Order::of(column) != Order::Decimal
+        || column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && Some(column.type_length()) == needed(column)
+}
+
+fn needed(column: &ColumnDescriptor) -> Option<i32> {
+    let most = 10_u128.checked_pow(u32::try_from(column.type_precision()).ok()?)?;
+    i32::try_from((u128::BITS - (most - 1).leading_zeros() + 1).div_ceil(8)).ok()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Dictionary {
     /// `None` where the bytes are not exactly so many values.
     pub fn of(data: Bytes, count: u32, physical: Physical, width: usize, order: Order) -> Option<Dictionary> {
         let count = usize::try_from(count).ok()?;
-        let spans = spans(&data, physical, width).filter(|spans| spans.len() == count)?;
+        let spans = spans(&data, count, physical, width)?;
         let mut made = Dictionary { data, order, spans, keys: Keys::None, nans: None, used: Vec::new() };
         match order {
             Order::Int32 | Order::Int64 | Order::Float | Order::Double | Order::Boolean => {
@@ -165,22 +165,31 @@ fn turned64(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
-/// The plain values of a page that is nothing but values.
-pub fn spans(data: &[u8], physical: Physical, width: usize) -> Option<Vec<(u32, u32)>> {
+/// The places of so many plain values, which the bytes are and nothing else.
+fn spans(data: &[u8], count: usize, physical: Physical, width: usize) -> Option<Vec<(u32, u32)>> {
     let size = u32::try_from(data.len()).ok()?;
     if physical == Physical::BYTE_ARRAY {
-        let (mut found, mut at) = (Vec::new(), 0_usize);
-        while at < data.len() {
-            let length = u32::from_le_bytes(*data.get(at..)?.first_chunk::<4>()?) as usize;
-            let (start, end) = (at + 4, at.checked_add(4)?.checked_add(length)?);
-            data.get(start..end)?;
-            found.push((start as u32, end as u32));
-            at = end;
+        let (mut found, mut at) = (Vec::new(), 0);
+        // No more than are wanted: a place takes more memory than a value that is empty.
+        for text in texts(data).take(count) {
+            found.push((at + 4, at + 4 + text.len() as u32));
+            at += 4 + text.len() as u32;
         }
-        return Some(found);
+        return (at == size && found.len() == count).then_some(found);
     }
     let width = u32::try_from(width).ok().filter(|width| *width > 0)?;
-    size.is_multiple_of(width).then(|| (0..size / width).map(|at| (at * width, (at + 1) * width)).collect())
+    let count = u32::try_from(count).ok().filter(|count| count.checked_mul(width) == Some(size))?;
+    Some((0..count).map(|at| (at * width, (at + 1) * width)).collect())
+}
+
+/// The byte arrays of a plain page as far as they are whole.
+pub fn texts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    std::iter::from_fn(move || {
+        let (length, rest) = data.split_first_chunk::<4>()?;
+        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        data = rest;
+        Some(text)
+    })
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use crate::bound::{Bound, Order, decimal, joined};
 use crate::claims::bloom::Filter;
-use crate::claims::dictionary::{Dictionary, spans};
+use crate::claims::dictionary::{Dictionary, texts};
 use crate::claims::levels::Nested;
 use crate::claims::plain::plainly;
 use crate::claims::runs::{bits, each_block};
 use crate::error::{Fault, Result};
+use crate::opened::parts;
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
@@ -81,36 +82,15 @@ impl Chunk {
                 self.dictionary = Some(made);
                 Ok(())
             }
-            Page::DataPage { buf, num_values, encoding, .. } => {
-                let mut found = Measure { entries: (*num_values).into(), ..Measure::default() };
-                let (repetition, rest) = self.prefixed(buf, self.column.max_rep_level())?;
-                let (definition, values) = self.prefixed(rest, self.column.max_def_level())?;
+            _ => {
+                let mut found = Measure { entries: page.num_values().into(), ..Measure::default() };
+                let levels = (self.column.max_rep_level(), self.column.max_def_level());
+                let (repetition, definition, values) =
+                    parts(page, levels.0, levels.1).ok_or_else(|| self.odd("levels inside their page", "others"))?;
                 self.levels(&mut found, repetition, definition)?;
-                let at = buf.len() - values.len();
-                self.values(found, buf.slice(at..), *encoding)
-            }
-            Page::DataPageV2 { buf, num_values, encoding, def_levels_byte_len, rep_levels_byte_len, .. } => {
-                let mut found = Measure { entries: (*num_values).into(), ..Measure::default() };
-                let first = *rep_levels_byte_len as usize;
-                let second = first.saturating_add(*def_levels_byte_len as usize);
-                let short = || self.odd("levels inside their page", "others");
-                let repetition = buf.get(..first).ok_or_else(short)?;
-                let definition = buf.get(first..second).ok_or_else(short)?;
-                self.levels(&mut found, repetition, definition)?;
-                self.values(found, buf.slice(second..), *encoding)
+                self.values(found, values, page.encoding())
             }
         }
-    }
-
-    /// The levels of a page of the first version have their length before them.
-    fn prefixed<'a>(&self, data: &'a [u8], most: i16) -> Result<(&'a [u8], &'a [u8])> {
-        if most == 0 {
-            return Ok((&[], data));
-        }
-        let found = data
-            .split_first_chunk::<4>()
-            .and_then(|(length, rest)| rest.split_at_checked(u32::from_le_bytes(*length) as usize));
-        found.ok_or_else(|| self.odd("levels inside their page", "others"))
     }
 
     fn levels(&mut self, found: &mut Measure, repetition: &[u8], definition: &[u8]) -> Result<()> {
@@ -159,6 +139,10 @@ impl Chunk {
         } else if encoding == Encoding::PLAIN {
             self.plain(&data, found.present)?
         } else {
+            // Readers find the streams by the bytes or by the values.
+            if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != found.present * self.width() as u64 {
+                return Err(self.odd("as many bytes as the values have", "another number"));
+            }
             let data = plainly(&self.column, data, encoding, found.present)
                 .ok_or_else(|| self.odd("values that can be decoded", "others"))?;
             self.plain(&data, found.present)?
@@ -222,7 +206,7 @@ impl Chunk {
             return Err(many());
         }
         if let Some(filter) = &self.filter
-            && data.chunks_exact(width.max(1)).any(|value| !filter.has(value))
+            && data.chunks_exact(width.max(1)).any(|value| !filter.finds(value, self.order))
         {
             return Err(self.not_in_filter());
         }
@@ -243,16 +227,17 @@ impl Chunk {
     }
 
     fn texts(&self, data: &[u8], count: usize) -> Result<Seen> {
-        let many = || self.odd("as many values as the levels say", "another number");
-        let spans = spans(data, Physical::BYTE_ARRAY, 0).filter(|spans| spans.len() == count).ok_or_else(many)?;
-        let values = spans.iter().map(|(start, end)| &data[*start as usize..*end as usize]);
+        let (found, bytes) = texts(data).fold((0, 0), |(found, bytes), text| (found + 1, bytes + text.len()));
+        if found != count || bytes + 4 * count != data.len() {
+            return Err(self.odd("as many values as the levels say", "another number"));
+        }
         if let Some(filter) = &self.filter
-            && values.clone().any(|value| !filter.has(value))
+            && texts(data).any(|value| !filter.finds(value, self.order))
         {
             return Err(self.not_in_filter());
         }
-        let mut seen = self.strings(values)?;
-        seen.bytes = (data.len() - 4 * count) as u64;
+        let mut seen = self.strings(texts(data))?;
+        seen.bytes = bytes as u64;
         Ok(seen)
     }
 
@@ -290,7 +275,7 @@ impl Chunk {
             return Err(fault);
         }
         if let (Some(filter), Some(dictionary)) = (&self.filter, &self.dictionary)
-            && dictionary.in_use().any(|value| !filter.has(value))
+            && dictionary.in_use().any(|value| !filter.finds(value, self.order))
         {
             return Err(self.not_in_filter());
         }

@@ -13,7 +13,7 @@ mod levels;
 mod measure;
 mod pages;
 mod plain;
-mod runs;
+pub mod runs;
 mod sorted;
 #[cfg(test)]
 mod tests;
@@ -25,9 +25,9 @@ pub use pages::{Watch, Watched};
 pub use sorted::Sorted;
 
 use crate::error::{Fault, Result};
-use crate::headers::{DICTIONARY_PAGE, chunk_end, chunk_start};
-use crate::one_reading::{DATA_PAGE, DATA_PAGE_V2, footer_start, require_apart};
-use bloom::Filter;
+use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, chunk_end, chunk_start};
+use crate::one_reading::{PLAIN_DICTIONARY, footer_start, require_apart};
+use bloom::{Filter, is_asked_as_it_is};
 use bytes::Bytes;
 use judge::{Place, STATISTICS, UNVERIFIED};
 use parquet::basic::LogicalType;
@@ -37,7 +37,6 @@ use std::ops::Range;
 /// None, Snappy, gzip, Zstandard and raw LZ4: what Spark reads as it comes.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
 /// `Encoding` of the format.
-const PLAIN_DICTIONARY: i64 = 2;
 const RLE_DICTIONARY: i64 = 8;
 /// Its values are encoded once for every batch of some thousand rows.
 const SMALL_DICTIONARY_BYTES: i64 = 32_768;
@@ -155,6 +154,10 @@ impl<'a> Claims<'a> {
         let made = self.chunks(group).zip(nested).map(|((column, told), nested)| {
             let path = column.column_path().string();
             let filter = match self.beside(&path, told)?.bloom {
+                Some(_) if !is_asked_as_it_is(column.column_descr()) => {
+                    let expected = "no bloom filter of decimals in another width than their digits need";
+                    return Err(Fault::new(UNVERIFIED, &path, expected, "one"));
+                }
                 Some((range, blocks)) => Some(Filter::of(self.data.slice(blocks..range.end)).ok_or_else(|| {
                     Fault::new("parquet_bloom_filter_lies", &path, "blocks of 32 bytes, at most 128 MiB", "others")
                 })?),
@@ -163,19 +166,6 @@ impl<'a> Claims<'a> {
             Ok(Watch::new(Chunk::new(column.column_descr_ptr(), nested, filter, told.statistics.distinct.is_some())))
         });
         made.collect::<Result<Vec<Watch>>>().map_err(|fault| fault.in_group(group))
-    }
-
-    /// Whether every page of a column goes by a dictionary, and that is small.
-    pub fn by_small_dictionary(&self, group: usize, column: usize) -> bool {
-        let column = self.metadata.row_group(group).column(column);
-        let (mut dictionary, mut others) = (false, false);
-        for page in self.headers(column).unwrap_or_default() {
-            match page.kind {
-                DICTIONARY_PAGE => dictionary = page.size <= SMALL_DICTIONARY_BYTES,
-                _ => others |= ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding),
-            }
-        }
-        dictionary && !others
     }
 
     /// The order that a row group claims.
@@ -208,10 +198,13 @@ impl<'a> Claims<'a> {
             return Err(Fault::new("parquet_ambiguous", &path, "nothing but nulls, as the type says", "values"));
         }
         typed::require_range(column.column_descr(), &path, whole.bounds.as_ref())?;
-        let text = typed::is_text(column.column_descr());
+        let (text, uuid) = (typed::is_text(column.column_descr()), typed::is_uuid(column.column_descr()));
         judge::statistics(place, &told.statistics, chunk.order, &whole)?;
         if text {
             typed::statistics(place, &told.statistics)?;
+        }
+        if uuid {
+            typed::whole(place, &told.statistics, whole.bounds.as_ref())?;
         }
         for (at, (header, page)) in data.iter().zip(&chunk.pages).enumerate() {
             let place = Place { page: Some(at), ..place };
@@ -221,6 +214,9 @@ impl<'a> Claims<'a> {
             judge::statistics(place, &header.statistics, chunk.order, page)?;
             if text {
                 typed::statistics(place, &header.statistics)?;
+            }
+            if uuid {
+                typed::whole(place, &header.statistics, page.bounds.as_ref())?;
             }
             judge_counts(Place { code: "parquet_rows_lie", ..place }, header, page)?;
         }
@@ -252,19 +248,38 @@ impl<'a> Claims<'a> {
             if typed::is_text(&chunk.column) {
                 typed::index(index::place(path), &found)?;
             }
+            if typed::is_uuid(&chunk.column) {
+                typed::whole_index(index::place(path), &found, &chunk.pages)?;
+            }
         }
         Ok(())
     }
 
     fn headers(&self, column: &ColumnChunkMetaData) -> Option<Vec<told::Page<'a>>> {
-        let (mut at, end, mut found) = (chunk_start(column), chunk_end(self.data, column)?, Vec::new());
-        while at < end {
-            let page = told::page(&self.data[..end], at)?;
-            at = page.end;
-            found.push(page);
-        }
-        Some(found)
+        headers(self.data, column)
     }
+}
+
+fn headers<'a>(data: &'a Bytes, column: &ColumnChunkMetaData) -> Option<Vec<told::Page<'a>>> {
+    let (mut at, end, mut found) = (chunk_start(column), chunk_end(data, column)?, Vec::new());
+    while at < end {
+        let page = told::page(&data[..end], at)?;
+        at = page.end;
+        found.push(page);
+    }
+    Some(found)
+}
+
+/// Whether every page of a column chunk goes by a dictionary, and that is small.
+pub fn by_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool {
+    let (mut dictionary, mut others) = (false, false);
+    for page in headers(data, column).unwrap_or_default() {
+        match page.kind {
+            DICTIONARY_PAGE => dictionary = page.size <= SMALL_DICTIONARY_BYTES,
+            _ => others |= ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding),
+        }
+    }
+    dictionary && !others
 }
 
 /// Leaves of one struct, list or map must tell the same of it.

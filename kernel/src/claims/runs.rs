@@ -15,8 +15,8 @@ pub enum Run<'a> {
     Packed(&'a [u8], u64),
 }
 
-/// Takes the run that comes first, as far as `left` numbers go. `None` where the bytes end before, and for runs of nothing
-/// or of more than Java counts: readers make different things of them.
+/// Takes the run that comes first, as far as `left` numbers go. `None` where the bytes end before the run does, and for runs
+/// of nothing or of more than Java counts: readers make different things of them.
 pub fn next_run<'a>(data: &mut &'a [u8], width: u32, left: u64) -> Option<Run<'a>> {
     let (head, used) = varint(data)?;
     let rest = &data[used..];
@@ -35,11 +35,9 @@ pub fn next_run<'a>(data: &mut &'a [u8], width: u32, left: u64) -> Option<Run<'a
         *data = rest;
         return Some(Run::Same(0, left.min(length * 8)));
     }
-    let size = (length as usize * width as usize).min(rest.len());
-    let (packed, rest) = rest.split_at(size);
-    let held = left.min(size as u64 / u64::from(width) * 8);
+    let (packed, rest) = rest.split_at_checked(length as usize * width as usize)?;
     *data = rest;
-    (held > 0).then_some(Run::Packed(packed, held))
+    Some(Run::Packed(packed, left.min(length * 8)))
 }
 
 /// Shows the numbers in their order, until `count` of them were seen: some that come once each, or one and how often it comes
@@ -166,12 +164,11 @@ mod tests {
                 (1, (head as usize >> 1) * 8 * width)
             };
             let held = if head & 1 == 0 { 1 } else { (head as usize >> 1) * 8 };
+            data.get(..bits / 8)?;
             for at in 0..held {
                 if found.len() >= count {
                     return Some(found);
                 }
-                let end = if head & 1 == 0 { bits } else { (at / 8 + 1) * 8 * width };
-                data.get(..end / 8)?;
                 let mut number = 0;
                 let wide = if head & 1 == 0 { bits } else { width };
                 for bit in (0..wide).filter(|bit| data[(at * width + bit) / 8] >> ((at * width + bit) % 8) & 1 == 1) {

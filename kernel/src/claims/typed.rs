@@ -1,12 +1,15 @@
 //! What a column's annotation says of its values, beyond how they compare: text is UTF-8, a short number is short.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, hex};
 use crate::claims::judge::Place;
+use crate::claims::measure::Measure;
 use crate::claims::told::{ColumnIndex, Statistics};
 use crate::error::{Fault, Result};
 use arrow_buffer::i256;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
+
+const UUID_BYTES: i32 = 16;
 
 /// Whether readers make text of its bytes.
 pub fn is_text(column: &ColumnDescriptor) -> bool {
@@ -27,6 +30,40 @@ pub fn index(place: Place<'_>, told: &ColumnIndex<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether it may be a uuid. Java compares these with a sign, so that an end which is no value's may lie beyond all of them,
+/// and ends that are cut are none.
+pub fn is_uuid(column: &ColumnDescriptor) -> bool {
+    column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == UUID_BYTES
+}
+
+pub fn whole(place: Place<'_>, told: &Statistics<'_>, bounds: Option<&(Bound, Bound)>) -> Result<()> {
+    let Some((least, greatest)) = bounds else { return Ok(()) };
+    for (side, real) in [least, greatest].into_iter().enumerate() {
+        for told in [told.old[side], told.ends[side]].into_iter().flatten() {
+            value(place, "min and max", told, real)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn whole_index(place: Place<'_>, told: &ColumnIndex<'_>, pages: &[Measure]) -> Result<()> {
+    for (at, page) in pages.iter().enumerate() {
+        let Some((least, greatest)) = &page.bounds else { continue };
+        let place = Place { page: Some(at), ..place };
+        for (told, real) in [(told.least[at], least), (told.greatest[at], greatest)] {
+            value(place, "min_values and max_values", told, real)?;
+        }
+    }
+    Ok(())
+}
+
+fn value(place: Place<'_>, claim: &str, told: &[u8], real: &Bound) -> Result<()> {
+    match real {
+        Bound::Bytes(real) if told != &real[..] => Err(place.fault(claim, hex(real), hex(told))),
+        _ => Ok(()),
+    }
 }
 
 fn text(place: Place<'_>, claim: &str, told: &[u8]) -> Result<()> {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,8 +16,19 @@ BATCH_ROWS_MAX: Final = 2**31 - 1
 _LAYERS_MAX: Final = 4 * NESTING_DEPTH_MAX
 
 
-def judge(batch: pa.RecordBatch) -> None:
-    """Raise unless names, depth, sizes and offsets are such that reading stays within the batch's own buffers."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Names and types that were found good, and the columns of them that have arrays inside."""
+
+    schema: pa.Schema
+    layered: tuple[int, ...]
+
+
+def judge(batch: pa.RecordBatch, known: Judged | None = None) -> Judged:
+    """Raise unless names, depth, sizes and offsets are such that reading stays within the batch's own buffers.
+
+    What is given back may be `known` for the next batch: the same names and types are then not judged again.
+    """
     if batch.num_rows > BATCH_ROWS_MAX:
         raise InputError(
             "batch_too_large",
@@ -24,14 +36,24 @@ def judge(batch: pa.RecordBatch) -> None:
             expected=f"at most {BATCH_ROWS_MAX}",
             got=str(batch.num_rows),
         )
-    judge_types(batch.schema)
+    schema = batch.schema
+    if known is None or not schema.equals(known.schema):
+        judge_types(schema)
+        known = Judged(schema, tuple(at for at, kind in enumerate(schema.types) if _is_layered(kind)))
     try:
         batch.validate()
     except pa.ArrowInvalid as error:
         raise _invalid(str(error)) from None
-    for column in batch.columns:
-        for node in nodes(column):
+    # Of an array that has rows and no other array inside, `validate` leaves nothing open.
+    for position in known.layered if batch.num_rows else range(batch.num_columns):
+        for node in nodes(batch.column(position)):
             _judge_node(node)
+    return known
+
+
+def _is_layered(kind: pa.DataType) -> bool:
+    encoded = isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType | pa.BaseExtensionType)
+    return encoded or kind.num_fields > 0
 
 
 def judge_types(schema: pa.Schema) -> None:

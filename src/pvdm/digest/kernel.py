@@ -45,10 +45,11 @@ class KernelAccumulator:
     def __init__(self, plan: Plan, digester: pvdm_kernel.Digester) -> None:
         self._plan = plan
         self._digester = digester
+        self._judged: exported.Judged | None = None
 
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch."""
-        exported.judge(batch)
+        self._judged = exported.judge(batch, self._judged)
         with guarded(batch):
             self._digester.update(batch)
 

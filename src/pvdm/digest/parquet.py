@@ -48,7 +48,9 @@ class FileRequest:
     `schema` names its columns by id. `dropped` are ids that the table once had and a file may have, `needed` optional
     columns that a file may not lack. `buckets` are pairs of a column and a number of buckets; the facts tell which were
     seen, two at most, for then a file lies in more than one partition. `named` are all columns that a file without any
-    field id may have, by their exact names; where it is not given, such a file is refused.
+    field id may have, by their exact names; where it is not given, such a file is refused. A file that says that it has
+    more rows than `rows_max` is not read. `stored` are columns that batches may have as the file has them: strings by
+    their dictionary, decimals of 64 bits as such.
     """
 
     schema: Schema
@@ -56,6 +58,8 @@ class FileRequest:
     needed: Collection[int] = ()
     buckets: Sequence[tuple[int, int]] = ()
     named: Schema | None = None
+    rows_max: int | None = None
+    stored: Collection[int] = ()
 
     def to_text(self) -> str:
         """As the kernel reads it."""
@@ -66,6 +70,8 @@ class FileRequest:
                 "needed": sorted(self.needed),
                 "buckets": [list(each) for each in self.buckets],
                 "named": None if self.named is None else self.named.to_json(),
+                "rows_max": self.rows_max,
+                "stored": sorted(self.stored),
             }
         )
 
@@ -98,9 +104,13 @@ def _leaf(found: Mapping[str, Any]) -> LeafFacts:
 
 
 def read_batches(
-    data: bytes, schema: Schema, dropped: Collection[int] = (), named: Schema | None = None
+    data: bytes,
+    schema: Schema,
+    dropped: Collection[int] = (),
+    named: Schema | None = None,
+    stored: Collection[int] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file as batches of those of the schema's columns that it has; nothing else of it is decoded."""
     from pvdm.digest.kernel import parquet_batches
 
-    return parquet_batches(data, FileRequest(schema, dropped, named=named).to_text())
+    return parquet_batches(data, FileRequest(schema, dropped, named=named, stored=stored).to_text())

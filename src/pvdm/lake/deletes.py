@@ -15,6 +15,7 @@ from pvdm.lake.format.single_value import Value
 
 FILE_PATH_ID: Final = 2_147_483_546
 POSITION_ID: Final = 2_147_483_545
+ROW_ID: Final = 2_147_483_544
 
 _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 

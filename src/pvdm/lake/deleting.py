@@ -8,21 +8,27 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.arrow_types import arrow_type
 from pvdm.lake.blamed import in_file
-from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID, DeleteFile
+from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID, DeleteFile
 from pvdm.lake.format.manifest_entry import FileContent
 from pvdm.lake.format.single_value import Value
 from pvdm.lake.resolved import Array, Resolution, every_id, pc
 from pvdm.lake.vectors import Vectors
-from pvdm.model.schema import Field, ListType, MapType, Schema, StructType
+from pvdm.model.schema import Field, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 
 _Reader = Callable[[bytes, Schema, Collection[int]], Iterator[pa.RecordBatch]]
 _arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
-_ID: Final = b"PARQUET:field_id"
+_PLACES: Final = Schema(
+    (
+        Field("file_path", PrimitiveType(Kind.STRING), field_id=FILE_PATH_ID),
+        Field("pos", PrimitiveType(Kind.LONG), field_id=POSITION_ID),
+    )
+)
+# With the rows themselves, which a file may have beside their places.
+_PLACES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, ROW_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ class Removal:
                 with in_file(delete.location):
                     vector = vectors.read(delete, _fetched(delete, fetch), file.record_count or 0)
             elif delete.content is FileContent.POSITION_DELETES:
-                places.append(_positions(delete, _fetched(delete, fetch), file.location))
+                data = _fetched(delete, fetch)
+                places.append(_positions(delete, data, file.location, read, columns.known))
             else:
                 equal.setdefault(delete.equality_ids, []).append(delete)
         equalities = tuple(Equality.load(columns, ids, files, fetch, read) for ids, files in equal.items())
@@ -303,27 +310,36 @@ def _require_rows(file: DeleteFile, seen: int) -> None:
         )
 
 
-def _positions(file: DeleteFile, data: bytes, location: str) -> Array:
-    """The places that a position delete file names in one data file."""
+def _positions(file: DeleteFile, data: bytes, location: str, read: _Reader, known: frozenset[int]) -> Array:
+    """The places that a position delete file names in one data file; batch by batch, as it may name many others."""
+    found: list[Array] = []
+    seen = 0
     try:
-        opened = pq.ParquetFile(pa.BufferReader(data))
-        ids = {(field.metadata or {}).get(_ID): at for at, field in enumerate(opened.schema_arrow)}
-        wanted = [ids.get(str(each).encode()) for each in (FILE_PATH_ID, POSITION_ID)]
-        if None in wanted:
-            raise _refused(file, "a column of paths and one of positions, by their field ids", "a file without them")
-        names = [opened.schema_arrow.names[at] for at in wanted if at is not None]
-        table = opened.read(columns=names)
-        paths: Any = table.column(names[0]).cast(pa.large_string())
-        places: Any = table.column(names[1]).cast(pa.int64())
-    except (pa.ArrowException, OSError) as error:
+        for batch in read(data, _PLACES, known | _PLACES_IDS):
+            seen += batch.num_rows
+            if seen > file.record_count:
+                break
+            if batch.schema.names != list(_PLACES.names):
+                raise _refused(
+                    file, "a column of paths and one of positions, by their field ids", "a file without them"
+                )
+            paths, places = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
+            found.append(_here(file, location, paths, places))
+    except (VerificationError, pa.ArrowException) as error:
+        if isinstance(error, VerificationError) and error.code == "position_deletes_refused":
+            raise
         raise _refused(file, "a readable Parquet file", str(error)[:200]) from None
-    _require_rows(file, table.num_rows)
+    _require_rows(file, seen)
+    return pa.chunked_array(found, pa.int64()).combine_chunks()
+
+
+def _here(file: DeleteFile, location: str, paths: Array, places: Array) -> Array:
     if paths.null_count or places.null_count:
         raise _refused(file, "paths and positions", "a null")
     here = pc.equal(paths, location)
     if file.referenced is not None and not pc.all(here, min_count=0).as_py():
         raise _refused(file, f"rows of {file.referenced} only, as it is listed", "rows of other files")
-    return places.filter(here).combine_chunks()
+    return places.filter(here)
 
 
 def _require_within(places: Array, vector: Array, file: Deleted) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.format.document import dump_json
-from pvdm.lake.format.manifest import ManifestHeader, check_listed, inherit, read_manifest
+from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES, ManifestHeader, check_listed, inherit, read_manifest
 from pvdm.lake.format.manifest_entry import EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES, ManifestFile, ManifestList, read_manifest_list
 from pvdm.lake.format.metadata import TableMetadata
@@ -76,7 +76,8 @@ def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReade
 
 def read_listed(metadata: TableMetadata, listed: ManifestFile, reader: FileReader) -> ListedManifest:
     """One manifest, held to what its list says of it."""
-    data = reader.read(listed.manifest_path, most=max(listed.manifest_length, 0))
+    # Not more than a manifest may have, however long its list says that it is.
+    data = reader.read(listed.manifest_path, most=min(max(listed.manifest_length, 0), MANIFEST_MAX_BYTES))
     manifest = read_manifest(data, silent=_silent(metadata, listed))
     check_listed(manifest, listed, size=len(data))
     return ListedManifest(listed, manifest.header, inherit(manifest, listed))

@@ -41,23 +41,31 @@ class Resolution:
         self._schema = schema
         self._constants = constants
         self._filled = {**defaults, **constants}
+        self._as_is: pa.Schema | None = None
         self.wanted = Schema(tuple(_relaxed(field, self._filled.keys()) for field in schema.fields))
         """What the file is asked for: a column that can be filled may be missing from it."""
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows in the schema's order and types."""
+        given = batch.schema
+        if self._as_is is not None and given.equals(self._as_is):
+            return batch
         arrays: list[Array] = []
+        as_is = given.names == list(self._schema.names)
         for field in self._schema.fields:
-            if field.name not in batch.schema.names:
+            if field.name not in given.names:
                 arrays.append(self._lacking(batch.num_rows, field))
                 continue
-            brought = self._brought(batch.column(field.name), field)
+            array = batch.column(field.name)
+            brought = self._brought(array, field)
+            as_is = as_is and brought is array
             if field.field_id is not None and field.field_id in self._constants:
                 _require_constant(brought, self._constants[field.field_id], field)
+                as_is = False  # every batch is held to the value
             arrays.append(brought)
-        if not arrays:
-            return batch
-        return pa.RecordBatch.from_arrays(arrays, names=list(self._schema.names))
+        if as_is:
+            self._as_is = given  # it is by their types that columns are brought to others
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._schema.names)) if arrays else batch
 
     def _brought(self, array: Array, slot: Field | Inner) -> Array:
         if pa.types.is_null(array.type):

@@ -9,8 +9,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, Partial, Plan, combine, kernel_engine
-from pvdm.digest.digester import THREADS_MAX
-from pvdm.digest.sharing import share
 from pvdm.errors import InputError
 from pvdm.lake.arrow_types import arrow_type
 from pvdm.lake.resolved import pc, promoted, repeated
@@ -80,30 +78,6 @@ def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefin
     return tuple(file for at, file in enumerate(files) if at in held)
 
 
-def digest_intent(
-    bound: BoundContract,
-    source: PinnedSource,
-    chunk: ChunkDefinition,
-    plan: Plan,
-    keys: Keys,
-    fetch: Fetch,
-    *,
-    threads: int = 1,
-) -> dict[ProjectionName, Partial]:
-    """Rows and digests of the chunk's intent; each thread holds one file at a time."""
-    if not 1 <= threads <= THREADS_MAX:
-        raise InputError(
-            "threads_invalid",
-            "the number of threads cannot be accepted",
-            expected=f"1 to {THREADS_MAX}",
-            got=str(threads),
-        )
-    files = files_of_chunk(bound, source, chunk)
-    intent = Digesting(Intent(bound, source, chunk, plan), plan, keys)
-    share(files, [intent.worker(fetch) for _ in range(max(1, min(threads, len(files))))])
-    return intent.partials()
-
-
 class Digesting:
     """Digests of an intent's rows; each thread adds files by a worker of its own."""
 
@@ -150,7 +124,14 @@ class Intent:
         mapped = require_mapping(bound, schema, plan)
         self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
         self._where = chunk_filter(bound.where(schema), chunk, schema)
-        self._source = source.reading({*(each.source for each in self._mapped), *columns_of(self._where)})
+        self._targets = [each.target for each in self._mapped]
+        self._as_is: tuple[pa.Schema, list[int]] | None = None
+        taken = {each.source for each in self._mapped}
+        widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
+        filtered = set(columns_of(self._where))
+        # Of the other columns only a digest looks at the values; unless some are asked for, which are then shown.
+        stored = taken - widened - filtered if columns is None else ()
+        self._source = source.reading(taken | filtered, stored=stored)
 
     def rows(self, file: ScanFile, fetch: Fetch) -> Iterator[pa.RecordBatch]:
         """What one of the source's files holds of them."""
@@ -177,8 +158,16 @@ class Intent:
         return self._mapping(pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields]))
 
     def _mapping(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays: list[Any] = [promoted(batch.column(each.source), each.type) for each in self._mapped]
-        return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in self._mapped])
+        given, known = batch.schema, self._as_is
+        if known is not None and given.equals(known[0]):
+            columns = batch.columns
+            return pa.RecordBatch.from_arrays([columns[at] for at in known[1]], names=self._targets)
+        taken: list[Any] = [batch.column(each.source) for each in self._mapped]
+        arrays: list[Any] = [promoted(array, each.type) for array, each in zip(taken, self._mapped, strict=True)]
+        if all(made is array for made, array in zip(arrays, taken, strict=True)):
+            # By their types none was widened: none will be in another batch of these types.
+            self._as_is = given, [given.get_field_index(each.source) for each in self._mapped]
+        return pa.RecordBatch.from_arrays(arrays, names=self._targets)
 
 
 def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:

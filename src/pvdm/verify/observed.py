@@ -10,7 +10,7 @@ from pvdm.digest import Digester
 from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts
 from pvdm.errors import VerificationError
 from pvdm.lake.entries import header_of
-from pvdm.lake.format.bounds import MetricsMode, lower_bound, upper_bound
+from pvdm.lake.format.bounds import MetricsMode, is_ordered, lower_bound, upper_bound
 from pvdm.lake.format.manifest_entry import DataFile, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.metrics_modes import metrics_modes
@@ -64,7 +64,8 @@ def observe(digester: Digester, fetched: Fetched, metadata: TableMetadata, entry
     path = entry.data_file.file_path
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     schema = to_model(metadata.current_schema)
-    request = FileRequest(schema, needed=_with_default(metadata), buckets=buckets_asked(spec))
+    listed = entry.data_file.record_count
+    request = FileRequest(schema, needed=_with_default(metadata), buckets=buckets_asked(spec), rows_max=listed)
     try:
         facts = digester.read_parquet(fetched.data, request)
     except VerificationError as error:
@@ -86,7 +87,9 @@ def _with_default(metadata: TableMetadata) -> tuple[int, ...]:
 
 
 def class_of(code: str) -> FailureClass:
-    """What a refusal of the kernel's reader is about: a file's columns and their types, or its bytes."""
+    """What a refusal of the kernel's reader is about: a file's columns and their types, its entry, or its bytes."""
+    if code == "record_count_lies":
+        return FailureClass.METADATA
     is_schema = code in _SCHEMA_CODES or code.startswith("field_")
     return FailureClass.SCHEMA if is_schema else FailureClass.PHYSICAL
 
@@ -115,7 +118,7 @@ def _rebuilt(path: str, size: int, facts: ParquetFacts, table: _Table) -> DataFi
 
 
 def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None, bytes | None]:
-    if leaf.lower is None or leaf.upper is None:
+    if leaf.lower is None or leaf.upper is None or not is_ordered(kind):
         return None, None
     # Engines hold -0.0 and +0.0 to be equal, and compare them with bounds as if they were not.
     low = lower_bound(kind, _zero(decode_value(kind, leaf.lower), -0.0), mode)

@@ -45,9 +45,12 @@ class PinnedSource:
     metadata: TableMetadata | None = None
     """The table's own document, for readers that plan by themselves; a set of files has none."""
 
-    def reading(self, names: Iterable[str]) -> PinnedSource:
-        """The same source, read for these columns only."""
-        return replace(self, scan=self.scan.select(names))
+    def reading(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
+        """The same source, read for these columns only; those of `stored` may come as they are stored."""
+        scan = self.scan.select(names)
+        chosen = scan.schema.select(set(stored)).fields
+        ids = frozenset(each.field_id for each in chosen if each.field_id is not None)
+        return replace(self, scan=replace(scan, stored=ids))
 
     def batches(self, file: ScanFile, fetch: Callable[[str], bytes]) -> Iterator[pa.RecordBatch]:
         """The rows of one of its files, resolved and without what is deleted."""

@@ -253,8 +253,6 @@ def test_both_libraries_say_the_same_of_a_manifest(
     ours = write_manifest(example.header, entries).listed("x", 55)
     assert [getattr(ours, name) for name in TOLD[1:]] == [getattr(told, name) for name in TOLD[1:]]
     (summary,), (expected,) = ours.partitions or (), told.partitions or []
-    assert (summary.contains_null, summary.lower_bound, summary.upper_bound) == (
-        expected.contains_null,
-        expected.lower_bound,
-        expected.upper_bound,
-    )
+    # Readers order uuids in different ways: of these we say no ends.
+    ends = (None, None) if kind == "uuid" else (expected.lower_bound, expected.upper_bound)
+    assert (summary.contains_null, summary.lower_bound, summary.upper_bound) == (expected.contains_null, *ends)

@@ -15,8 +15,9 @@ from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
-from pvdm.verify.intent import digest_intent, digest_plan, files_of_chunk, require_mapping
+from pvdm.verify.intent import digest_plan, files_of_chunk, require_mapping
 from pvdm.verify.planning import plan_workload
+from tests.intents import digest_intent
 from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.unit.contract.examples import read
 
@@ -187,13 +188,3 @@ def test_a_null_for_a_required_column_is_an_error_and_not_a_digest(tmp_path: Pat
             contract, pinned(lake_at(tmp_path, [{"id": None}])), ALL, digest_plan(contract, TARGET), KEYS, fetch
         )
     assert caught.value.code == "null_in_required"
-
-
-@pytest.mark.parametrize("threads", [0, 257])
-def test_a_number_of_threads_out_of_bounds_is_refused(tmp_path: Path, threads: int) -> None:
-    contract = bound()
-    with pytest.raises(InputError) as caught:
-        digest_intent(
-            contract, pinned(lake_at(tmp_path)), ALL, digest_plan(contract, SOURCE), KEYS, fetch, threads=threads
-        )
-    assert caught.value.code == "threads_invalid"

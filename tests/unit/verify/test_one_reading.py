@@ -6,6 +6,7 @@ Every one of these gave the honest rows to the digest. What Spark with Iceberg's
 from __future__ import annotations
 
 import copy
+import gzip
 import io
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.lake_metadata_examples import Doc, column
+from tests.parquet_craft import RLE_DICTIONARY, dictionary, longs, page, page_v2, rebuilt, run
 from tests.parquet_edit import (
     BINARY,
     I32,
@@ -80,6 +82,8 @@ def test_honest_files_have_one_reading() -> None:
     assert codes(HONEST) == codes(TWO_GROUPS) == codes(page_size(54)) == codes(one_page("2.0")) == []
     # Java calls levels bit-packed that are not there.
     assert codes(BY_DICTIONARY) == codes(flat_levels(4)) == codes(snappy(0, "1.0")) == codes(snappy(0, "2.0")) == []
+    assert codes(gzipped(gzip.compress)) == codes(gzipped(two_streams)) == []
+    assert codes(dictionary_encoded(2)) == codes(cut_run(1)) == codes(split_stream(b"")) == []
 
 
 def two_places(kind: int) -> bytes:
@@ -211,7 +215,86 @@ def page_size(size: Any, version: str = "1.0") -> bytes:
     return repaged(one_page(version), lambda found: put(found[-1][0], 2, I32, size))
 
 
+def two_kinds(version: str) -> bytes:
+    """A page with two headers: of the second our decoder took the length of the levels, and so many bytes as they are.
+
+    Everybody else opens the page, and finds other values.
+    """
+    raw = longs(24, 1, 2)
+    # Of the bytes as Snappy: 24 bytes, each but the last twelve after a mark of its own.
+    body = raw + b"\0" + b"\x2c" + bytes(4) + longs(777)
+    first, second = page(3, raw), page_v2(3, 3, b"", repetition=raw)
+    head = [[1, I32, 0 if version == "1.0" else 3], [2, I32, 24], [3, I32, len(body)]]
+    header: Struct = [*head, *first[0][3:], [8, STRUCT, [*get(second[0], 8)[:-1], [7, 1, True]]]]
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata={NAME: "1"})])
+    made = rebuilt(file(pa.table({"id": [24, 1, 2]}, schema=required)), {0: [(header, body)]})
+    return edited(made, lambda footer: put(said(columns(groups(footer)[0])[0]), 4, I32, 1))
+
+
+def gzipped(pack: Callable[[bytes], bytes]) -> bytes:
+    """A page of gzip."""
+    made = one_page()
+
+    def change(found: list[tuple[Struct, bytes]]) -> None:
+        header, content = found[-1]
+        packed = pack(content)
+        put(header, 3, I32, len(packed))
+        found[-1] = header, packed
+
+    data = repaged(made, change)
+    return edited(data, lambda footer: put(said(columns(groups(footer)[0])[0]), 4, I32, 2))
+
+
+def two_streams(content: bytes) -> bytes:
+    return gzip.compress(content[:9]) + gzip.compress(content[9:])
+
+
+def named(content: bytes) -> bytes:
+    """A stream with a name before it."""
+    packed = gzip.compress(content, mtime=0)
+    return packed[:3] + b"\x08" + packed[4:10] + b"name\0" + packed[10:]
+
+
+def dictionary_encoded(number: int) -> bytes:
+    """A dictionary that says this of its values, which are plain."""
+    made = repaged(BY_DICTIONARY, lambda found: put(get(found[0][0], 7), 2, I32, number))
+    return edited(made, lambda footer: drop(said(columns(groups(footer)[0])[0]), 13))
+
+
+def cut_run(groups_: int) -> bytes:
+    """Indices in so many groups of eight, of which the page has one."""
+    indices = page(6, bytes([1, groups_ << 1 | 1, 0b101010]), run(6, 1), encoding=RLE_DICTIONARY)
+    return rebuilt(file(table([0.0] * 6).select(["id"])), {0: [dictionary(2, longs(1, 2)), indices]})
+
+
+def split_stream(more: bytes) -> bytes:
+    """Numbers whose bytes are in streams, with bytes that belong to none."""
+    made = parquet(
+        table([0.0] * 6).select(["a"]),
+        store_schema=False,
+        compression="none",
+        use_dictionary=False,
+        column_encoding={"a": "BYTE_STREAM_SPLIT"},
+    )
+
+    def change(found: list[tuple[Struct, bytes]]) -> None:
+        header, content = found[-1]
+        for number in (2, 3):
+            put(header, number, I32, len(content) + len(more))
+        found[-1] = header, content + more
+
+    return repaged(made, change)
+
+
 AMBIGUOUS: dict[str, bytes] = {
+    # Spark and PyArrow cannot read these.
+    "a dictionary in the encoding of indices": dictionary_encoded(8),
+    "a run of indices that ends behind its page": cut_run(2),
+    "more bytes than the streams of a column have": split_stream(bytes(8)),
+    "some bytes more than the streams of a column have": split_stream(b"x"),
+    "a page of two kinds": two_kinds("1.0"),  # Spark, PyArrow and DuckDB: 777 instead of 2
+    "a page of two kinds, of version 2": two_kinds("2.0"),
+    "a page of gzip with a name": gzipped(named),  # DuckDB: unreadable
     "a number in a longer form": field_id(b"\x84\x00"),
     # Java shifts the bits that are too many back to the front: 6 for Spark, and the values under another column.
     "a number that is 2 for some and 6 for others": field_id(b"\x84\x80\x80\x80\x80\x01"),

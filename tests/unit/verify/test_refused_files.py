@@ -21,6 +21,7 @@ from pvdm.model.projection import ProjectionName, content
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.finding import Finding
 from tests.lake_metadata_examples import Doc, column
+from tests.parquet_edit import STRUCT, edited, get, put
 from tests.scan_examples import KEYS
 from tests.staged_examples import NAME, codes, metadata, parquet, seen
 
@@ -263,21 +264,27 @@ def test_a_dropped_column_is_unknown_to_a_staged_file() -> None:
 VARIANT = metadata(column(1, "id"), column(2, "v", "variant"), version=3)
 
 
-def variants(**parts: Any) -> bytes:
-    """Three variants of these parts, each a column and its field id."""
+def variants(*, named: bool = True, **parts: Any) -> bytes:
+    """Three variants of these parts, each a column and its field id; with the annotation that says so."""
     fields: list[Any] = [
         pa.field(name, array.type, metadata=None if field_id is None else {NAME: str(field_id)})
         for name, (array, field_id) in parts.items()
     ]
     made: Any = pa.StructArray.from_arrays([array for array, _ in parts.values()], fields=fields)
-    return parquet(table_of(("id", [1, 2, 3], 1), ("v", made, 2)))
+    data = parquet(table_of(("id", [1, 2, 3], 1), ("v", made, 2)), store_schema=False)
+    return edited(data, lambda footer: put(get(footer, 2)[1][2], 10, STRUCT, [[16, STRUCT, []]])) if named else data
 
 
-EMPTY = {"metadata": (pa.array([b"\1\0\0"] * 3), None), "value": (pa.array([b"\0"] * 3), None)}
+EMPTY: dict[str, Any] = {"metadata": (pa.array([b"\1\0\0"] * 3), None), "value": (pa.array([b"\0"] * 3), None)}
 
 
 def test_a_variant_of_metadata_and_value_passes() -> None:
     assert findings(variants(**EMPTY), VARIANT) == ()
+
+
+def test_a_variant_that_does_not_say_so_is_refused() -> None:
+    """DuckDB shows its two parts."""
+    assert refusal(variants(**EMPTY, named=False), VARIANT) == (FailureClass.PHYSICAL, "parquet_ambiguous")
 
 
 def test_a_shredded_variant_is_refused_by_name() -> None:

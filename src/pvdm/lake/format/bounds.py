@@ -83,6 +83,11 @@ def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> 
     return None if maximum is None else encode_bound(kind, maximum)
 
 
+def is_ordered(kind: Type) -> bool:
+    """Whether all readers order values of the type alike: Java compares uuids with a sign, the format without."""
+    return kind != PrimitiveType(Kind.UUID)
+
+
 def _is_cut(kind: Type) -> bool:
     # A fixed value is never cut: its bound must have its length.
     return kind in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))

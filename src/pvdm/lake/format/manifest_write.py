@@ -10,7 +10,7 @@ from typing import Any, Final
 from pvdm.errors import InputError
 from pvdm.lake.format.avro import write_avro
 from pvdm.lake.format.avro_decode import Raw
-from pvdm.lake.format.bounds import order_key
+from pvdm.lake.format.bounds import is_ordered, order_key
 from pvdm.lake.format.manifest import ManifestHeader
 from pvdm.lake.format.manifest_entry import (
     DataFile,
@@ -219,10 +219,10 @@ def _partition_value(kind: Type, transform: str, value: Value) -> Any:
 
 
 def _summary(kind: Type, values: list[Value]) -> FieldSummary:
-    """Null, NaN and the range of the rest, uncut."""
+    """Null, NaN and the range of the rest, uncut; of what readers order in different ways there is none."""
     present = [value for value in values if value is not None]
     numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
-    if not numbers or kind == PrimitiveType(Kind.UNKNOWN):
+    if not numbers or kind == PrimitiveType(Kind.UNKNOWN) or not is_ordered(kind):
         low = high = None
     else:
         low = encode_value(kind, min(numbers, key=lambda value: order_key(kind, value)))

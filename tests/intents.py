@@ -1,0 +1,26 @@
+"""The digest of a chunk's intent alone, as the threads of a verification take it beside the staged files."""
+
+from __future__ import annotations
+
+from pvdm.digest import Keys, Partial, Plan
+from pvdm.digest.sharing import share
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract
+from pvdm.model.projection import ProjectionName
+from pvdm.verify.intent import Digesting, Fetch, Intent, files_of_chunk
+from pvdm.verify.source import PinnedSource
+
+
+def digest_intent(
+    bound: BoundContract,
+    source: PinnedSource,
+    chunk: ChunkDefinition,
+    plan: Plan,
+    keys: Keys,
+    fetch: Fetch,
+    *,
+    threads: int = 1,
+) -> dict[ProjectionName, Partial]:
+    intent = Digesting(Intent(bound, source, chunk, plan), plan, keys)
+    share(files_of_chunk(bound, source, chunk), [intent.worker(fetch) for _ in range(threads)])
+    return intent.partials()
