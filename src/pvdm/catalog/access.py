@@ -197,7 +197,7 @@ class CatalogAccess:
                 got=str(after.table_uuid),
             )
         if before.row.upstream is not None:  # our own tables have no fences: what is published there is one step
-            rule.require_fences_kept(before.metadata, after, grant)
+            rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             self.require_place(grant, self._levels(before.row), after.location, of=before.row)
         if not before.row.protected:

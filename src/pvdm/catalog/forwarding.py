@@ -9,13 +9,14 @@ from pvdm import fault
 from pvdm.catalog.makers import Making
 from pvdm.catalog.pins import pins_of
 from pvdm.catalog.requests import after_change
+from pvdm.catalog.rule import added_snapshots
 from pvdm.catalog.state import States, TableState
 from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import NotAllowedError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.upstream import Seen
-from pvdm.store import Ledger, Unit, tables
+from pvdm.store import Ledger, Unit, announced, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.tables import TableRow
 
@@ -95,6 +96,9 @@ class Forwarding:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())[0]
 
     def _rehearsed(self, unit: Unit, step: Step, extra: Extra | None) -> None:
+        if step.before.row.protected:
+            added = added_snapshots(step.before.metadata, step.after)
+            announced.require_unsaid(unit, step.before.row.table_uuid, [str(each.snapshot_id) for each in added])
         with unit.rehearsed():
             row = tables.observe(unit, step.before.row, step.before.row.pointer)
             if extra is not None:

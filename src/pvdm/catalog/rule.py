@@ -15,6 +15,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Raw
 from pvdm.lake.format.schema_json import normal_form
 from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot, SnapshotRef
+from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.role import Role
 from pvdm.store.tokens import Grant
 
@@ -101,18 +102,23 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
     require_tagged_unchanged(before, after)
 
 
-def require_fences_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
-    """What keeps a late publication out is put up and taken down by the Steward alone, protected or not."""
+def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
+    """What keeps a late publication out is put up and taken down by the Steward alone, protected or not.
+
+    That is its fence, and then that its staging branch is gone: the name of one never comes again.
+    """
     if grant.role is Role.STEWARD:
         return
+    own = None if grant.attempt_id is None else branch_of(grant.attempt_id)
     for change in ref_changes(before, after):
-        if change.name.startswith(FENCE_PREFIX):
+        anew = change.before is None and is_stewards(change.name) and change.name != own
+        if anew or change.name.startswith(FENCE_PREFIX):
             raise NotAllowedError(
                 "ref_reserved",
                 "refs of this name are the Steward's own",
-                expected=f"another name than {FENCE_PREFIX}…",
+                expected=f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…",
                 got=ascii(change.name[:80]),
-                hint="nothing was changed; the Steward removes them itself, with the attempt that they belong to",
+                hint="nothing was changed; the Steward makes and removes them itself, with the attempt they belong to",
             )
 
 

@@ -35,6 +35,7 @@ from pvdm.store.tokens import Grant
 
 UPSTREAM_TURN_MAX_SECONDS: Final = 30
 SETTLE_TRIES_MAX: Final = 5
+SETTLE_BEGIN_MAX_SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.1
 _HOLDER: Final = secrets.token_hex(16)
 """This process, as other Stewards of the ledger see who is publishing."""
@@ -109,7 +110,10 @@ class UpstreamTarget:
         """
         order = Order.from_text(said.order)
         why: PvdmError | None = None
+        ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
         for tried in range(SETTLE_TRIES_MAX):
+            if tried and time.monotonic() > ends:
+                break  # it hangs: others wait for this thread, and it is asked again later
             time.sleep(_LOOK_SECONDS * tried)
             try:
                 base = self.read_back()
@@ -128,6 +132,7 @@ class UpstreamTarget:
     def _try(self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]) -> Shown:
         self._await_turn()
         base = self.load()
+        self._catalog.upstreams.require_kept(base.row, Seen(base.row.pointer.location, base.metadata))
         made = make(base)
         _require_fenceable(base.metadata, made)
         after = apply_updates(

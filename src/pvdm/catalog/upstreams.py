@@ -133,6 +133,11 @@ class Upstreams:
         self._require_same(row, pointer)
         return replace(row, pointer=pointer), seen
 
+    def require_kept(self, row: TableRow, seen: Seen) -> None:
+        """A commit to the table would keep all of its document."""
+        mount, _ = self._place(row)
+        mount.upstream.require_kept(seen)
+
     def commit(self, row: TableRow, seen: Seen, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """One compare-and-swap at the upstream, on what was seen there."""
         mount, place = self._place(row)

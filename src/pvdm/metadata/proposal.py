@@ -27,6 +27,21 @@ MOVED: Final = frozenset(
         "deletes_newer",
     }
 )
+# What is wrong with the table itself, as its catalog shows it: no word about what was staged and proved.
+IN_DOUBT: Final = frozenset(
+    {
+        "location_outside",
+        "location_reserved",
+        "metadata_file_changed",
+        "metadata_file_foreign",
+        "metadata_file_missing",
+        "upstream_answer_wrong",
+        "upstream_elsewhere",
+        "upstream_location_changed",
+        "upstream_metadata_changed",
+        "upstream_table_other",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

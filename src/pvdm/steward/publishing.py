@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.upstream_target import open_target, settle_announced
-from pvdm.errors import NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.metadata.carrying import PUBLISHED
 from pvdm.metadata.gate import committed, validate_then_commit, witnessed
 from pvdm.metadata.ground import Gate
-from pvdm.metadata.proposal import MOVED, Published, Shown
+from pvdm.metadata.proposal import IN_DOUBT, MOVED, Published, Shown
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.http.logs import log_failure
@@ -74,6 +74,8 @@ class Publishing:
             earlier = self._earlier(attempt_ids)
             if earlier is not None:
                 return earlier
+            if error.code in IN_DOUBT:
+                raise _in_doubt(error) from error
             self._move(error, judged)
             raise
         self._clean_up(attempt_ids)
@@ -193,4 +195,16 @@ def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
         nonce=secrets.token_hex(16),
         staged_snapshot_id=attempt.staged_snapshot_id,
         reason=reason,
+    )
+
+
+def _in_doubt(error: PvdmError) -> UnavailableError:
+    """A table that its catalog does not show as it must be: what was proved waits, and is not to blame for it."""
+    return UnavailableError(
+        "table_in_doubt",
+        "nothing is published to the table as it is shown now",
+        expected="the table as the ledger knows it",
+        got=f"{error.code}: {error.message}",
+        hint="nothing is lost, and it is tried again; whoever runs the Steward finds out what became of the table",
+        **error.details,
     )

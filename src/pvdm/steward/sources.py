@@ -8,6 +8,7 @@ from typing import Final
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
+from pvdm.catalog.upstream_heads import is_vouched, require_proved, unproved
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.metadata import TableMetadata
@@ -48,6 +49,7 @@ class Sources:
         *levels, name = parse_full_name(str(asked.table))
         catalog = self._catalog()
         state = catalog.states.get(tuple(levels), name)
+        require_proved(self._ledger, state)  # what no consumer is shown is nobody's intent either
         current = state.metadata.current_snapshot_id
         if current is None:
             raise InputError(
@@ -84,7 +86,25 @@ class Sources:
                 raise InputError("source_gone", "the workload's source is gone", got="no such table", hint=_GONE)
             ref = named(unit, catalog.name, row)
         state: TableState = catalog.states.of(row)
+        self._require_as_pinned(state, int(str(workload.source_snapshot_id)))
         return ref, state.metadata, int(str(workload.source_snapshot_id))
+
+    def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
+        """At an upstream somebody may change what was proved, or the snapshot behind an id, after it was pinned."""
+        row, found = state.row, state.metadata.snapshot(snapshot_id)
+        if row.upstream is None or not row.protected or found is None:
+            return
+        with self._ledger.read() as unit:
+            doubt = unproved(unit, row, state.metadata)
+            if doubt is None and is_vouched(unit, row.table_uuid, state.metadata, found):
+                return
+        raise UnavailableError(
+            "source_changed",
+            f"{row.name} is not shown by its upstream as it was when the workload pinned it",
+            expected=f"snapshot {snapshot_id} as it was proved",
+            got=doubt or "another one of that id",
+            hint="take the change back there; or an operator abandons the workload, and another one is opened",
+        )
 
     def _manifest(self, manifest: str) -> bytes:
         try:

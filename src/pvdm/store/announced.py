@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import select, update
 
-from pvdm.errors import ConflictError, InputError
+from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.model.states import ANNOUNCED, AnnouncedState
 from pvdm.store import ids
 from pvdm.store.link import Row
@@ -111,6 +111,22 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | No
 def snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
     """Which of these were announced and are not settled: their files may be shown any moment."""
     return {each.snapshot_id for each in opened(unit)} & set(snapshot_ids)
+
+
+def require_unsaid(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> None:
+    """None of these ids is a publication's: who looks for one at the upstream finds that one, or nothing."""
+    wanted = select(announced.c.snapshot_id).where(
+        announced.c.table_uuid == table_uuid, announced.c.snapshot_id.in_(snapshot_ids)
+    )
+    row = unit.row(wanted.order_by(announced.c.snapshot_id).limit(1)) if snapshot_ids else None
+    if row is not None:
+        raise NotAllowedError(
+            "snapshot_id_taken",
+            "a publication has this snapshot's id",
+            expected="an id of its own",
+            got=row["snapshot_id"],
+            hint="nothing was changed; draw another one",
+        )
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:

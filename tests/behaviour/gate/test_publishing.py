@@ -352,3 +352,21 @@ def test_an_attempt_is_published_for_its_own_workload(house: House) -> None:
     with pytest.raises(PvdmError) as caught:
         house.publishing().publish("other", [attempt.attempt_id])
     assert caught.value.code == "attempt_of_other_workload"
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
+def test_what_is_wrong_with_the_tables_own_document_ends_no_proved_attempt(house: House, gone: bool) -> None:
+    attempt = house.proved("w", NEW)
+    file = file_at(house.found().row.pointer.location)
+    data = file.read_bytes()
+    file.unlink()
+    if not gone:
+        file.write_bytes(data + b" ")
+    with pytest.raises(UnavailableError) as caught:
+        publish(house, attempt)
+    assert caught.value.code == "table_in_doubt"
+    assert (caught.value.got or "").startswith("metadata_file_")
+    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+    file.write_bytes(data)
+    publish(house, attempt)
+    assert house.rows() == [1, 2, 3, 4]

@@ -7,7 +7,9 @@ import contextlib
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from pvdm import fault
 from pvdm.client import StewardClient
+from pvdm.client.table import TableClient
 from pvdm.errors import PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
@@ -164,3 +166,19 @@ def test_an_attempt_that_was_handed_in_gets_no_more_credentials_to_write(lake: L
     except PvdmError:
         return  # its token is no longer good for anything
     assert may(late, parse_location(attempt.prefix).child("data", "x")) == (True, False)
+
+
+def test_an_attempts_token_gets_no_credential_that_writes_once_it_is_handed_in(
+    lake: Lake, producer: StewardClient
+) -> None:
+    lake.line.protect(contract("storage: open"))
+    attempt = lake.staged(producer)
+    place = parse_location(attempt.prefix).child("data", "x")
+    with producer.with_token(producer.attempt_token(attempt.attempt_id).token) as own:
+        table = TableClient(own, ("sales",), "orders")
+        seen_then: list[tuple[bool, bool]] = [may(S3Store(table.storage()), place)]
+        with fault.armed(
+            "verify.after_freeze", fault.Call(lambda: seen_then.append(may(S3Store(table.storage()), place)))
+        ):
+            assert lake.settled(producer, attempt).state is AttemptState.COMMITTED
+    assert seen_then == [(True, True), (True, False)]

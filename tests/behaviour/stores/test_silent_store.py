@@ -14,6 +14,7 @@ import pytest
 import pvdm
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError, UnavailableError
+from pvdm.lake import lines
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores import patience
 from pvdm.lake.stores.answering import Answering
@@ -33,7 +34,7 @@ pytest.importorskip("pvdm_kernel")
 
 @pytest.fixture
 def proxy(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentProxy]:
-    monkeypatch.setattr(patience, "_lines", {})
+    monkeypatch.setattr(lines, "_lines", {})
     address = urlsplit(s3_server.endpoint)
     with silent_proxy(str(address.hostname), address.port or 0) as found:
         yield found
@@ -95,14 +96,14 @@ def test_a_store_that_answers_again_is_found_after_the_rest(
     store = S3Store(settings)
     failed(store, bucket)
     proxy.speak()
-    monkeypatch.setattr(patience, "S3_REST_SECONDS", 0)
+    monkeypatch.setattr(lines, "REST_SECONDS", 0)
     with pytest.raises(FileNotFoundError):
         store.facts(parse_location(f"{bucket.root}/any"))
 
 
 def test_one_call_that_gets_nothing_does_not_stop_the_others_of_a_store_that_answers() -> None:
     times = iter([0.0, 1.0, 2.0, 3.0])
-    line = patience.Line(clock=lambda: next(times))
+    line = lines.Line(clock=lambda: next(times))
     begun = line.begin()
     line.answered()
     line.was_silent(begun)
@@ -146,7 +147,7 @@ def test_a_request_that_needs_the_silent_store_is_answered_with_what_is_wrong(
 def test_a_job_that_meets_the_silent_store_waits_and_ends_well_when_it_answers(
     lake: Lake, producer: StewardClient, proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "S3_REST_SECONDS", 0)
+    monkeypatch.setattr(lines, "REST_SECONDS", 0)
     lake.line.protect(contract("storage: open"))
     attempt = lake.staged(producer)
     jobs = lake.line.notary.jobs

@@ -9,8 +9,10 @@ import pytest
 from pvdm import fault
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.store import announced, attempts
 from pvdm.store.attempts import Attempt
-from tests.behaviour.upstream.test_upstream_publishing import CrashError, settle, state_of
+from tests.behaviour.upstream.test_upstream_publishing import CrashError, disposal, settle, state_of
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to, to_main
 from tests.fault_proxy import held
 from tests.gate_examples import House
@@ -88,3 +90,57 @@ def test_what_arrives_after_a_fence_was_taken_down_at_the_upstream_is_not_shown_
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
     assert shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]
+
+
+def test_the_branch_of_an_attempt_never_comes_again_and_so_no_late_publication(house: House, there: There) -> None:
+    attempt = house.proved("w", NEW)
+    head = there.found().metadata.refs[attempt.branch].snapshot_id
+    staged = there.found().metadata.snapshot(head)
+    assert staged is not None
+    fenced_off(house, there, attempt)
+    house.transact(
+        lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up by the test")
+    )
+    disposal(house).dispose(attempt.attempt_id)
+    now = there.found().metadata
+    assert set(now.refs) == {"main"}
+    again = {
+        **staged.raw,
+        "sequence-number": now.last_sequence_number + 1,
+        "timestamp-ms": house.scene.now // 1_000,
+        "manifest-list": f"{now.location}/metadata/mine.avro",
+    }
+    put: Doc = {"action": "set-snapshot-ref", "type": "branch", "snapshot-id": head}
+    for role in (Role.PRODUCER, Role.OPERATOR):
+        updates = [{"action": "add-snapshot", "snapshot": again}, {**put, "ref-name": attempt.branch}]
+        assert refused(lambda role=role, updates=updates: commit(house, updates, role=role)) == "ref_reserved"  # type: ignore[misc]
+    commit(house, [{"action": "add-snapshot", "snapshot": again}, {**put, "ref-name": "mine"}])
+    assert there.proxy.deliver() == [409]
+    assert house.rows() == [1, 2]
+
+
+def test_nobody_takes_the_id_of_a_publication_that_is_not_settled(house: House, there: There) -> None:
+    attempt = house.proved("w", NEW)
+    there.proxy.plan.append(held)
+    with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
+        publish(house, attempt)
+    with house.notary.ledger.read() as unit:
+        (said,) = announced.opened(unit)
+    now = there.found().metadata
+    staged = now.snapshot(now.refs[attempt.branch].snapshot_id)
+    assert staged is not None
+    mine: Doc = {
+        **staged.raw,
+        "sequence-number": now.last_sequence_number + 1,
+        "timestamp-ms": house.scene.now // 1_000,
+        "manifest-list": f"{now.location}/metadata/mine.avro",
+    }
+
+    def put(snapshot_id: int) -> list[Doc]:
+        ref = {"action": "set-snapshot-ref", "ref-name": "mine", "type": "branch", "snapshot-id": snapshot_id}
+        return [{"action": "add-snapshot", "snapshot": {**mine, "snapshot-id": snapshot_id}}, ref]
+
+    assert refused(lambda: commit(house, put(int(said.snapshot_id)))) == "snapshot_id_taken"
+    commit(house, put(int(said.snapshot_id) ^ 1))
+    publish(house, attempt)
+    assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)

@@ -5,31 +5,38 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.glue import GlueCatalog
 
 from pvdm import fault
-from pvdm.errors import InputError
+from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.format.new_table import new_table
+from pvdm.lake.upstream import Place
+from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
 from pvdm.steward.config import StewardConfig
 from pvdm.steward.upstream_config import GlueUpstreamConfig, UpstreamConfig
+from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
 from tests.catalog_examples import request
 from tests.databases import memory_folder
 from tests.fault_proxy import Answered, FaultProxy, Passing, Way, first, held, lost_after, lost_before, proxied
-from tests.gate_examples import House
+from tests.gate_examples import House, contract
 from tests.protection_examples import SALES, Scene, with_catalog
+from tests.silent_proxy import silent_proxy
 from tests.steward_examples import stand_at
 from tests.upstream_examples import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of
 from tools.proof_kit import NOW, SECOND
 
+Doc = dict[str, Any]
 REGION = "eu-central-1"
 _NUMBERS = itertools.count()
 
@@ -57,13 +64,22 @@ class GlueScene(Scene):
     home: Path = Path()
     shop: str = ""
 
-    def make(self, name: str = "orders", *, version: int = 2, levels: Any = SALES) -> Any:
+    def make(
+        self,
+        name: str = "orders",
+        *,
+        version: int = 2,
+        levels: Any = SALES,
+        changed: Callable[[Doc], object] = lambda _: None,
+    ) -> Any:
         assert self.glue is not None
         place = f"{self.home}/{name}"
         asked = {"name": name, **request(version)}
         made = new_table(asked, location=f"file://{place}", table_uuid=str(uuid.uuid4()), now_ms=self.now // 1_000)
         (Path(place) / "metadata").mkdir(parents=True)
-        (Path(place) / "metadata" / "00000-first.metadata.json").write_bytes(made.to_bytes())
+        document = json.loads(made.to_bytes())
+        changed(document)
+        (Path(place) / "metadata" / "00000-first.metadata.json").write_text(json.dumps(document))
         self.glue.register_table((self.shop, name), f"file://{place}/metadata/00000-first.metadata.json")
         return self.found(name, levels)
 
@@ -197,3 +213,123 @@ def test_a_table_of_another_format_or_kind_is_not_served(house: House) -> None:
     assert caught.value.code == "table_unknown"
     scene.glue.glue.delete_table(DatabaseName=scene.shop, Name="hive")
     assert house.notary.catalog.tables.page(grant, SALES, after=None, count=None) == ["newer", "orders"]
+
+
+# A table's properties are words of whoever writes to it.
+
+_PLANTED = """
+from pathlib import Path
+
+
+class Planted:
+    def __init__(self, *_):
+        Path({mark!r}).touch()
+        raise ValueError("it ran")
+"""
+
+
+@pytest.mark.parametrize("name", ["py-io-impl", "write.py-location-provider.impl"])
+def test_nothing_that_a_tables_properties_name_is_run_by_the_steward(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    mark = tmp_path / "ran"
+    (tmp_path / "planted_class.py").write_text(_PLANTED.format(mark=str(mark)))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "planted_class", raising=False)
+    scene: Any = house.scene
+    scene.make("free")
+    for value in ("planted_class.Planted", "planted_class.Planted "):  # set, and then found in the table
+        commit(house, [{"action": "set-properties", "updates": {name: value}}], name="free")
+    assert house.found("free").metadata.properties[name].startswith("planted_class")
+    assert not mark.exists()
+
+
+def test_metadata_files_are_written_in_the_tables_own_place_alone(house: House) -> None:
+    scene: Any = house.scene
+    scene.make("free")
+    elsewhere = f"file://{house.vault.root.local}/planted"
+    commit(house, [{"action": "set-properties", "updates": {"write.metadata.path": elsewhere}}], name="free")
+    found = house.found("free")
+    assert found.metadata.properties["write.metadata.path"] == elsewhere
+    assert found.row.pointer.location.startswith(f"{found.metadata.location}/metadata/")
+
+
+def test_a_name_in_another_case_takes_a_table_from_nobody(house: House, proxy: FaultProxy) -> None:
+    scene: Any = house.scene
+    scene.make("free")
+    house.stand.reopen()
+
+    def folded(found: FaultProxy, passing: Passing) -> Answered | None:
+        """AWS finds a table by its name in any case; moto does not."""
+        if not passing.says('"FREE"'):
+            return compared(found, passing)
+        return found._forwarded(replace(passing, body=passing.body.replace(b"FREE", b"free")))
+
+    proxy.guard = folded
+    grant = house.scene.grant(Role.CONSUMER, "sales")
+    tables = house.notary.catalog.tables
+    assert refused(lambda: tables.load(grant, SALES, "FREE")) == "table_unknown"
+    assert tables.load(grant, SALES, "free").row.name == "free"
+
+
+def test_a_table_of_which_pyiceberg_would_lose_a_part_is_left_alone_and_stays_readable(house: House) -> None:
+    scene: Any = house.scene
+    publish(house, house.proved("w", NEW))
+    assert shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]
+    before = house.found().row.pointer
+    for name, change in (
+        ("named", lambda document: document.update(vendor={"a": 1})),
+        ("column", lambda document: document["schemas"][0]["fields"][0].update(vendor="x")),
+    ):
+        scene.make(name, changed=change)
+        house.contracts[name] = contract(name)
+        scene.protect(scene.protection(name, contract=house.contracts[name]))
+        assert refused(lambda name=name: house.proved(name, NEW, name=name)) == "upstream_commit_lossy"  # type: ignore[misc]
+        assert shown_to(house, Role.CONSUMER, name)["metadata"]["location"]
+    assert house.found().row.pointer == before
+
+
+def test_a_publication_that_would_lose_a_part_is_not_even_announced(house: House) -> None:
+    scene: Any = house.scene
+    attempt = house.proved("w", NEW)
+    metadata = house.found().metadata
+    document = json.loads(metadata.to_bytes())
+    document["refs"]["theirs"] = {"snapshot-id": metadata.current_snapshot_id, "type": "branch", "vendor": "x"}
+    file = Path(scene.home) / "orders" / "metadata" / "00099-theirs.metadata.json"
+    file.write_text(json.dumps(document))
+    shown = {"table_type": "ICEBERG", "metadata_location": f"file://{file}"}
+    scene.glue.glue.update_table(DatabaseName=scene.shop, TableInput={"Name": "orders", "Parameters": shown})
+    assert code_of(house, attempt) == "upstream_commit_lossy"
+    assert state_of(house, attempt) == ("COMMITTING", [1, 2], [], 0)
+
+
+def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: House) -> None:
+    scene: Any = house.scene
+    address = urlsplit(moto)
+    with silent_proxy(str(address.hostname), address.port or 0) as quiet:
+        upstream = GlueUpstream("glue", GlueSettings(REGION, quiet.url, timeout_seconds=1))
+        place = Place((scene.shop,), "orders")
+        assert upstream.load(place).metadata.location
+        quiet.silent = True
+        with pytest.raises(UnavailableError):
+            upstream.load(place)
+        count = quiet.connections
+        for work in (lambda: upstream.load(place), lambda: upstream.names(place.levels)):
+            with pytest.raises(UnavailableError):
+                work()
+        assert quiet.connections == count
+        quiet.speak()
+        anew = upstream.anew()
+        assert anew.load(place).metadata.location  # it is asked whatever others found, and tells them
+        assert upstream.names(place.levels) == ["orders"]
+        for each in (anew, upstream):
+            each.close()
+
+
+def test_a_connection_that_breaks_is_no_silence(moto: str) -> None:
+    upstream = GlueUpstream("glue", GlueSettings(REGION, "http://127.0.0.1:1", timeout_seconds=1))
+    for _ in range(2):
+        with pytest.raises(UnavailableError) as caught:
+            upstream.load(Place(("shop",), "orders"))
+        assert caught.value.got == "EndpointConnectionError"
+    upstream.close()

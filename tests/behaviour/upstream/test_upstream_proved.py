@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.metadata.audit_report import Standing
+from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
+from pvdm.steward.sources import Sources
+from pvdm.store import workloads
 from pvdm.verify.fetch import Files
 from tests.audit_examples import Local
 from tests.audit_scene import gathered
-from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to
+from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to, to_main
 from tests.gate_examples import House, contract
 from tests.steward_examples import LOG_ORIGIN
 from tests.upstream_examples import NEW, There, code_of, publish
@@ -183,3 +187,45 @@ def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house
     standing = {each.snapshot_id: each.standing for each in report.snapshots}
     assert (standing[slipped], standing[done.shown.new_snapshot_id]) == (Standing.UNPROVED, Standing.OK)
     assert [each.kind for each in report.approvals] == ["protect", "unprotect", "protect"]
+
+
+def copying(house: House) -> tuple[Sources, BoundContract]:
+    """What pins `orders` for a table that is filled from it."""
+    text = contract("copy").replace("table: raw.copy", "table: sales.orders")
+    sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
+    return sources, parse_contract(text.encode()).bind({})
+
+
+def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: There) -> None:
+    sources, bound = copying(published)
+    target = "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22"
+    shown = sources.pin(bound, target).snapshot_id
+    slipped = there.slip(published, [(8, 1, "Ulm")])
+    assert refused(lambda: sources.pin(bound, target)) == "main_unproved"
+    there.commit([to_main(shown), {"action": "remove-snapshots", "snapshot-ids": [slipped]}])
+    assert sources.pin(bound, target).snapshot_id == shown
+
+
+def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(published: House, there: There) -> None:
+    sources, bound = copying(published)
+    row = published.found().row
+    pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
+    published.open("v")
+    with published.notary.ledger.read() as unit:
+        opened = workloads.get(unit, "v")
+    workload = replace(opened, opening=replace(opened.opening, source=row.table_uuid), source_snapshot_id=str(pinned))
+    assert sources.again(workload, bound).snapshot_id == pinned
+
+    def swapped(answer: Doc) -> None:
+        """Main is where it once was, and what was pinned is another one by now."""
+        answer["metadata-location"] += ".other"
+        metadata, first = answer["metadata"], oldest(answer["metadata"])
+        newest(metadata)["manifest-list"] = first["manifest-list"]
+        metadata["current-snapshot-id"] = metadata["refs"]["main"]["snapshot-id"] = first["snapshot-id"]
+
+    lying(there, swapped)
+    assert refused(lambda: sources.again(workload, bound)) == "source_changed"
+    there.proxy.told = None
+    assert sources.again(workload, bound).snapshot_id == pinned
+    there.slip(published, [(8, 1, "Ulm")])
+    assert refused(lambda: sources.again(workload, bound)) == "source_changed"

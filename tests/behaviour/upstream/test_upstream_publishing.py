@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.errors import ConflictError, PvdmError, StateUnknownError
+from pvdm.catalog import upstream_target
+from pvdm.catalog.upstream_target import UpstreamTarget
+from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError
+from pvdm.metadata.target import Base
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.states import AttemptState
 from pvdm.steward.disposal import Disposal
@@ -325,3 +328,27 @@ def test_a_snapshot_of_the_same_id_that_is_another_one_is_not_taken_for_it(
         publish(house, attempt)
     assert (caught.value.code, caught.value.exit_code) == ("upstream_contradicts", 6)
     assert (of(house, attempt).state, announced_of(house, attempt), receipts_of(house)) == ("COMMITTING", ["OPEN"], [])
+
+
+def test_a_publication_whose_upstream_hangs_is_not_looked_for_again_and_again(
+    house: House, there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = house.proved("w", NEW)
+    there.proxy.plan.append(lost_before)
+    with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
+        publish(house, attempt)
+    looks = []
+
+    def hanging(_: object) -> Base:
+        looks.append(1)
+        raise UnavailableError("upstream_unavailable", "it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UpstreamTarget, "read_back", hanging)
+        settle(house)
+        assert len(looks) == upstream_target.SETTLE_TRIES_MAX
+        patch.setattr(upstream_target, "SETTLE_BEGIN_MAX_SECONDS", -1)
+        settle(house)
+        assert len(looks) == upstream_target.SETTLE_TRIES_MAX + 1
+    publish(house, attempt)
+    assert announced_of(house, attempt) == ["DONE", "RELEASED"]

@@ -11,7 +11,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.catalog.commit import Change
-from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.metadata.audit_report import Standing
 from pvdm.model.role import Role
@@ -193,11 +193,37 @@ def lying(there: There, change: Callable[[Doc], None]) -> None:
     there.proxy.told = lie
 
 
+def another_uuid(answer: Doc) -> None:
+    answer["metadata"].update({"table-uuid": "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"})
+
+
 def test_another_table_under_the_name_of_a_protected_one_is_refused(house: House, there: There) -> None:
-    attempt = house.proved("w", NEW)
-    lying(there, lambda answer: answer["metadata"].update({"table-uuid": "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"}))
+    lying(there, another_uuid)
     assert refused(lambda: shown_to(house, Role.CONSUMER)) == "upstream_table_other"
-    assert code_of(house, attempt) == "upstream_table_other"
+
+
+@pytest.mark.parametrize(
+    ("lie", "code"),
+    [
+        (another_uuid, "upstream_table_other"),
+        (lambda answer: answer.pop("metadata-location"), "upstream_answer_wrong"),
+        (lambda answer: answer["metadata"]["properties"].update({"owner": "x"}), "upstream_metadata_changed"),
+    ],
+    ids=["another table", "no file", "another content"],
+)
+def test_an_upstream_that_lies_for_a_while_ends_no_proved_attempt(
+    house: House, there: There, lie: Callable[[Doc], None], code: str
+) -> None:
+    attempt = house.proved("w", NEW)
+    house.found()
+    lying(there, lie)
+    with pytest.raises(UnavailableError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, (caught.value.got or "").partition(":")[0]) == ("table_in_doubt", code)
+    there.proxy.told = None
+    assert house.state_of(attempt) == "COMMITTING"
+    publish(house, attempt)
+    assert house.rows() == [1, 2, 3, 4]
 
 
 def test_a_metadata_file_that_says_something_else_than_before_is_refused(house: House, there: There) -> None:

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.lake import lines
 from pvdm.lake.format.new_table import new_table
 from pvdm.lake.upstream import Asked, Place, Seen
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
+from pvdm.lake.upstream.sessions import bounded
 from pvdm.model.secret import Secret
 from tests.catalog_examples import NOW_MS, request
 
@@ -32,6 +35,12 @@ class Hostile:
 
     config: dict[str, Any] = field(default_factory=dict)
     dripping: str = "nothing"
+    pages: int | None = 0
+    """How many pages a list has; None: no end of them."""
+    slow_seconds: float = 0
+    """How long each page takes."""
+    sent_to: str | None = None
+    """Where everything but the configuration is redirected to."""
     seen: list[tuple[str, str | None]] = field(default_factory=list)
     url: str = ""
 
@@ -40,7 +49,14 @@ class Hostile:
             return json.dumps({"defaults": {}, "overrides": self.config}).encode()
         if "/tokens" in path:
             return json.dumps({"access_token": "from-here", "token_type": "bearer"}).encode()
+        if self.pages != 0 and path.partition("?")[0].endswith("/tables"):
+            return self.page(int(path.rpartition("pageToken=")[2] or 1) if "pageToken" in path else 1)
         return json.dumps(LOADED).encode()
+
+    def page(self, number: int) -> bytes:
+        time.sleep(self.slow_seconds)
+        more = {} if number == self.pages else {"next-page-token": str(number + 1)}
+        return json.dumps({"identifiers": [{"namespace": ["sales"], "name": f"t{number}"}], **more}).encode()
 
 
 @contextlib.contextmanager
@@ -55,7 +71,11 @@ def hostile() -> Iterator[Hostile]:
             found.seen.append((self.path, self.headers.get("Authorization")))
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             data = found.answer(self.path)
-            self.send_response(200)
+            if found.sent_to is not None and "/config" not in self.path:
+                self.send_response(307)
+                self.send_header("Location", found.sent_to)
+            else:
+                self.send_response(200)
             if found.dripping == "head" and "/config" not in self.path:
                 self.drip(b"x-more: " + b"x" * 1_000)
             self.send_header("Content-Length", str(len(data)))
@@ -66,6 +86,10 @@ def hostile() -> Iterator[Hostile]:
 
         def do_POST(self) -> None:
             self.do_GET()
+
+        def do_CONNECT(self) -> None:
+            """A tunnel that is never finished."""
+            self.drip(b"x" * 1_000)
 
         def drip(self, data: bytes) -> None:
             with contextlib.suppress(OSError):
@@ -134,7 +158,8 @@ def test_its_own_prefix_is_an_upstreams_to_say() -> None:
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-def test_an_answer_that_never_ends_is_given_up_in_time(part: str) -> None:
+def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "REST_SECONDS", 0)
     commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
     with hostile() as there, asked(there) as upstream:
         there.dripping = part
@@ -148,3 +173,97 @@ def test_an_answer_that_never_ends_is_given_up_in_time(part: str) -> None:
                 work()
             assert isinstance(caught.value, kind), caught.value
             assert time.monotonic() - began < 10
+
+
+def test_a_list_without_an_end_is_given_up_in_time() -> None:
+    with hostile() as there, asked(there) as upstream:
+        there.pages = 3
+        assert upstream.names(PLACE.levels) == ["t1", "t2", "t3"]
+        there.pages = None
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            upstream.names(PLACE.levels)
+        assert time.monotonic() - began < 10
+        there.slow_seconds = 0.4
+        with pytest.raises(UnavailableError):
+            upstream.names(PLACE.levels)
+        assert upstream.load(PLACE).location  # who has no time left has not met a silent server
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_an_answer_that_never_ends_is_given_up_behind_a_proxy_too(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hostile() as there:
+        monkeypatch.setenv("http_proxy", there.url)
+        monkeypatch.setenv("no_proxy", "")
+        upstream = RestUpstream("prod", RestSettings(f"http://{part}.example", timeout_seconds=1))
+        assert upstream.load(PLACE).location == LOADED["metadata-location"]
+        there.dripping = part
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            upstream.load(PLACE)
+        assert time.monotonic() - began < 10
+        upstream.close()
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hostile() as there, asked(there) as upstream:
+        upstream.load(PLACE)
+        there.dripping = part
+        with pytest.raises(UnavailableError):
+            upstream.load(PLACE)
+        count = len(there.seen)
+        with pytest.raises(UnavailableError):
+            upstream.load(PLACE)
+        assert len(there.seen) == count
+        there.dripping = "nothing"
+        anew = upstream.anew()
+        assert anew.load(PLACE).location == LOADED["metadata-location"]  # it is asked whatever others found
+        anew.close()
+        assert upstream.load(PLACE).location == LOADED["metadata-location"]  # and tells them
+        there.dripping = part
+        with pytest.raises(UnavailableError):
+            upstream.load(PLACE)
+        there.dripping = "nothing"
+        monkeypatch.setattr(lines, "REST_SECONDS", 0)
+        assert upstream.load(PLACE).location == LOADED["metadata-location"]
+
+
+def test_a_proxy_that_never_finishes_its_tunnel_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hostile() as there:
+        monkeypatch.setenv("https_proxy", there.url)
+        monkeypatch.setenv("no_proxy", "")
+        upstream = RestUpstream("prod", RestSettings("https://tunnel.example", timeout_seconds=1))
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            upstream.load(PLACE)
+        assert time.monotonic() - began < 10
+
+
+def test_a_commit_without_an_answer_keeps_nobody_from_looking_what_came_of_it() -> None:
+    commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
+    with hostile() as there, asked(there) as upstream:
+        upstream.load(PLACE)
+        there.dripping = "body"
+        with pytest.raises(StateUnknownError):
+            upstream.commit(PLACE, commit)
+        there.dripping = "nothing"
+        assert upstream.load(PLACE).location
+
+
+def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
+    commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
+    with hostile() as other, hostile() as there, asked(there, token=Secret(b"s3cret")) as upstream:
+        there.sent_to = f"{other.url}/v1/namespaces/sales/tables/orders"
+        with pytest.raises(UnavailableError):
+            upstream.load(PLACE)
+        with pytest.raises(StateUnknownError):
+            upstream.commit(PLACE, commit)
+        assert other.seen == []
+
+
+def test_an_answer_is_read_as_far_as_it_may_be_long() -> None:
+    with hostile() as there, requests.Session() as session:
+        there.config = {"long": "x" * 8_000_000}
+        bounded(session, seconds=5, most=1_000_000, line=lines.Line())
+        assert 1_000_000 < len(session.get(f"{there.url}/v1/config").content) < 4_000_000

@@ -1,68 +1,27 @@
-"""How long a server is waited for: a call has few tries, and one that is silent to all is not asked again for a while.
-
-Whoever asks the Steward waits less long than a store may hang; so the second call to a silent store fails at once,
-and says so, instead of waiting as long as the first.
-"""
+"""How long an object store is waited for: a call has few tries, and begins and ends as the line to the server says."""
 
 from __future__ import annotations
 
-import errno
-import threading
-import time
-from collections.abc import Callable
 from typing import Any, Final
+
+from pvdm.lake.lines import Line, line_at
 
 S3_CONNECT_MAX_SECONDS: Final = 5
 S3_SILENT_TRIES_MAX: Final = 2
 """How often a request is made that gets nothing in its time; one that is broken off may be made more often."""
-S3_REST_SECONDS: Final = 15
 _BEGUN: Final = "pvdm_begun"
-
-
-class Line:
-    """What is known of one server: when it last answered, and since when it is silent."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._answered = float("-inf")
-        self._silent: float | None = None
-
-    def begin(self) -> float:
-        """The time at which a call begins; a call to a server that was silent just now is refused."""
-        with self._lock:
-            now = self._clock()
-            if self._silent is not None:
-                if now - self._silent < S3_REST_SECONDS:
-                    raise TimeoutError(errno.ETIMEDOUT, "it was silent a moment ago")
-                # This call finds out; the others do not wait for it.
-                self._silent = now
-            return now
-
-    def answered(self) -> None:
-        """It said something, whatever it was."""
-        with self._lock:
-            self._answered, self._silent = self._clock(), None
-
-    def was_silent(self, begun: float) -> None:
-        """A call that began then got nothing; where others got answers meanwhile, it is not the server."""
-        with self._lock:
-            if self._answered < begun:
-                self._silent = self._clock()
-
-
-_lines: dict[str, Line] = {}
-_making: Final = threading.Lock()
 
 
 def line_to(client: Any) -> Line:
     """The line to the client's server; clients of one server share it."""
-    with _making:
-        return _lines.setdefault(client.meta.endpoint_url, Line())
+    return line_at(client.meta.endpoint_url)
 
 
-def wait_with_patience(client: Any, service: str, tries: int) -> None:
-    """Let the client's calls begin, end and be noted as the line says."""
+def wait_with_patience(client: Any, service: str, tries: int, *, broken: bool = True) -> None:
+    """Let the client's calls begin, end and be noted as the line says.
+
+    `broken`: a server that breaks off all tries is silent too, and not only one that lets time pass.
+    """
     from botocore.exceptions import (
         ConnectionClosedError,
         ConnectTimeoutError,
@@ -72,7 +31,8 @@ def wait_with_patience(client: Any, service: str, tries: int) -> None:
     )
 
     line, late = line_to(client), (ConnectTimeoutError, ReadTimeoutError)
-    silent = (*late, ConnectionClosedError, EndpointConnectionError, ProxyConnectionError)
+    closed = (ConnectionClosedError, EndpointConnectionError, ProxyConnectionError)
+    silent = (*late, *closed) if broken else late
 
     def begin(context: dict[str, Any], **_: object) -> None:
         context[_BEGUN] = line.begin()

@@ -55,6 +55,9 @@ class Upstream(Protocol):
         says; `upstream_unknown`: it may have, or may still.
         """
 
+    def require_kept(self, seen: Seen) -> None:
+        """A commit to this keeps all of it; else it is refused, before anything is announced or sent."""
+
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The tables of a namespace."""
 

@@ -5,26 +5,31 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from pyiceberg.catalog.glue import GlueCatalog, _register_glue_catalog_id_with_glue_client
+from pydantic import ValidationError
+from pyiceberg.catalog.glue import _register_glue_catalog_id_with_glue_client
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
 
 from pvdm.errors import InputError
 from pvdm.lake.aws_logs import quieten
 from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN
+from pvdm.lake.stores.patience import note_answers, wait_with_patience
 from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
-from pvdm.lake.upstream.models import as_models
+from pvdm.lake.upstream.glue_client import LOCATION, OwnGlue, Pinned
+from pvdm.lake.upstream.models import as_models, lossy, require_kept
 
 GLUE_FORMAT_MAX: Final = 2
-_LOCATION: Final = "metadata_location"
 _ICEBERG: Final = "ICEBERG"
+# What changes nothing; an update is sent whatever others found.
+_ASKS: Final = ("glue.GetDatabase", "glue.GetTable", "glue.GetTables")
 # What Iceberg's readers forgive.
 _CLOCKS_MS: Final = 60_000
 _SESSIONS: Final = threading.Lock()
@@ -41,24 +46,13 @@ class GlueSettings:
     timeout_seconds: int = 30
 
 
-class _Pinned(GlueCatalog):
-    """PyIceberg's client on one state of one table: it compares versions only from where it reads the table again."""
-
-    def __init__(self, name: str, client: Any, location: str, properties: dict[str, str]) -> None:
-        super().__init__(name, client=client, **properties)
-        self._pinned = location
-
-    def _get_glue_table(self, database_name: str, table_name: str) -> Any:
-        found = super()._get_glue_table(database_name, table_name)
-        if found.get("Parameters", {}).get(_LOCATION) != self._pinned:
-            raise CommitFailedException("the table shows another metadata file by now")
-        return found
-
-
 class GlueUpstream:
     """One Glue catalog; its databases are namespaces of one level."""
 
-    def __init__(self, name: str, settings: GlueSettings, session: boto3.Session | None = None) -> None:
+    def __init__(
+        self, name: str, settings: GlueSettings, session: boto3.Session | None = None, *, asks_always: bool = False
+    ) -> None:
+        """Nobody waits for a Glue that was silent just now, unless this one `asks_always`."""
         self._name = name
         self._settings = settings
         limits = Config(
@@ -74,7 +68,13 @@ class GlueUpstream:
             self._client = self._session.client("glue", endpoint_url=settings.endpoint, config=limits)
         if settings.catalog_id is not None:
             _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
-        self._catalog = GlueCatalog(name, client=self._client, **self._properties())
+        for each in _ASKS:
+            if asks_always:
+                note_answers(self._client, each)
+            else:
+                # Each has one try, and one connection that breaks says little.
+                wait_with_patience(self._client, each, tries=1, broken=False)
+        self._catalog = OwnGlue(name, client=self._client, **self._properties())
 
     def load(self, place: Place) -> Seen:
         """The document of the file that Glue names; another format than 2 is refused by name."""
@@ -98,8 +98,9 @@ class GlueUpstream:
     def commit(self, place: Place, asked: Asked) -> None:
         """By `commit_table` on exactly the file that was seen; Glue compares the version of the table."""
         self._require_times(place, asked)
+        self.require_kept(asked.seen)
         requirements, updates = as_models(_judgeable(asked), asked.updates)
-        pinned = _Pinned(self._name, self._client, asked.seen.location, self._properties())
+        pinned = Pinned(self._name, self._client, asked.seen.location, self._properties())
         named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
         try:
             pinned.commit_table(cast(Table, named), requirements, updates)
@@ -115,13 +116,21 @@ class GlueUpstream:
         except Exception as error:
             raise unknown(self._name, place, _kind(error)) from error
 
+    def require_kept(self, seen: Seen) -> None:
+        """PyIceberg writes the next document from what it understood of this one."""
+        try:
+            known = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
+        except ValidationError as error:
+            raise lossy("a document that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
+        require_kept(seen.metadata, TableMetadata.parse(known.model_dump_json(exclude_none=True).encode()))
+
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The Iceberg tables of a database."""
         try:
             return sorted(str(each[-1]) for each in self._catalog.list_tables(levels))
         except NoSuchNamespaceError:
             return []
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, TimeoutError) as error:
             raise unavailable(self._name, "a database", _kind(error)) from error
 
     def has_namespace(self, levels: tuple[str, ...]) -> bool:
@@ -132,13 +141,13 @@ class GlueUpstream:
             self._catalog.load_namespace_properties(levels)
         except NoSuchNamespaceError:
             return False
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, TimeoutError) as error:
             raise unavailable(self._name, "a database", _kind(error)) from error
         return True
 
     def anew(self) -> GlueUpstream:
-        """The same catalog by connections of its own."""
-        return GlueUpstream(self._name, self._settings, self._session)
+        """The same catalog by connections of its own; it is asked whatever others found."""
+        return GlueUpstream(self._name, self._settings, self._session, asks_always=True)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -151,12 +160,15 @@ class GlueUpstream:
             found = self._client.get_table(DatabaseName=place.levels[0], Name=place.name)["Table"]
         except self._client.exceptions.EntityNotFoundException:
             raise no_table(place) from None
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, TimeoutError) as error:
             raise unavailable(self._name, f"the table {place}", _kind(error)) from error
+        # Glue finds a name in any case; here a table has one name, and who asks by another takes it from nobody.
+        if found.get("Name") != place.name:
+            raise no_table(place)
         parameters = found.get("Parameters", {})
         if parameters.get("table_type", "").upper() != _ICEBERG:
             raise no_table(place)
-        location = parameters.get(_LOCATION)
+        location = parameters.get(LOCATION)
         if not location:
             raise answer_wrong(self._name, place)
         return str(location)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,6 +11,8 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from pvdm.errors import InputError
 from pvdm.lake.format.document import Json, dump_json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.structure import structure_of, structure_sha256
 
 Commit = tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
 
@@ -26,13 +28,30 @@ def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
     try:
         made = _REQUIREMENTS.validate_python(asked[0]), _UPDATES.validate_python(asked[1])
     except ValidationError as error:
-        raise _lossy("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
+        raise lossy("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
     for said, models in zip(asked, made, strict=True):
         for given, model in zip(said, models, strict=True):
             lost = _lost(given, json.loads(model.model_dump_json()), str(given.get("action") or given.get("type")))
             if lost is not None:
-                raise _lossy("all of it", lost)
+                raise lossy("all of it", lost)
     return made
+
+
+def require_kept(before: TableMetadata, after: TableMetadata) -> None:
+    """All that is read of a table is in what was made of its document; what is lost is named."""
+    parts: tuple[tuple[str, Callable[[TableMetadata], Json]], ...] = (
+        ("table", structure_of),
+        ("snapshots", lambda found: [each.raw for each in found.snapshots]),
+        ("refs", lambda found: {name: ref.raw for name, ref in found.refs.items()}),
+        ("statistics", lambda found: [each.raw for each in found.statistics]),
+        ("partition-statistics", lambda found: [each.raw for each in found.partition_statistics]),
+    )
+    for name, part in parts:
+        given, kept = (json.loads(dump_json(part(each))) for each in (before, after))
+        if (lost := _lost(given, kept, name)) is not None:
+            raise lossy("all of the table's document", lost)
+    if structure_sha256(before) != structure_sha256(after):
+        raise lossy("all of the table's document", "how a part of its structure is spelled")
 
 
 def _plain(values: Sequence[Json]) -> list[dict[str, Any]]:
@@ -59,7 +78,8 @@ def _lost(given: Any, kept: Any, place: str) -> str | None:
             return None if type(given) is type(kept) and given == kept else place
 
 
-def _lossy(expected: str, lost: str) -> InputError:
+def lossy(expected: str, lost: str) -> InputError:
+    """PyIceberg's types do not hold all of it."""
     return InputError(
         "upstream_commit_lossy",
         "the commit cannot be sent to the upstream catalog without a loss",

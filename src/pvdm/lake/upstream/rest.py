@@ -28,9 +28,10 @@ from pvdm.errors import PvdmError, VerificationError
 from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
+from pvdm.lake.lines import line_at
 from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
 from pvdm.lake.upstream.models import as_models
-from pvdm.lake.upstream.sessions import bounded
+from pvdm.lake.upstream.sessions import bounded, together
 from pvdm.model.secret import Secret
 
 # Beside the document an answer holds its location and a configuration.
@@ -54,13 +55,20 @@ class RestSettings:
 class _Catalog(RestCatalog):
     """PyIceberg's client, with an end to every request; without one a lost answer would hold its table for ever."""
 
-    def __init__(self, name: str, seconds: int, **properties: str) -> None:
+    def __init__(self, name: str, seconds: int, *, asks_always: bool, **properties: str) -> None:
         self._seconds = seconds
+        self._asks_always = asks_always
         super().__init__(name, **properties)
 
     def _create_legacy_oauth2_auth_manager(self, session: requests.Session) -> AuthManager:
         # The first thing that is done with a new session, and what may ask for a token by it.
-        bounded(session, seconds=self._seconds, most=_ANSWER_MAX_BYTES)
+        bounded(
+            session,
+            seconds=self._seconds,
+            most=_ANSWER_MAX_BYTES,
+            line=line_at(self.properties[URI]),
+            asks_always=self._asks_always,
+        )
         return super()._create_legacy_oauth2_auth_manager(session)
 
     def _fetch_config(self) -> None:
@@ -88,9 +96,11 @@ class _Catalog(RestCatalog):
 class RestUpstream:
     """One REST catalog; connected when it is first asked."""
 
-    def __init__(self, name: str, settings: RestSettings) -> None:
+    def __init__(self, name: str, settings: RestSettings, *, asks_always: bool = False) -> None:
+        """Nobody waits for a server that was silent just now, unless this one `asks_always`."""
         self._name = name
         self._settings = settings
+        self._asks_always = asks_always
         self._lock = threading.Lock()
         self._known: _Catalog | None = None
 
@@ -119,10 +129,13 @@ class RestUpstream:
         except Exception as error:
             raise unknown(self._name, place, error) from error
 
+    def require_kept(self, seen: Seen) -> None:
+        """The server itself makes the next document."""
+
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The tables of a namespace."""
         catalog = self._catalog()
-        with _asking(self._name, "a namespace"):
+        with _asking(self._name, "a namespace"), together(self._settings.timeout_seconds):
             try:
                 return sorted(str(each[-1]) for each in catalog.list_tables(levels))
             except NoSuchNamespaceError:
@@ -135,8 +148,8 @@ class RestUpstream:
             return bool(catalog.namespace_exists(levels))
 
     def anew(self) -> RestUpstream:
-        """The same catalog by connections of its own."""
-        return RestUpstream(self._name, self._settings)
+        """The same catalog by connections of its own; it is asked whatever others found."""
+        return RestUpstream(self._name, self._settings, asks_always=True)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -166,7 +179,12 @@ class RestUpstream:
         with self._lock:
             if self._known is None:
                 with _asking(self._name, "its configuration"):
-                    self._known = _Catalog(self._name, self._settings.timeout_seconds, **self._properties())
+                    self._known = _Catalog(
+                        self._name,
+                        self._settings.timeout_seconds,
+                        asks_always=self._asks_always,
+                        **self._properties(),
+                    )
             return self._known
 
     def _properties(self) -> dict[str, str]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from pvdm.lake.lines import Line
 
 _CHUNK_BYTES: Final = 1_048_576
 _ASKING: Final = threading.local()
+_ASKS: Final = frozenset({"GET", "HEAD"})
 
 
 class _Asked:
@@ -46,9 +49,14 @@ class _Asked:
 
 
 class _Noted:
-    """A connection that says by which socket the request of this thread goes."""
+    """A connection that says by which socket the request of this thread goes, from its first byte on."""
 
     sock: socket.socket | None
+
+    def _new_conn(self) -> socket.socket:
+        found: socket.socket = super()._new_conn()  # type: ignore[misc]
+        _noted(found)  # a proxy may drip its answer before there is a connection
+        return found
 
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
@@ -65,45 +73,75 @@ def _noted(found: socket.socket | None) -> None:
         asked.uses(found)
 
 
-class _Plain(_Noted, HTTPConnection):
-    pass
-
-
-class _Secure(_Noted, HTTPSConnection):
-    pass
-
-
-class _PlainPool(HTTPConnectionPool):
-    ConnectionCls = _Plain
-
-
-class _SecurePool(HTTPSConnectionPool):
-    ConnectionCls = _Secure
+def _noting(pool: type[Any]) -> type[Any]:
+    """The same pool, whose connections are noted."""
+    connection = type("_Connection", (_Noted, pool.ConnectionCls), {})
+    return type("_Pool", (pool,), {"ConnectionCls": connection})
 
 
 class _Adapter(HTTPAdapter):
     def init_poolmanager(self, *given: Any, **more: Any) -> None:
         super().init_poolmanager(*given, **more)
-        self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
+        self._note(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
+        """By a proxy too, where the Steward's environment names one."""
+        known = proxy in self.proxy_manager
+        found = super().proxy_manager_for(proxy, **more)
+        if not known:
+            self._note(found)
+        return found
+
+    def _note(self, manager: Any) -> None:
+        pools = manager.pool_classes_by_scheme
+        manager.pool_classes_by_scheme = {scheme: _noting(pool) for scheme, pool in pools.items()}
 
 
-def bounded(session: requests.Session, *, seconds: float, most: int) -> None:
+def bounded(session: requests.Session, *, seconds: float, most: int, line: Line, asks_always: bool = False) -> None:
     """Each request of the session ends in time, is read until it has more than `most` bytes, and goes nowhere else.
 
-    A redirected commit would be sent twice, and a credential to somebody else.
+    A redirected commit would be sent twice, and a credential to somebody else. Nobody waits for a server that was
+    silent just now, unless the session `asks_always`; what changes something is sent all the same.
     """
     send = session.request
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter())
 
     def request(method: str, url: str, **more: Any) -> requests.Response:
-        with _ending(seconds):
-            answer = send(method, url, **{**more, "timeout": seconds, "allow_redirects": False, "stream": True})
-            answer._content = _body(answer, most)
-            answer._content_consumed = True
+        asking = method.upper() in _ASKS
+        begun = line.begin() if asking and not asks_always else time.monotonic()
+        left = min(seconds, _until() - begun)
+        if left <= 0:
+            raise TimeoutError
+        try:
+            with _ending(left):
+                answer = send(method, url, **{**more, "timeout": left, "allow_redirects": False, "stream": True})
+                answer._content = _body(answer, most)
+                answer._content_consumed = True
+        except (TimeoutError, requests.Timeout):
+            if asking and left == seconds:
+                line.was_silent(begun)
+            raise
+        line.answered()
+        if answer.status_code // 100 == 3:  # PyIceberg would take it for done
+            raise requests.TooManyRedirects("the upstream points elsewhere")
         return answer
 
     session.request = request  # type: ignore[method-assign, assignment]
+
+
+@contextlib.contextmanager
+def together(seconds: float) -> Iterator[None]:
+    """All requests that this thread makes within have one end: of a list somebody may name page after page."""
+    before, _ASKING.until = _until(), time.monotonic() + seconds
+    try:
+        yield
+    finally:
+        _ASKING.until = before
+
+
+def _until() -> float:
+    return float(getattr(_ASKING, "until", math.inf))
 
 
 @contextlib.contextmanager
@@ -115,6 +153,10 @@ def _ending(seconds: float) -> Iterator[None]:
     timer.start()
     try:
         yield
+    except Exception as error:
+        if asked.ended:  # whatever broke, broke of that
+            raise TimeoutError from error
+        raise
     finally:
         timer.cancel()
         _ASKING.asked = before
