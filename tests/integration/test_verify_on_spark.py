@@ -30,10 +30,11 @@ from pvdm.model.schema import (
 )
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
-from pvdm.verify.intent import digest_intent, digest_plan, files_of_chunk
+from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.job import Verified, VerifyJob, verify
 from pvdm.verify.orders import Ground, Held, SourceOrder, Work
 from pvdm.verify.spark.extracting import extracted_intent, job_folder
+from tests.intents import digest_intent
 from tests.planted import traces
 from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
 from tests.services import require

@@ -142,9 +142,14 @@ def running_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of a Spark Connect server."""
+    return type(spark).__module__.startswith(_CONNECT)
+
+
 def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
     """Add a catalog to a running session; a second time does nothing. Spark keeps the first one of a name."""
-    if type(spark).__module__.startswith(_CONNECT):
+    if is_remote(spark):
         raise _connect()
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if EXTENSIONS not in extensions:

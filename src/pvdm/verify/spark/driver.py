@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from pvdm.errors import PvdmError
-from pvdm.lake.spark import spark_session
+from pvdm.lake.spark import is_remote, spark_session
 from pvdm.verify.spark.archive import ARCHIVE_FOLDER
 from pvdm.verify.spark.frames import receive, send
 from pvdm.verify.spark.java import cause_of
@@ -91,11 +91,19 @@ def _answers(spark: SparkSession) -> bool:
 
 def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Rows of a snapshot by Iceberg's reader in Spark, from a metadata file that the Steward wrote."""
-    frame = spark.read.option("versionAsOf", head["snapshot"]).table(head["table"])
+    frame = _reading(spark).read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]
     chosen = frame.select(*names).coalesce(int(head["tasks"]))
     rows = chosen.mapInArrow(_on_workers("Extract", *parts), ANSWER).collect()
     return {"refused": [row["refused"] for row in rows]}, [bytes(row["sealed"] or b"") for row in rows]
+
+
+def _reading(spark: SparkSession) -> SparkSession:
+    """A session whose catalog is opened for this job, and with it the store by the credential that is lent to it.
+
+    A client that is open looks for another credential once a second at most, and would ask with that of the last job.
+    """
+    return spark if is_remote(spark) else spark.newSession()
 
 
 def _read(spark: SparkSession, parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
