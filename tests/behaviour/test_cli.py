@@ -258,6 +258,20 @@ def test_a_name_that_would_steer_a_terminal_is_shown_with_escapes(more: list[str
         assert "no\\x1b[2J\\u202e\\x9b\\nerror: fine.yaml" in told
 
 
+def test_letters_that_the_output_does_not_have_are_shown_as_escapes() -> None:
+    for words, code in ((["--help"], 0), (["validate", "no…file.yaml", "--json"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "pvdm.cli", *words],
+            capture_output=True,
+            check=False,
+            env={**env(), "PYTHONIOENCODING": "latin-1"},
+        )
+        told = done.stdout.decode("latin-1")
+        assert (done.returncode, b"bug" in done.stderr) == (code, False)
+        assert "\\u2026" in told
+        assert code == 0 or "no…file.yaml" in json.loads(told)["error"]["message"]
+
+
 @pytest.mark.parametrize("words", UNWRITABLE)
 def test_a_reader_that_has_read_enough_changes_nothing(words: str) -> None:
     done = pvdm_to(words, '| true; exit "${PIPESTATUS[0]}"')

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ def checked_output() -> Iterator[None]:
     stream: TextIO | None = sys.stdout  # None where the caller closed it
     if stream is None:
         raise _not_writable("a closed one")
+    _show_all_letters(stream)
     checked = _Checked(stream)
     sys.stdout = cast(TextIO, checked)
     try:
@@ -28,6 +31,12 @@ def checked_output() -> Iterator[None]:
         checked.flush()
     finally:
         sys.stdout = stream
+
+
+def _show_all_letters(stream: TextIO) -> None:
+    """A letter that the output's encoding does not have is an escape: what was done is told, and not a bug instead."""
+    if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+        stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager

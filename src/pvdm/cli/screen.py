@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import sys
@@ -33,7 +34,9 @@ def notice(line: str) -> None:
 
 def say_json(value: dict[str, object]) -> None:
     """The one JSON document of a command."""
-    sys.stdout.write(json_printable(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+    # Escapes that JSON has, for letters that the output does not.
+    plain = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
+    sys.stdout.write(json_printable(json.dumps(value, indent=2, ensure_ascii=plain)) + "\n")
 
 
 def say_error(error: PvdmError) -> None:
