@@ -182,34 +182,44 @@ def _committed(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[fl
 
 
 def report(sizes: Sizes, out: Path, home: Path = tpch.HOME) -> None:
-    """Measure, print, write."""
+    """Measure, print, write; each scale factor as soon as it is done, for the next one may take an hour."""
     require_writable(out)
     with tempfile.TemporaryDirectory(prefix="spark-", dir=out.parent) as name:
         folder = Path(name).resolve()
         with session(folder, app_name="pvdm bench", config=SPARK) as spark:
+            told = _circumstances(spark, sizes)
             found = []
             for scale_factor in sorted(sizes.scale_factors):
                 place = folder / f"sf{scale_factor:g}"
                 place.mkdir()
                 found.append(measure(scale_factor, sizes, spark, place, home))
-            told = _versions(spark)
-            settings = {key: spark.conf.get(key) for key in TOLD}
-    record: dict[str, object] = {
+                _show(found[-1], sizes)
+                write_json(out, _results(found) | told)
+    print()
+    for name in ("machine", "versions", "spark", "seed", "repetitions", "sizes"):
+        print(f"{name}: {json.dumps(told[name])}")
+    print(f"written to {out}")
+
+
+def _results(found: Sequence[Measured]) -> dict[str, object]:
+    return {
         "runs": [each.run() for each in found],
         "measured": [
             asdict(each) | {"ratios": {name: asdict(ratio) for name, ratio in each.ratios().items()}} for each in found
         ],
+    }
+
+
+def _circumstances(spark: SparkSession, sizes: Sizes) -> dict[str, object]:
+    return {
         "table": "TPC-H lineitem, 16 columns; identity: l_orderkey, l_linenumber",
         "seed": SEED,
         "repetitions": sizes.repetitions,
         "sizes": asdict(sizes),
-        "spark": settings,
+        "spark": {key: spark.conf.get(key) for key in TOLD},
         "machine": machine(),
-        "versions": told,
+        "versions": _versions(spark),
     }
-    write_json(out, record)
-    show(record, found, sizes)
-    print(f"written to {out}")
 
 
 def _versions(spark: SparkSession) -> dict[str, str | None]:
@@ -223,34 +233,29 @@ def _versions(spark: SparkSession) -> dict[str, str | None]:
     }
 
 
-def show(record: Mapping[str, object], found: Sequence[Measured], sizes: Sizes) -> None:
+def _show(each: Measured, sizes: Sizes) -> None:
     """The figures for people."""
-    for each in found:
-        print(
-            f"\nTPC-H lineitem, scale factor {each.scale_factor:g}, {each.rows:,} rows, local[2]: median of"
-            f" {sizes.repetitions} repetitions in turn after {sizes.warm_ups} that did not count; range in brackets"
-        )
-        for name, taken in each.seconds.items():
-            if not taken:
-                print(f"{name:<26} left out")
-                continue
-            unit, scale, digits = ("ms", 1e3, 1) if name in COMMITS else ("s", 1.0, 3)
-            spread = f"[{scale * min(taken):.{digits}f} - {scale * max(taken):.{digits}f}]"
-            print(
-                f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times"
-            )
-        print(f"{'verify_both, fresh process':<26} {each.fresh.seconds:>9.3f} s  (once)")
-        print(f"{'verify_peak_memory':<26} {each.fresh.peak_memory_mb:>9.0f} MB, of which")
-        print(f"{'  before it began':<26} {each.fresh.memory_before_mb:>9.0f} MB\n")
-        for name, ratio in each.ratios().items():
-            print(f"{name:<40} {ratio.median:>7.3f} [{ratio.least:.3f} - {ratio.most:.3f}]")
-        before, after = each.load_before_and_after
-        print(f"file system: {each.file_system}; load before and after: {before:.1f}, {after:.1f}")
+    print(
+        f"\nTPC-H lineitem, scale factor {each.scale_factor:g}, {each.rows:,} rows, local[2]: median of"
+        f" {sizes.repetitions} repetitions in turn after {sizes.warm_ups} that did not count; range in brackets"
+    )
+    for name, taken in each.seconds.items():
+        if not taken:
+            print(f"{name:<26} left out")
+            continue
+        unit, scale, digits = ("ms", 1e3, 1) if name in COMMITS else ("s", 1.0, 3)
+        spread = f"[{scale * min(taken):.{digits}f} - {scale * max(taken):.{digits}f}]"
+        print(f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times")
+    print(f"{'verify_both, fresh process':<26} {each.fresh.seconds:>9.3f} s  (once)")
+    print(f"{'verify_peak_memory':<26} {each.fresh.peak_memory_mb:>9.0f} MB, of which")
+    print(f"{'  before it began':<26} {each.fresh.memory_before_mb:>9.0f} MB\n")
+    for name, ratio in each.ratios().items():
+        print(f"{name:<40} {ratio.median:>7.3f} [{ratio.least:.3f} - {ratio.most:.3f}]")
+    before, after = each.load_before_and_after
+    print(f"file system: {each.file_system}; load before and after: {before:.1f}, {after:.1f}")
     if sizes.many.files != MANY.files:
         print(f"(gate_commit_10000_files: on {sizes.many.files} files only.)")
-    print()
-    for name in ("machine", "versions", "spark", "seed", "repetitions", "sizes"):
-        print(f"{name}: {json.dumps(record[name])}")
+    print(flush=True)
 
 
 def main() -> None:
