@@ -219,3 +219,14 @@ def repaged(data: bytes, change: Callable[[list[tuple[Struct, bytes]]], None]) -
     put(fields, 7, I64, len(body) - 4)
     put(groups(footer)[0], 6, I64, len(body) - 4)
     return joined(body, footer)
+
+
+def with_variants(data: bytes, *names: str) -> bytes:
+    """The file with the annotation of a variant at the groups of these names; PyArrow writes none."""
+
+    def annotate(footer: Any) -> None:
+        for element in get(footer, 2)[1]:
+            if get(element, 4) in {name.encode() for name in names}:
+                put(element, 10, STRUCT, [[16, STRUCT, []]])
+
+    return edited(data, annotate) if names else data

@@ -15,9 +15,11 @@ from pvdm.digest import Engine
 from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
+from pvdm.model.schema import Kind, PrimitiveType
 from pvdm.model.verdict import FailureClass
 from tests.lake_metadata_examples import Doc, column
 from tests.manifest_examples import refused
+from tests.parquet_edit import with_variants
 from tests.scan_examples import table_of
 from tests.staged_examples import COLUMNS, codes, metadata, parquet, seen
 
@@ -39,7 +41,9 @@ def double(number: float) -> bytes:
 
 
 def written(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> bytes:
-    return parquet(table_of(to_model(table.current_schema), rows), **options)
+    schema = to_model(table.current_schema)
+    variants = [field.name for field in schema.fields if field.type == PrimitiveType(Kind.VARIANT)]
+    return with_variants(parquet(table_of(schema, rows), **options), *variants)
 
 
 def bound(bounds: Mapping[int, bytes] | None, field_id: int) -> bytes | None:

@@ -21,7 +21,7 @@ from pvdm.model.projection import ProjectionName, content
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.finding import Finding
 from tests.lake_metadata_examples import Doc, column
-from tests.parquet_edit import STRUCT, edited, get, put
+from tests.parquet_edit import with_variants
 from tests.scan_examples import KEYS
 from tests.staged_examples import NAME, codes, metadata, parquet, seen
 
@@ -272,7 +272,7 @@ def variants(*, named: bool = True, **parts: Any) -> bytes:
     ]
     made: Any = pa.StructArray.from_arrays([array for array, _ in parts.values()], fields=fields)
     data = parquet(table_of(("id", [1, 2, 3], 1), ("v", made, 2)), store_schema=False)
-    return edited(data, lambda footer: put(get(footer, 2)[1][2], 10, STRUCT, [[16, STRUCT, []]])) if named else data
+    return with_variants(data, "v") if named else data
 
 
 EMPTY: dict[str, Any] = {"metadata": (pa.array([b"\1\0\0"] * 3), None), "value": (pa.array([b"\0"] * 3), None)}
