@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 CARGO ?= cargo
-# Twice the two cores of a small machine: tests wait for processes, disks and clocks as well.
-PYTEST_WORKERS ?= 4
+# One more than the two cores of a small machine: tests wait for processes, disks and clocks as well.
+PYTEST_WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
