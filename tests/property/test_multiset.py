@@ -337,7 +337,7 @@ def test_the_threads_property_goes_red_when_a_worker_is_forgotten(monkeypatch: p
         found = sorted(partials, key=lambda partial: partial.rows)
         return combine(found[:-1] or found)
 
-    monkeypatch.setattr("pvdm.digest.digester.combine", without_the_busiest)
+    monkeypatch.setattr("pvdm.digest.partial.combine", without_the_busiest)
     with pytest.raises(AssertionError):
         check_threads(FAITHFUL, THREE, 2)
 

@@ -186,7 +186,7 @@ impl<'a> Claims<'a> {
         chunk.finish()?;
         let path = column.column_path().string();
         let (code, odd) = (STATISTICS, |got| Fault::new("parquet_ambiguous", &path, "pages that rows need", got));
-        let headers = self.headers(column).ok_or_else(|| odd("others"))?;
+        let headers = headers(self.data, column).ok_or_else(|| odd("others"))?;
         let data: Vec<&told::Page<'_>> =
             headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2)).collect();
         if data.len() != chunk.pages.len() {
@@ -253,10 +253,6 @@ impl<'a> Claims<'a> {
             }
         }
         Ok(())
-    }
-
-    fn headers(&self, column: &ColumnChunkMetaData) -> Option<Vec<told::Page<'a>>> {
-        headers(self.data, column)
     }
 }
 

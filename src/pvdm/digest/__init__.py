@@ -13,7 +13,7 @@ from pvdm.digest.digester import (
     reference_engine,
 )
 from pvdm.digest.engine import Accumulator, Engine
-from pvdm.digest.partial import Partial, combine
+from pvdm.digest.partial import Partial, combine, combine_each
 from pvdm.digest.plan import Construction, Mode, Plan, fingerprint
 from pvdm.digest.probe import ProbeResult, probe_coverage
 
@@ -31,6 +31,7 @@ __all__ = [
     "ProbeResult",
     "batches",
     "combine",
+    "combine_each",
     "default_engine",
     "digest",
     "fingerprint",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pvdm.digest.engine import Engine, ParquetAccumulator
 from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
-from pvdm.digest.partial import Partial, combine
+from pvdm.digest.partial import Partial, combine_each
 from pvdm.digest.plan import Plan, element_key, key_check
 from pvdm.digest.sharing import share
 from pvdm.errors import InputError, UnavailableError
@@ -157,8 +157,7 @@ def digest(
         return lambda numbered: worker.add(numbered[1], first_row=numbered[0])
 
     share(_numbered(batches(data)), [adding(worker) for worker in workers])
-    seen = [worker.partials() for worker in workers]
-    return {name: combine(partials[name] for partials in seen) for name in seen[0]}
+    return combine_each([worker.partials() for worker in workers])
 
 
 def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -142,6 +142,11 @@ def combine(partials: Iterable[Partial]) -> Partial:
     return Partial(
         first.epoch, first.construction, first.mode, first.projection, first.fingerprint, first.key_check, rows, total
     )
+
+
+def combine_each(seen: Sequence[Mapping[ProjectionName, Partial]]) -> dict[ProjectionName, Partial]:
+    """Of each projection the digest of all rows that these saw together; there is at least one of them."""
+    return {name: combine(partials[name] for partials in seen) for name in seen[0]}
 
 
 def _malformed(expected: str, got: str) -> InputError:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pvdm.digest import Digester, Keys, Partial, Plan, combine, kernel_engine
+from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engine
 from pvdm.errors import InputError
 from pvdm.lake.arrow_types import arrow_type
 from pvdm.lake.resolved import pc, promoted, repeated
@@ -101,8 +101,7 @@ class Digesting:
 
     def partials(self) -> dict[ProjectionName, Partial]:
         """What all workers have seen."""
-        seen = [digester.partials() for digester in self._digesters]
-        return {name: combine(partials[name] for partials in seen) for name in seen[0]}
+        return combine_each([digester.partials() for digester in self._digesters])
 
     def _digester(self) -> Digester:
         self._digesters.append(Digester(self._plan, self._keys, engine=kernel_engine()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pvdm.digest import Digester, Keys, Plan, combine, kernel_engine
+from pvdm.digest import Digester, Keys, Plan, combine_each, kernel_engine
 from pvdm.lake.format.manifest_entry import DataFile, ManifestEntry
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.scan import ScanFile
@@ -155,5 +155,4 @@ def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] 
 
 def together(plan: Plan, keys: Keys, seen: Iterable[Partials]) -> Partials:
     """The digest of all rows that these saw; of none, where there are none."""
-    every = [Digester(plan, keys, engine=kernel_engine()).partials(), *seen]
-    return {name: combine(each[name] for each in every) for name in every[0]}
+    return combine_each([Digester(plan, keys, engine=kernel_engine()).partials(), *seen])

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pvdm.digest import Digester, Keys, combine, kernel_engine
+from pvdm.digest import Digester, Keys, combine_each, kernel_engine
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.lake.resolved import pc
 from pvdm.lake.stores.stores import Stores
@@ -187,6 +187,4 @@ class _Frozen:
 
 def summed(sums: Sequence[Partials]) -> Partials | None:
     """The digest of all rows that these saw; there may be none."""
-    if not sums:
-        return None
-    return {name: combine(each[name] for each in sums) for name in sums[0]}
+    return combine_each(sums) if sums else None
