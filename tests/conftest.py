@@ -24,6 +24,7 @@ from tests.databases import (
     scratch,
     shared_ledger,
 )
+from tests.services import SHORT_LIVED
 
 __all__ = ["ledger", "ledger_url", "migrated_file", "migrated_url", "postgresql", "scratch", "shared_ledger"]
 
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if (memory := in_memory()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
         # Ledgers and logs wait for the disk at every step; what the tests are about is not how long it takes.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
     config.addinivalue_line(
         "markers", "property: holds for all inputs; HYPOTHESIS_PROFILE=long tries many more of them"
     )

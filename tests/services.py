@@ -1,10 +1,13 @@
-"""How a test says that it needs something this machine may lack: it is skipped with the reason, or fails."""
+"""How a test says that it needs something this machine may lack, where it is skipped or fails, and how Java starts."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of Java for a Spark that lives for seconds: one quick compiler, one thread to collect garbage."""
 
 
 def require(condition: object, reason: str) -> None:

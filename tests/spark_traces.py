@@ -11,6 +11,7 @@ import httpx
 from pvdm.verify.job import Verified
 from pvdm.verify.spark.application import Application
 from tests.planted import traces
+from tests.services import SHORT_LIVED
 from tests.spark_cluster import below, command_of, environment_of
 from tests.spark_verify import Lab
 
@@ -25,6 +26,7 @@ def told(folder: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{folder / 'events'}",

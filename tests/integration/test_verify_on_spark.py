@@ -37,7 +37,7 @@ from pvdm.verify.spark.extracting import extracted_intent, job_folder
 from tests.intents import digest_intent
 from tests.planted import traces
 from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
-from tests.services import require
+from tests.services import SHORT_LIVED, require
 from tests.spark_traces import keys_of, places, told, traces_in
 from tests.spark_verify import Lab, facts, lab_at
 from tests.steward_examples import context_of, core_of
@@ -84,7 +84,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     require(importlib.util.find_spec("pandas"), "pandas is not installed, without which Spark hands no batches over")
     contracted = {"storage": "copied", "extraction": "spark"}
     folder = tmp_path_factory.mktemp("local").resolve()
-    settings = told(folder) | {"spark.driver.extraJavaOptions": f"-Dplanted={PLANTED.hex()}"}
+    settings = told(folder) | {"spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dplanted={PLANTED.hex()}"}
     with lab_at(folder, source=(ROWS[:40], ROWS[40:]), contracted=contracted, settings=settings) as made:
         yield made
 

@@ -63,6 +63,10 @@ class Log:
         """The root over the first `size` entries, from the stored hashes."""
         return merkle.root_at(self._storage, self._require_size(size))
 
+    def root_of_first(self, size: int) -> bytes | None:
+        """The root over the first `size` entries; None where the log has fewer."""
+        return merkle.root_at(self._storage, size) if size <= self._storage.size() else None
+
     def append(self, entries: Sequence[LogEntry]) -> Appended:
         """Add entries, in order, under one new checkpoint; logarithmic reads, about two stored hashes an entry."""
         return self.prepare(entries).store(self._storage)

@@ -204,16 +204,15 @@ def _size_outside(outside: OutsideCheckpoint, log: Log) -> int:
 
 
 def _require_begins_with(log: Log, seen: Checkpoint) -> None:
-    size = log.size()
-    if size < seen.size:
+    root = log.root_of_first(seen.size)
+    if root is None:
         raise VerificationError(
             "log_behind_checkpoint",
             "the log is shorter than the checkpoint kept outside: the database was rolled back",
             expected=f"at least {seen.size} entries",
-            got=str(size),
+            got=str(log.size()),
             hint="`pvdm steward restore` brings a backup back without hiding it",
         )
-    root = log.root(seen.size)
     if seen.origin != log.origin or not compare_digest(root, seen.root):
         raise _forked(root, seen)
 
