@@ -9,6 +9,8 @@ use parquet::schema::types::SchemaDescriptor;
 
 /// As many digits as any number of 64 bits can have of a decimal.
 const DIGITS_MAX: u8 = 18;
+/// The same of 32 bits.
+const DIGITS_MAX_32: u8 = 9;
 
 /// The file's fields with other types where a row's cell stays the same. `by_dictionary` tells of a leaf of the file whether
 /// all its pages go by a small dictionary, `looked_at` of a column whether someone else than a digest looks at its values.
@@ -32,20 +34,29 @@ pub fn as_stored(
             (Type::String, DataType::Utf8) if column.converted_type() == ConvertedType::UTF8 && by_dictionary(leaf) => {
                 DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
             }
-            // The same type but for its width: any other is left for the closed list of casts to name.
-            (Type::Decimal { precision, scale, declared: None }, DataType::Decimal128(given, places))
-                if column.physical_type() == Physical::INT64
-                    && given <= precision
-                    && *given <= DIGITS_MAX
-                    && i32::from(*places) == i32::from(*scale) =>
-            {
-                DataType::Decimal64(*given, *places)
-            }
-            _ => continue,
+            (_, _) => match narrow_decimal(field, &file[at], column.physical_type()) {
+                Some(kind @ DataType::Decimal64(_, _)) => kind,
+                _ => continue,
+            },
         };
         fields[at] = file[at].as_ref().clone().with_data_type(kind).into();
     }
     fields.into()
+}
+
+/// The type of a decimal at the width that it is stored in, but for which it is the same: any other is left for the closed
+/// list of casts to name.
+pub fn narrow_decimal(field: &Field, of_file: &ArrowField, physical: Physical) -> Option<DataType> {
+    let Type::Decimal { precision, scale, declared: None } = &field.slot.kind else { return None };
+    let DataType::Decimal128(given, places) = *of_file.data_type() else { return None };
+    if given > *precision || i32::from(places) != i32::from(*scale) {
+        return None;
+    }
+    match physical {
+        Physical::INT32 if given <= DIGITS_MAX_32 => Some(DataType::Decimal32(given, places)),
+        Physical::INT64 if given <= DIGITS_MAX => Some(DataType::Decimal64(given, places)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

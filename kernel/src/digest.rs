@@ -3,7 +3,7 @@
 use crate::bind::bind_batch;
 use crate::element::{Hasher, Sum};
 use crate::error::Result;
-use crate::rows::{BatchColumn, TILE_ROWS, Tile, checked_rows};
+use crate::rows::{BatchColumn, Encoded, TILE_ROWS, Tile, checked_rows};
 use crate::schema::{Mode, Plan};
 use crate::sha256::Path;
 use arrow_array::{Array, StructArray};
@@ -15,6 +15,7 @@ pub struct Digester {
     sums: Vec<Sum>,
     rows: u64,
     tile: Tile,
+    encoded: Encoded,
     hashing: Duration,
 }
 
@@ -23,13 +24,21 @@ impl Digester {
     pub fn new(plan: Plan, keys: &[[u8; 32]], path: Path) -> Self {
         let hashers: Vec<_> = keys.iter().map(|key| Hasher::new(plan.construction, key, path)).collect();
         let sums = vec![Sum::default(); keys.len()];
-        Digester { plan, hashers, sums, rows: 0, tile: Tile::default(), hashing: Duration::ZERO }
+        Digester {
+            plan,
+            hashers,
+            sums,
+            rows: 0,
+            tile: Tile::default(),
+            encoded: Encoded::default(),
+            hashing: Duration::ZERO,
+        }
     }
 
     /// Adds every row of the batch. After an error the sums are void.
     pub fn update(&mut self, batch: &StructArray) -> Result<()> {
         self.rows = checked_rows(self.rows, batch.len())?;
-        let columns = bind(&self.plan, batch)?;
+        let columns = bind_again(&self.plan, batch, &mut self.encoded)?;
         let projections: Vec<Vec<&BatchColumn>> = self.plan.projections.iter().map(|p| pick(&columns, p)).collect();
         for first in (0..batch.len()).step_by(TILE_ROWS) {
             let end = (first + TILE_ROWS).min(batch.len());
@@ -54,7 +63,7 @@ impl Digester {
             return Ok(());
         }
         let plan = Plan { projections: vec![rest.clone()], mode: Mode::Stored, ..self.plan.clone() };
-        let columns = bind(&plan, batch)?;
+        let columns = bind_again(&plan, batch, &mut self.encoded)?;
         let picked = pick(&columns, &rest);
         let mut next = 0;
         while next < batch.len() {
@@ -87,6 +96,18 @@ pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec
         rows.extend((0..filled).map(|row| tile.row(row).to_vec()));
     }
     Ok(rows)
+}
+
+/// The same where one batch comes after the other.
+fn bind_again(plan: &Plan, batch: &StructArray, encoded: &mut Encoded) -> Result<Vec<Option<BatchColumn>>> {
+    let bound = bind_batch(plan, batch)?.into_iter().zip(&plan.fields).enumerate();
+    let made = bound.map(|(at, (column, field))| {
+        Some(match batch.column_by_name(&field.name) {
+            Some(array) => encoded.column(at, column?, array),
+            None => BatchColumn::new(column?),
+        })
+    });
+    Ok(made.collect())
 }
 
 pub(crate) fn bind(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<BatchColumn>>> {

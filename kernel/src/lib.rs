@@ -14,6 +14,9 @@ pub mod element;
 pub mod error;
 mod facts;
 mod headers;
+mod indexed;
+#[cfg(test)]
+mod indexed_tests;
 pub mod locate;
 mod locate_hash;
 mod locate_spool;

@@ -8,6 +8,7 @@ use crate::digest::Digester;
 use crate::error::{Fault, Result};
 use crate::facts::{Leaf, leaves};
 use crate::headers::{batch_rows, check_footer};
+use crate::indexed::{Indexed, Reading, indexed, others, woven};
 use crate::narrow::{leaves as leaves_read, present};
 use crate::one_reading::require_one_reading;
 use crate::resolve::{Known, Shape, resolved, shape};
@@ -119,14 +120,14 @@ impl ParquetFile {
             let watched = claims.watch(group)?;
             let mut sorted = claims.sorting(group)?;
             let mut seen = 0;
-            let fields = as_stored(
-                (&self.known.wanted, &self.shape, self.footer.schema().fields()),
-                self.footer.parquet_schema(),
-                |leaf| by_small_dictionary(&self.data, self.footer.metadata().row_group(group).column(leaf)),
-                |field, of_file| sorted.is_by(of_file.name()) || buckets.iter().any(|each| each.is_of(&field.name)),
-            );
-            for batch in self.watching(group, &watched, &fields)? {
-                let batch = StructArray::from(batch.map_err(pages_unreadable)?);
+            let looked_at = |field: &Field, of_file: &ArrowField| {
+                sorted.is_by(of_file.name()) || buckets.iter().any(|each| each.is_of(&field.name))
+            };
+            let (decoder, mut readings) = self.watching(group, &watched, looked_at)?;
+            for batch in decoder {
+                let batch = batch.map_err(pages_unreadable)?;
+                let batch = woven(self.footer.schema().fields(), batch, &mut readings)
+                    .map_err(|fault| fault.in_group(group))?;
                 seen += arrow_array::Array::len(&batch) as u64;
                 require_no_more(self.footer.metadata(), group, seen)?;
                 sorted.add(&batch).map_err(|fault| fault.in_group(group))?;
@@ -138,6 +139,7 @@ impl ParquetFile {
                 buckets.iter_mut().try_for_each(|bucket| bucket.add(&batch))?;
             }
             require_group_rows(self.footer.metadata(), group, seen)?;
+            readings.into_iter().try_for_each(Reading::finish).map_err(|fault| fault.in_group(group))?;
             claims.judge(group, &watched)?;
             leaves.iter_mut().try_for_each(|leaf| leaf.join(&watched))?;
             rows += seen;
@@ -146,12 +148,44 @@ impl ParquetFile {
         Ok(self.facts(rows, &leaves, &buckets))
     }
 
-    /// The rows of one row group, whose pages are measured on the way.
-    fn watching(&self, group: usize, chunks: &[Watch], fields: &Fields) -> Result<ParquetRecordBatchReader> {
-        let columns = self.footer.parquet_schema();
-        let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(fields)).map_err(unreadable)?;
-        let pages = Watched { data: &self.data, metadata: self.footer.metadata(), group, chunks };
-        ParquetRecordBatchReader::try_new_with_row_groups(&levels, &pages, self.batch_rows, None).map_err(unreadable)
+    /// The rows of one row group, whose pages are measured on the way: a decoder, and the columns that it does not decode.
+    fn watching(
+        &self,
+        group: usize,
+        chunks: &[Watch],
+        looked_at: impl Fn(&Field, &ArrowField) -> bool,
+    ) -> Result<(ParquetRecordBatchReader, Vec<Reading>)> {
+        let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata());
+        let schemas = (&self.known.wanted[..], &*self.shape, self.footer.schema().fields());
+        let by_dictionary = |leaf| by_small_dictionary(&self.data, metadata.row_group(group).column(leaf));
+        let fields = as_stored(schemas, columns, by_dictionary, &looked_at);
+        let indexed = self.indexed(group, self.batch_rows, looked_at);
+        let mask = others(columns, &indexed);
+        let levels = parquet_to_arrow_field_levels(columns, mask, Some(&fields)).map_err(unreadable)?;
+        let pages = Watched { data: &self.data, metadata, group, chunks };
+        let decoder = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &pages, self.batch_rows, None);
+        let readings = indexed.into_iter().map(|each| {
+            let (leaf, path) = (each.leaf, columns.column(each.leaf).path().string());
+            Ok(Reading::new(each, path, pages.pages(leaf)?, &chunks[leaf]))
+        });
+        Ok((decoder.map_err(unreadable)?, readings.collect::<std::result::Result<_, _>>().map_err(unreadable)?))
+    }
+
+    fn indexed(
+        &self,
+        group: usize,
+        batch_rows: usize,
+        looked_at: impl Fn(&Field, &ArrowField) -> bool,
+    ) -> Vec<Indexed> {
+        let schemas = (&self.known.wanted[..], &*self.shape, self.footer.schema().fields());
+        let group = self.footer.metadata().row_group(group);
+        indexed(schemas, (&self.data, self.footer.parquet_schema(), group), batch_rows, looked_at)
+    }
+
+    #[cfg(test)]
+    pub fn each_indexed(&self, batch_rows: usize, looked_at: impl Fn(&Field) -> bool) -> Vec<Vec<Indexed>> {
+        let groups = 0..self.footer.metadata().num_row_groups();
+        groups.map(|group| self.indexed(group, batch_rows, |field, _| looked_at(field))).collect()
     }
 
     fn facts(&self, rows: u64, leaves: &[Leaf], buckets: &[Bucket]) -> Value {

@@ -5,7 +5,12 @@ use crate::error::{Fault, Result};
 use crate::schema::{Mode, ROW_SIZE_MAX_BYTES};
 use crate::sha256::{self, Messages};
 use crate::text::*;
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
 use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Rows a tile at most: enough to fill sixteen lanes of most lengths, few enough to stay in the nearest cache.
 pub const TILE_ROWS: usize = 256;
@@ -17,29 +22,59 @@ const SLACK: usize = 128;
 const DICTIONARY_BYTES: usize = 1 << 26;
 /// Copies of this size need no call.
 const CHUNK: usize = 32;
+/// A cell of a dictionary takes so much where all its cells are shorter.
+const SHORT: usize = 16;
 
 /// A bound column and, for a dictionary, its encoded values.
 pub struct BatchColumn {
     pub column: Column,
-    dictionary: Option<DictionaryCells>,
+    dictionary: Option<Arc<DictionaryCells>>,
 }
 
 impl BatchColumn {
     pub fn new(column: Column) -> Self {
         let dictionary = match &column.values {
-            Values::Dictionary { values, .. } => DictionaryCells::new(values, column.len),
+            Values::Dictionary { values, .. } => DictionaryCells::new(values, column.len).map(Arc::new),
             _ => None,
         };
         BatchColumn { column, dictionary }
     }
 }
 
+/// The last dictionary of each column and its cells: batches that come from the same pages share it.
+#[derive(Default)]
+pub struct Encoded(HashMap<usize, (ArrayData, Arc<DictionaryCells>)>);
+
+impl Encoded {
+    /// A bound column at a place of the schema, and the array that it was bound from. The array is kept, so that nothing else
+    /// can lie where its values do.
+    pub fn column(&mut self, at: usize, column: Column, array: &dyn Array) -> BatchColumn {
+        let (Values::Dictionary { .. }, Some(given)) = (&column.values, array.as_any_dictionary_opt()) else {
+            return BatchColumn::new(column);
+        };
+        let values = given.values().to_data();
+        if let Some((last, cells)) = self.0.get(&at)
+            && last.ptr_eq(&values)
+        {
+            return BatchColumn { column, dictionary: Some(cells.clone()) };
+        }
+        let made = BatchColumn::new(column);
+        match &made.dictionary {
+            Some(cells) => self.0.insert(at, (values, cells.clone())),
+            None => self.0.remove(&at),
+        };
+        made
+    }
+}
+
 /// The cell of every dictionary value. A value that is refused has an impossible range: only a row that uses it fails.
-struct DictionaryCells {
+pub struct DictionaryCells {
     ranges: Vec<(u32, u32)>,
     bytes: Vec<u8>,
     /// The size of the longest cell.
     longest: usize,
+    /// Where all are short: each with its size behind it, which is zero for one that is refused.
+    short: Vec<[u8; SHORT]>,
 }
 
 impl DictionaryCells {
@@ -62,13 +97,31 @@ impl DictionaryCells {
         }
         bytes.resize(bytes.len() + CHUNK, 0);
         let longest = ranges.iter().map(|(start, end)| end.saturating_sub(*start) as usize).max().unwrap_or(0);
-        Some(DictionaryCells { ranges, bytes, longest })
+        let mut short = Vec::new();
+        if longest < SHORT {
+            short.extend(ranges.iter().map(|(start, end)| {
+                let (mut made, length) = ([0; SHORT], end.saturating_sub(*start) as usize);
+                if length > 0 {
+                    made[..length].copy_from_slice(&bytes[*start as usize..*end as usize]);
+                    made[SHORT - 1] = length as u8;
+                }
+                made
+            }));
+        }
+        Some(DictionaryCells { ranges, bytes, longest, short })
     }
 
     /// The size of the cell of dictionary value `key`; nothing for one that is refused or out of range.
     fn size(&self, key: Option<i64>) -> usize {
         let range = key.and_then(|key| self.ranges.get(usize::try_from(key).ok()?));
         range.map_or(0, |(start, end)| end.saturating_sub(*start) as usize)
+    }
+
+    #[inline(always)]
+    fn write_short(&self, slot: &mut [u8], key: usize) -> Option<usize> {
+        let cell = self.short.get(key)?;
+        *slot.first_chunk_mut::<SHORT>()? = *cell;
+        Some(usize::from(cell[SHORT - 1])).filter(|length| *length > 0)
     }
 
     #[inline(always)]
@@ -210,7 +263,7 @@ impl Tile {
                         self.sizes[row] += values.get(first + row).map_or(0, <[u8]>::len);
                     }
                 }
-                Way::Dictionary(_, cells) if cells.longest <= CHUNK => bounded += CHUNK,
+                Way::Dictionary(_, cells) if cells.longest <= CHUNK => bounded += cells.longest.max(1),
                 Way::Dictionary(keys, cells) => {
                     bounded += 1;
                     for row in (0..rows).filter(|row| !column.is_null(first + row)) {
@@ -267,6 +320,10 @@ impl Tile {
                     self.ends[row] += cell.len() as u32;
                 }
                 Ok(())
+            }
+            (Way::Dictionary(Integers::I32(keys), cells), _) if !cells.short.is_empty() => {
+                let keys = &keys[first..first + rows];
+                self.write(column, first, rows, |slot, row| cells.write_short(slot, usize::try_from(keys[row]).ok()?))
             }
             (Way::Dictionary(Integers::I32(keys), cells), _) => {
                 let keys = &keys[first..first + rows];

@@ -55,6 +55,11 @@ impl Dictionary {
         self.spans.len()
     }
 
+    /// All values as they lie.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
     pub fn value(&self, at: usize) -> &[u8] {
         let (start, end) = self.spans[at];
         &self.data[start as usize..end as usize]

@@ -3,6 +3,7 @@
 use crate::bound::{Bound, Order, decimal, joined};
 use crate::claims::bloom::Filter;
 use crate::claims::dictionary::{Dictionary, texts};
+use crate::claims::kept::Kept;
 use crate::claims::levels::Nested;
 use crate::claims::plain::plainly;
 use crate::claims::runs::{bits, each_block};
@@ -42,6 +43,8 @@ pub struct Chunk {
     pub fault: Option<Fault>,
     /// What is kept of the levels of a column inside others.
     pub nested: Option<Nested>,
+    /// Its rows by their indices, where these are what is decoded of it.
+    pub kept: Option<Kept>,
     filter: Option<Filter>,
     marks: bool,
 }
@@ -59,7 +62,7 @@ impl Chunk {
     pub fn new(column: ColumnDescPtr, nested: Option<Nested>, filter: Option<Filter>, marks: bool) -> Chunk {
         let order = Order::of(&column);
         let marks = marks || filter.is_some();
-        Chunk { column, order, pages: Vec::new(), dictionary: None, fault: None, nested, filter, marks }
+        Chunk { column, order, pages: Vec::new(), dictionary: None, fault: None, nested, kept: None, filter, marks }
     }
 
     pub fn see(&mut self, page: &Page) {
@@ -88,7 +91,16 @@ impl Chunk {
                 let (repetition, definition, values) =
                     parts(page, levels.0, levels.1).ok_or_else(|| self.odd("levels inside their page", "others"))?;
                 self.levels(&mut found, repetition, definition)?;
-                self.values(found, values, page.encoding())
+                let entries = found.entries;
+                self.kept.iter_mut().for_each(Kept::begin);
+                let before = self.kept.as_ref().map_or(0, Kept::len);
+                self.values(found, values, page.encoding())?;
+                match &mut self.kept {
+                    Some(kept) => kept
+                        .spread(before, definition, entries)
+                        .ok_or_else(|| self.odd("an index for every value", "another number")),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -136,6 +148,8 @@ impl Chunk {
         let seen = if by_dictionary {
             found.by_dictionary = true;
             self.indexed(&data, found.present)?
+        } else if self.kept.is_some() {
+            return Err(self.odd("indices of a dictionary", "values"));
         } else if encoding == Encoding::PLAIN {
             self.plain(&data, found.present)?
         } else {
@@ -166,6 +180,10 @@ impl Chunk {
     fn indexed(&mut self, data: &[u8], count: u64) -> Result<Seen> {
         let odd =
             |got: &str| Fault::new("parquet_ambiguous", &self.column.path().string(), "indices of a dictionary", got);
+        // A decoder asks for the width even where there is no value.
+        if self.kept.is_some() && data.first().is_none_or(|width| *width > 32) {
+            return Err(odd("none"));
+        }
         if count == 0 {
             return Ok(Seen::default());
         }
@@ -173,14 +191,16 @@ impl Chunk {
         let (width, data) = data.split_first().ok_or_else(|| odd("none"))?;
         let width = u32::from(*width);
         let sized = self.column.physical_type() == Physical::BYTE_ARRAY;
-        let seen = if self.marks {
-            each_block(data, width, count, |indices, _| {
+        if self.marks {
+            let marked = each_block(data, width, count, |indices, _| {
                 indices.iter().for_each(|at| dictionary.mark(*at as usize));
                 Some(())
-            })
-            .and_then(|()| by_indices(dictionary, data, width, count, sized))
-        } else {
-            by_indices(dictionary, data, width, count, sized)
+            });
+            marked.ok_or_else(|| odd("others"))?;
+        }
+        let seen = match &mut self.kept {
+            Some(kept) => by_indices(dictionary, data, width, count, sized, |indices, times| kept.add(indices, times)),
+            None => by_indices(dictionary, data, width, count, sized, |_, _| ()),
         };
         seen.ok_or_else(|| odd("others"))
     }
@@ -327,7 +347,15 @@ fn floats<T: Copy>(
     Seen { bounds: ends.map(|(low, high)| (bound(low), bound(high))), nans, bytes: 0 }
 }
 
-fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, sized: bool) -> Option<Seen> {
+/// Shows each block of indices as well, once they are known to be those of values.
+fn by_indices(
+    dictionary: &Dictionary,
+    data: &[u8],
+    width: u32,
+    count: u64,
+    sized: bool,
+    mut show: impl FnMut(&[u32], u64),
+) -> Option<Seen> {
     let mut seen = Seen::default();
     // Of indices that are already known to be those of values.
     let bytes = |indices: &[u32], times| match sized {
@@ -343,6 +371,7 @@ fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, size
                     (low, high) = (low.min(key), high.max(key));
                 }
                 seen.bytes += bytes(indices, times);
+                show(indices, times);
                 Some(())
             })?;
             seen.bounds = Some((dictionary.keyed(low)?, dictionary.keyed(high)?));
@@ -358,6 +387,7 @@ fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, size
                         ends = Some(ends.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
                     }
                 }
+                show(indices, times);
                 Some(())
             })?;
             seen.bounds = match ends {
@@ -380,6 +410,7 @@ fn by_indices(dictionary: &Dictionary, data: &[u8], width: u32, count: u64, size
                     });
                 }
                 seen.bytes += bytes(indices, times);
+                show(indices, times);
                 Some(())
             })?;
             seen.bounds = ends.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?)));
@@ -396,7 +427,7 @@ mod tests {
         let data: Vec<u8> =
             values.iter().flat_map(|each| [&(each.len() as u32).to_le_bytes(), *each].concat()).collect();
         let dictionary = Dictionary::of(data.into(), values.len() as u32, Physical::BYTE_ARRAY, 0, order)?;
-        by_indices(&dictionary, indices, 2, count, true)
+        by_indices(&dictionary, indices, 2, count, true, |_, _| ())
     }
 
     #[test]

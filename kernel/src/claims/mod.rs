@@ -9,6 +9,7 @@ mod dictionary;
 mod edge_tests;
 mod index;
 mod judge;
+mod kept;
 mod levels;
 mod measure;
 mod pages;
@@ -21,11 +22,11 @@ mod told;
 mod typed;
 
 pub use measure::{Chunk, Measure};
-pub use pages::{Watch, Watched};
+pub use pages::{Pages, Watch, Watched};
 pub use sorted::Sorted;
 
 use crate::error::{Fault, Result};
-use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, chunk_end, chunk_start};
+use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, chunk_end, chunk_start, header};
 use crate::one_reading::{PLAIN_DICTIONARY, footer_start, require_apart};
 use bloom::{Filter, is_asked_as_it_is};
 use bytes::Bytes;
@@ -39,7 +40,7 @@ const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
 /// `Encoding` of the format.
 const RLE_DICTIONARY: i64 = 8;
 /// Its values are encoded once for every batch of some thousand rows.
-const SMALL_DICTIONARY_BYTES: i64 = 32_768;
+const SMALL_DICTIONARY_BYTES: usize = 32_768;
 /// Their readers turn dates and times into others.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
 
@@ -268,14 +269,24 @@ fn headers<'a>(data: &'a Bytes, column: &ColumnChunkMetaData) -> Option<Vec<told
 
 /// Whether every page of a column chunk goes by a dictionary, and that is small.
 pub fn by_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool {
-    let (mut dictionary, mut others) = (false, false);
-    for page in headers(data, column).unwrap_or_default() {
+    pages_by_dictionary(data, column, SMALL_DICTIONARY_BYTES).is_some()
+}
+
+/// The most values that any page of a column chunk has; `None` unless every page goes by a dictionary of at most so many
+/// bytes.
+pub fn pages_by_dictionary(data: &Bytes, column: &ColumnChunkMetaData, most_bytes: usize) -> Option<u64> {
+    let (mut at, end) = (chunk_start(column), chunk_end(data, column)?);
+    let (mut dictionary, mut values) = (false, 0);
+    while at < end {
+        let page = header(&data[..end], at)?;
         match page.kind {
-            DICTIONARY_PAGE => dictionary = page.size <= SMALL_DICTIONARY_BYTES,
-            _ => others |= ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding),
+            DICTIONARY_PAGE => dictionary = page.size <= most_bytes as u64,
+            _ if ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding) => return None,
+            _ => values = values.max(page.values),
         }
+        at = page.end;
     }
-    dictionary && !others
+    dictionary.then_some(values)
 }
 
 /// Leaves of one struct, list or map must tell the same of it.

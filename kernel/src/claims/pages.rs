@@ -31,15 +31,22 @@ pub struct Watched<'a> {
     pub chunks: &'a [Watch],
 }
 
+impl Watched<'_> {
+    /// The pages of one leaf.
+    pub fn pages(&self, at: usize) -> Result<Pages> {
+        let column = self.metadata.row_group(self.group).column(at);
+        let pages = SerializedPageReader::new(Arc::new(self.data.clone()), column, self.num_rows(), None)?;
+        Ok(Pages { pages, chunk: self.chunks[at].clone() })
+    }
+}
+
 impl RowGroups for Watched<'_> {
     fn num_rows(&self) -> usize {
         usize::try_from(self.metadata.row_group(self.group).num_rows()).unwrap_or(0)
     }
 
     fn column_chunks(&self, at: usize) -> Result<Box<dyn PageIterator>> {
-        let column = self.metadata.row_group(self.group).column(at);
-        let pages = SerializedPageReader::new(Arc::new(self.data.clone()), column, self.num_rows(), None)?;
-        Ok(Box::new(Once(Some(Box::new(Pages { pages, chunk: self.chunks[at].clone() })))))
+        Ok(Box::new(Once(Some(Box::new(self.pages(at)?)))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -63,7 +70,8 @@ impl Iterator for Once {
 
 impl PageIterator for Once {}
 
-struct Pages {
+/// The pages of a column chunk, each shown to its watch.
+pub struct Pages {
     pages: SerializedPageReader<Bytes>,
     chunk: Watch,
 }

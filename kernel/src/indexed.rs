@@ -1,0 +1,168 @@
+//! Columns of numbers whose pages all go by a small dictionary: they stay indices, and each value is written once.
+
+use crate::as_stored::narrow_decimal;
+use crate::claims::{Pages, Watch, pages_by_dictionary};
+use crate::error::{Fault, Result};
+use crate::narrow::count;
+use crate::resolve::Shape;
+use crate::schema::Field;
+use arrow_array::{Array, ArrayRef, DictionaryArray, RecordBatch, StructArray, make_array};
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields};
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::basic::Type as Physical;
+use parquet::column::page::PageReader;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use std::sync::Arc;
+
+/// Pages come whole here, while a decoder takes a batch of one: all columns together keep no more rows than this.
+const ROWS_KEPT_MAX: u64 = 16_777_216;
+
+/// A column of the file that is read so: its place among the columns and among the leaves, and the type of its values.
+#[derive(Debug, PartialEq)]
+pub struct Indexed {
+    pub at: usize,
+    pub leaf: usize,
+    pub kind: DataType,
+}
+
+/// The columns of a row group that may be read so. `looked_at` tells of a column whether someone else than a digest looks at
+/// its values.
+pub fn indexed(
+    (wanted, shape, file): (&[Field], &Shape, &Fields),
+    (data, columns, group): (&Bytes, &SchemaDescriptor, &RowGroupMetaData),
+    batch_rows: usize,
+    looked_at: impl Fn(&Field, &ArrowField) -> bool,
+) -> Vec<Indexed> {
+    let (mut found, mut kept) = (Vec::new(), 0);
+    let Shape::Struct(children) = shape else { return found };
+    for (field, child) in wanted.iter().zip(children) {
+        let Some((at, Shape::AsIs)) = child.source else { continue };
+        let leaf: usize = file[..at].iter().map(|field| count(field)).sum();
+        if leaf >= columns.num_columns() || looked_at(field, &file[at]) {
+            continue;
+        }
+        let column = columns.column(leaf);
+        let Some(kind) = kind(field, &file[at], &column) else { continue };
+        let Some(width) = kind.primitive_width() else { continue };
+        // Values are encoded once for all rows: there should be fewer of them.
+        let Some(largest) = pages_by_dictionary(data, group.column(leaf), batch_rows.saturating_mul(width)) else {
+            continue;
+        };
+        kept += largest + batch_rows as u64;
+        if kept > ROWS_KEPT_MAX {
+            break;
+        }
+        found.push(Indexed { at, leaf, kind });
+    }
+    found
+}
+
+/// The type of the values as they lie in a dictionary, where that has a cell of its own.
+fn kind(field: &Field, of_file: &ArrowField, column: &ColumnDescriptor) -> Option<DataType> {
+    if column.max_rep_level() > 0 || column.max_def_level() > 1 || column.path().parts().len() != 1 {
+        return None;
+    }
+    match (column.physical_type(), of_file.data_type()) {
+        (Physical::INT32, DataType::Int32 | DataType::Date32)
+        | (Physical::INT64, DataType::Int64 | DataType::Timestamp(_, _) | DataType::Time64(_))
+        | (Physical::FLOAT, DataType::Float32)
+        | (Physical::DOUBLE, DataType::Float64) => Some(of_file.data_type().clone()),
+        (physical, _) => narrow_decimal(field, of_file, physical),
+    }
+}
+
+/// The leaves that are left for the decoder.
+pub fn others(columns: &SchemaDescriptor, indexed: &[Indexed]) -> ProjectionMask {
+    let is_other = |leaf: &usize| indexed.iter().all(|each| each.leaf != *leaf);
+    ProjectionMask::leaves(columns, (0..columns.num_columns()).filter(is_other))
+}
+
+/// Such a column on its way.
+pub struct Reading {
+    at: usize,
+    kind: DataType,
+    path: String,
+    pages: Pages,
+    watch: Watch,
+    values: Option<ArrayRef>,
+}
+
+impl Reading {
+    pub fn new(column: Indexed, path: String, pages: Pages, watch: &Watch) -> Reading {
+        watch.with(|chunk| chunk.kept = Some(Default::default()));
+        Reading { at: column.at, kind: column.kind, path, pages, watch: watch.clone(), values: None }
+    }
+
+    /// The next rows. What is wrong with a page has no rows, so it is told at once.
+    fn next(&mut self, rows: usize) -> Result<ArrayRef> {
+        while self.kept() < rows {
+            if !self.next_page()? {
+                let expected = format!("{rows} rows, as other columns have");
+                return Err(Fault::new("parquet_rows_lie", &self.path, expected, self.kept().to_string()));
+            }
+        }
+        let keys = self.watch.with(|chunk| chunk.kept.as_mut().map(|kept| kept.take(rows)));
+        let values = match &self.values {
+            Some(values) => values.clone(),
+            None => self.values.insert(self.read_values()?).clone(),
+        };
+        let keys = keys.ok_or_else(|| self.unreadable("no indices"))?;
+        Ok(Arc::new(DictionaryArray::try_new(keys, values).map_err(|error| self.unreadable(error))?))
+    }
+
+    fn kept(&self) -> usize {
+        self.watch.with(|chunk| chunk.kept.as_ref().map_or(0, |kept| kept.len()))
+    }
+
+    fn next_page(&mut self) -> Result<bool> {
+        let page = self.pages.get_next_page().map_err(|error| self.unreadable(error))?;
+        self.watch.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err))
+    }
+
+    fn read_values(&self) -> Result<ArrayRef> {
+        let data = self.watch.with(|chunk| {
+            let dictionary = chunk.dictionary.as_ref();
+            dictionary.map_or((0, Buffer::default()), |each| (each.len(), Buffer::from(each.bytes())))
+        });
+        let built = ArrayData::builder(self.kind.clone()).len(data.0).add_buffer(data.1).build();
+        Ok(make_array(built.map_err(|error: ArrowError| self.unreadable(error))?))
+    }
+
+    /// The pages behind the last row: a judge wants to have seen them all.
+    pub fn finish(mut self) -> Result<()> {
+        while self.next_page()? {}
+        Ok(())
+    }
+
+    fn unreadable(&self, got: impl ToString) -> Fault {
+        Fault::new("parquet_unreadable", &self.path, "readable pages", got.to_string())
+    }
+}
+
+/// A batch of the decoder's columns with the others between them, in the order of the file.
+pub fn woven(file: &Fields, batch: RecordBatch, readings: &mut [Reading]) -> Result<StructArray> {
+    if readings.is_empty() {
+        return Ok(batch.into());
+    }
+    let (rows, mut rest) = (batch.num_rows(), batch.columns().iter());
+    let mut fields = Vec::with_capacity(file.len());
+    let mut arrays = Vec::with_capacity(file.len());
+    for (at, field) in file.iter().enumerate() {
+        let array = match readings.iter_mut().find(|each| each.at == at) {
+            Some(reading) => Some(reading.next(rows)?),
+            None => rest.next().cloned(),
+        };
+        let array = array.ok_or_else(|| invalid("fewer"))?;
+        fields.push(field.as_ref().clone().with_data_type(array.data_type().clone()));
+        arrays.push(array);
+    }
+    StructArray::try_new_with_length(fields.into(), arrays, None, rows).map_err(|error| invalid(&error.to_string()))
+}
+
+fn invalid(got: &str) -> Fault {
+    Fault::new("parquet_invalid", "", "the columns of the file", got)
+}
