@@ -166,7 +166,11 @@ mod tests {
                         true => Dictionary(Box::new(Int32), Box::new(Utf8)),
                         false => Utf8,
                     };
-                    let price = if stored.contains('3') { Decimal64(15, 2) } else { Decimal128(15, 2) };
+                    let price = match stored.contains('3') {
+                        true if limit > 40 => Dictionary(Box::new(Int32), Box::new(Decimal64(15, 2))),
+                        true => Decimal64(15, 2),
+                        false => Decimal128(15, 2),
+                    };
                     assert_eq!(kinds(&batch), [text('1'), text('2'), price], "{stored}, {limit}");
                 }
                 assert_eq!(digester.sums()[0].bytes(), sum, "{stored}, {limit}");

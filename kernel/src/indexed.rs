@@ -1,11 +1,12 @@
 //! Columns of numbers whose pages all go by a small dictionary: they stay indices, and each value is written once.
 
 use crate::as_stored::narrow_decimal;
-use crate::claims::{Pages, Watch, pages_by_dictionary};
+use crate::claims::{Kept, Pages, Watch, pages_by_dictionary};
 use crate::error::{Fault, Result};
 use crate::narrow::count;
 use crate::resolve::Shape;
-use crate::schema::Field;
+use crate::schema::{Field, Type};
+use crate::unclaimed::Unclaimed;
 use arrow_array::{Array, ArrayRef, DictionaryArray, RecordBatch, StructArray, make_array};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
@@ -81,20 +82,52 @@ pub fn others(columns: &SchemaDescriptor, indexed: &[Indexed]) -> ProjectionMask
     ProjectionMask::leaves(columns, (0..columns.num_columns()).filter(is_other))
 }
 
+/// Whether a column of the file is of the very type that the schema says: any other is brought to it or named by whoever
+/// gets its values.
+pub fn is_of(field: &Field, of_file: &ArrowField) -> bool {
+    use arrow_schema::TimeUnit::Microsecond;
+    match (&field.slot.kind, of_file.data_type()) {
+        (Type::Decimal { precision, scale, .. }, DataType::Decimal128(given, places)) => {
+            given == precision && i32::from(*places) == i32::from(*scale)
+        }
+        (Type::Int, DataType::Int32)
+        | (Type::Long, DataType::Int64)
+        | (Type::Float, DataType::Float32)
+        | (Type::Double, DataType::Float64)
+        | (Type::Date, DataType::Date32)
+        | (Type::Time, DataType::Time64(Microsecond))
+        | (Type::Timestamp, DataType::Timestamp(Microsecond, None))
+        | (Type::TimestampTz, DataType::Timestamp(Microsecond, Some(_))) => true,
+        _ => false,
+    }
+}
+
 /// Such a column on its way.
 pub struct Reading {
     at: usize,
     kind: DataType,
     path: String,
-    pages: Pages,
-    watch: Watch,
+    source: Source,
     values: Option<ArrayRef>,
 }
 
+/// Where its indices are kept as its pages come.
+enum Source {
+    Claimed(Pages, Watch),
+    Unclaimed(Unclaimed),
+}
+
 impl Reading {
-    pub fn new(column: Indexed, path: String, pages: Pages, watch: &Watch) -> Reading {
+    /// A column whose pages are measured as well.
+    pub fn claimed(column: Indexed, path: String, pages: Pages, watch: &Watch) -> Reading {
         watch.with(|chunk| chunk.kept = Some(Default::default()));
-        Reading { at: column.at, kind: column.kind, path, pages, watch: watch.clone(), values: None }
+        let source = Source::Claimed(pages, watch.clone());
+        Reading { at: column.at, kind: column.kind, path, source, values: None }
+    }
+
+    pub fn unclaimed(column: &Indexed, path: String, pages: Unclaimed) -> Reading {
+        let (kind, source) = (column.kind.clone(), Source::Unclaimed(pages));
+        Reading { at: column.at, kind, path, source, values: None }
     }
 
     /// The next rows. What is wrong with a page has no rows, so it is told at once.
@@ -105,7 +138,10 @@ impl Reading {
                 return Err(Fault::new("parquet_rows_lie", &self.path, expected, self.kept().to_string()));
             }
         }
-        let keys = self.watch.with(|chunk| chunk.kept.as_mut().map(|kept| kept.take(rows)));
+        let keys = match &mut self.source {
+            Source::Claimed(_, watch) => watch.with(|chunk| chunk.kept.as_mut().map(|kept| kept.take(rows))),
+            Source::Unclaimed(pages) => Some(pages.kept.take(rows)),
+        };
         let values = match &self.values {
             Some(values) => values.clone(),
             None => self.values.insert(self.read_values()?).clone(),
@@ -115,19 +151,31 @@ impl Reading {
     }
 
     fn kept(&self) -> usize {
-        self.watch.with(|chunk| chunk.kept.as_ref().map_or(0, |kept| kept.len()))
+        match &self.source {
+            Source::Claimed(_, watch) => watch.with(|chunk| chunk.kept.as_ref().map_or(0, Kept::len)),
+            Source::Unclaimed(pages) => pages.kept.len(),
+        }
     }
 
     fn next_page(&mut self) -> Result<bool> {
-        let page = self.pages.get_next_page().map_err(|error| self.unreadable(error))?;
-        self.watch.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err))
+        let found = match &mut self.source {
+            Source::Claimed(pages, watch) => match pages.get_next_page() {
+                Ok(page) => return watch.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err)),
+                Err(error) => Err(error.to_string()),
+            },
+            Source::Unclaimed(pages) => pages.next_page().ok_or_else(|| "others".to_owned()),
+        };
+        found.map_err(|got| self.unreadable(got))
     }
 
     fn read_values(&self) -> Result<ArrayRef> {
-        let data = self.watch.with(|chunk| {
-            let dictionary = chunk.dictionary.as_ref();
-            dictionary.map_or((0, Buffer::default()), |each| (each.len(), Buffer::from(each.bytes())))
-        });
+        let data = match &self.source {
+            Source::Claimed(_, watch) => watch.with(|chunk| {
+                let dictionary = chunk.dictionary.as_ref();
+                dictionary.map_or((0, Buffer::default()), |each| (each.len(), Buffer::from(each.bytes())))
+            }),
+            Source::Unclaimed(pages) => (pages.values(), Buffer::from(pages.dictionary())),
+        };
         let built = ArrayData::builder(self.kind.clone()).len(data.0).add_buffer(data.1).build();
         Ok(make_array(built.map_err(|error: ArrowError| self.unreadable(error))?))
     }
@@ -136,6 +184,16 @@ impl Reading {
     pub fn finish(mut self) -> Result<()> {
         while self.next_page()? {}
         Ok(())
+    }
+
+    /// That neither a row is left nor a page that has one.
+    pub fn require_over(&mut self) -> Result<()> {
+        while self.kept() == 0 {
+            if !self.next_page()? {
+                return Ok(());
+            }
+        }
+        Err(Fault::new("parquet_rows_lie", &self.path, "as many rows as other columns have", "more"))
     }
 
     fn unreadable(&self, got: impl ToString) -> Fault {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-const KINDS: [&str; 11] = [
+pub const KINDS: [&str; 11] = [
     "int",
     "long",
     "date",
@@ -30,10 +30,24 @@ const KINDS: [&str; 11] = [
     "boolean",
 ];
 /// Those whose values are read by their indices.
-const INDEXED: std::ops::Range<usize> = 0..9;
+pub const INDEXED: std::ops::Range<usize> = 0..9;
 
-type RowOf = fn(i64) -> Option<i64>;
-type Set = fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder;
+pub type RowOf = fn(i64) -> Option<i64>;
+pub type Set = fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder;
+
+pub const ROWS: [(&str, RowOf); 5] = [
+    ("some nulls", |at| (at % 7 > 0).then_some(at * at % 97)),
+    ("no nulls", |at| Some(at % 89)),
+    ("nulls alone", |_| None),
+    ("a row group and pages of nulls", |at| (at > 1_700 && at % 1_000 < 400).then_some(at % 60)),
+    ("runs", |at| (at / 40 % 3 > 0).then_some(at / 100)),
+];
+pub const WAYS: [(&str, Set); 4] = [
+    ("dictionaries", |each| each),
+    ("pages of the second version", |each| each.set_writer_version(WriterVersion::PARQUET_2_0)),
+    ("plain pages behind a dictionary", |each| each.set_dictionary_page_size_limit(64)),
+    ("plain pages", |each| each.set_dictionary_enabled(false)),
+];
 
 fn schema(kinds: &[&str]) -> Value {
     let fields: Vec<Value> = kinds
@@ -49,7 +63,7 @@ fn numbers<T: ArrowPrimitiveType>(values: &[Option<i64>], of: impl Fn(i64) -> T:
 }
 
 /// One column of each kind; a float has what a number has besides: NaN with any payload, and zero with a sign.
-fn columns(values: &[Option<i64>]) -> Vec<ArrayRef> {
+pub fn columns(values: &[Option<i64>]) -> Vec<ArrayRef> {
     let single = |value: i64| match value % 5 {
         0 => f32::from_bits(0x7fc0_0000 + value as u32 % 3),
         1 => -0.0,
@@ -76,7 +90,7 @@ fn columns(values: &[Option<i64>]) -> Vec<ArrayRef> {
     ]
 }
 
-fn file(columns: Vec<ArrayRef>, nullable: bool, properties: WriterPropertiesBuilder) -> Bytes {
+pub fn file(columns: Vec<ArrayRef>, nullable: bool, properties: WriterPropertiesBuilder) -> Bytes {
     let named = columns.iter().enumerate().map(|(at, array)| {
         let metadata = HashMap::from([("PARQUET:field_id".to_owned(), (at + 1).to_string())]);
         Field::new(format!("c{at}"), array.data_type().clone(), nullable).with_metadata(metadata)
@@ -89,7 +103,7 @@ fn file(columns: Vec<ArrayRef>, nullable: bool, properties: WriterPropertiesBuil
     data.into()
 }
 
-fn digester(kinds: &[&str]) -> Digester {
+pub fn digester(kinds: &[&str]) -> Digester {
     let names: Vec<String> = (0..kinds.len()).map(|at| format!("c{at}")).collect();
     let plan =
         json!({"schema": schema(kinds), "mode": "stored", "construction": "hmac-sha256", "projections": [names]});
@@ -97,9 +111,13 @@ fn digester(kinds: &[&str]) -> Digester {
 }
 
 fn opened(data: &Bytes, kinds: &[&str], more: Value) -> ParquetFile {
+    try_opened(data, kinds, more).unwrap()
+}
+
+pub fn try_opened(data: &Bytes, kinds: &[&str], more: Value) -> Result<ParquetFile> {
     let mut request = json!({"schema": schema(kinds)});
     request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    ParquetFile::open(data.clone(), &request.to_string()).unwrap()
+    ParquetFile::open(data.clone(), &request.to_string())
 }
 
 /// Rows and sum by indices, where that is possible.
@@ -110,7 +128,7 @@ fn read(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
 }
 
 /// The same from what the decoder gives.
-fn plainly(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
+pub fn plainly(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
     opened(data, kinds, json!({})).whole()?.try_for_each(|batch| digester.update(&batch?))?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
@@ -121,29 +139,16 @@ fn found(data: &Bytes, kinds: &[&str], looked_at: Option<&str>) -> Vec<Vec<usize
     groups.iter().map(|group| group.iter().map(|each| each.at).collect()).collect()
 }
 
-fn small_pages() -> WriterPropertiesBuilder {
+pub fn small_pages() -> WriterPropertiesBuilder {
     let builder = WriterProperties::builder().set_max_row_group_row_count(Some(1_700));
     builder.set_data_page_row_count_limit(300).set_write_batch_size(100)
 }
 
 #[test]
 fn rows_by_indices_have_the_digest_of_plain_ones() {
-    let all: [(&str, RowOf); 5] = [
-        ("some nulls", |at| (at % 7 > 0).then_some(at * at % 97)),
-        ("no nulls", |at| Some(at % 89)),
-        ("nulls alone", |_| None),
-        ("a row group and pages of nulls", |at| (at > 1_700 && at % 1_000 < 400).then_some(at % 60)),
-        ("runs", |at| (at / 40 % 3 > 0).then_some(at / 100)),
-    ];
-    let ways: [(&str, Set); 4] = [
-        ("dictionaries", |each| each),
-        ("pages of the second version", |each| each.set_writer_version(WriterVersion::PARQUET_2_0)),
-        ("plain pages behind a dictionary", |each| each.set_dictionary_page_size_limit(64)),
-        ("plain pages", |each| each.set_dictionary_enabled(false)),
-    ];
-    for (values, of) in all {
+    for (values, of) in ROWS {
         let rows: Vec<Option<i64>> = (0..5_000).map(of).collect();
-        for (way, set) in ways {
+        for (way, set) in WAYS {
             let data = file(columns(&rows), true, set(small_pages()));
             let (ours, theirs) = (read(&data, &KINDS).unwrap(), plainly(&data, &KINDS).unwrap());
             assert_eq!((ours.0, ours), (5_000, theirs), "{values}, {way}");

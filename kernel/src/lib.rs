@@ -2,6 +2,7 @@
 
 mod annotations;
 mod as_stored;
+mod batches;
 mod bind;
 mod bound;
 mod bucket;
@@ -35,5 +36,8 @@ pub mod sha256;
 mod strings;
 mod text;
 mod thrift;
+mod unclaimed;
+#[cfg(test)]
+mod unclaimed_tests;
 mod unicode14;
 pub mod variant;

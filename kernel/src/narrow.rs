@@ -70,6 +70,17 @@ pub fn count(field: &ArrowField) -> usize {
     }
 }
 
+/// The place of a column of the file among those of which anything is read.
+pub fn place(file: &Fields, read: &[bool], at: usize) -> usize {
+    let mut leaf = 0;
+    let is_read = file[..at].iter().filter(|field| {
+        let first = leaf;
+        leaf += count(field);
+        read[first..leaf].contains(&true)
+    });
+    is_read.count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

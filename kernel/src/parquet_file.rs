@@ -1,6 +1,7 @@
 //! A Parquet file in memory: one pass gives its rows to a digester and the exact facts for its manifest entry.
 
 use crate::as_stored::as_stored;
+use crate::batches::{Batches, Projected, Stored};
 use crate::bucket::{Bucket, buckets};
 use crate::claims::{Claims, Watch, Watched, by_small_dictionary};
 use crate::columns::{require_ids, require_types, require_variants};
@@ -8,17 +9,14 @@ use crate::digest::Digester;
 use crate::error::{Fault, Result};
 use crate::facts::{Leaf, leaves};
 use crate::headers::{batch_rows, check_footer};
-use crate::indexed::{Indexed, Reading, indexed, others, woven};
-use crate::narrow::{leaves as leaves_read, present};
+use crate::indexed::{Indexed, Reading, indexed, is_of, others, woven};
+use crate::narrow::{leaves as leaves_read, place, present};
 use crate::one_reading::require_one_reading;
 use crate::resolve::{Known, Shape, resolved, shape};
 use crate::schema::{Field, Type, parse_fields, parse_value};
-use arrow_array::StructArray;
-use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields, Schema};
+use arrow_schema::{ArrowError, DataType, Field as ArrowField};
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema_by_columns};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
@@ -72,35 +70,35 @@ impl ParquetFile {
         }
         let mask = ProjectionMask::leaves(columns, (0..read.len()).filter(|at| read[*at]));
         let narrow = parquet_to_arrow_schema_by_columns(columns, mask.clone(), None).map_err(unreadable)?;
-        let shape = present(shape(&self.known, narrow.fields())?);
+        let shape = Arc::new(present(shape(&self.known, narrow.fields())?));
         let groups = if self.stored.is_empty() { 0 } else { self.footer.metadata().num_row_groups() };
-        self.reading(mask, Arc::new(shape), (0..groups).map(|group| self.stored_in(group)).collect())
+        let stored = (0..groups).map(|group| self.stored_in(group, &read)).collect();
+        self.reading(Projected { mask, fields: narrow.fields().clone(), shape }, stored)
     }
 
-    /// The types in which the batches of a row group come.
-    fn stored_in(&self, group: usize) -> Fields {
-        as_stored(
+    /// How the batches of a row group come.
+    fn stored_in(&self, group: usize, read: &[bool]) -> Stored {
+        let is_not_stored = |field: &Field| !field.slot.id.is_some_and(|id| self.stored.contains(&id));
+        let types = as_stored(
             (&self.known.wanted, &self.shape, self.footer.schema().fields()),
             self.footer.parquet_schema(),
             |leaf| by_small_dictionary(&self.data, self.footer.metadata().row_group(group).column(leaf)),
-            |field, of_file| !field.slot.id.is_some_and(|id| self.stored.contains(&id)) || is_promoted(field, of_file),
-        )
+            |field, of_file| is_not_stored(field) || is_promoted(field, of_file),
+        );
+        let looked_at = |field: &Field, of_file: &ArrowField| is_not_stored(field) || !is_of(field, of_file);
+        let mut indexed = self.indexed(group, self.batch_rows, looked_at);
+        indexed.iter_mut().for_each(|each| each.at = place(self.footer.schema().fields(), read, each.at));
+        Stored { types, indexed }
     }
 
     /// The rows in every column of the schema, as `read` gives them to a digester.
     pub fn whole(&self) -> Result<Batches> {
-        self.reading(ProjectionMask::all(), self.shape.clone(), Vec::new())
+        let (fields, shape) = (self.footer.schema().fields().clone(), self.shape.clone());
+        self.reading(Projected { mask: ProjectionMask::all(), fields, shape }, Vec::new())
     }
 
-    fn reading(&self, mask: ProjectionMask, shape: Arc<Shape>, stored: Vec<Fields>) -> Result<Batches> {
-        let (data, footer, batch_rows) = (self.data.clone(), self.footer.clone(), self.batch_rows);
-        let mut made =
-            Batches { data, footer, mask, batch_rows, shape, stored, reader: None, group: 0, seen: 0, rows: 0 };
-        made.open_next()?;
-        if made.reader.is_none() {
-            require_rows(made.footer.metadata(), 0)?;
-        }
-        Ok(made)
+    fn reading(&self, projected: Projected, stored: Vec<Stored>) -> Result<Batches> {
+        Batches::new(self.data.clone(), self.footer.clone(), self.batch_rows, projected, stored)
     }
 
     /// Every row once, and every column: into the digester, and into the facts. What is read so is published, so it
@@ -166,7 +164,7 @@ impl ParquetFile {
         let decoder = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &pages, self.batch_rows, None);
         let readings = indexed.into_iter().map(|each| {
             let (leaf, path) = (each.leaf, columns.column(each.leaf).path().string());
-            Ok(Reading::new(each, path, pages.pages(leaf)?, &chunks[leaf]))
+            Ok(Reading::claimed(each, path, pages.pages(leaf)?, &chunks[leaf]))
         });
         Ok((decoder.map_err(unreadable)?, readings.collect::<std::result::Result<_, _>>().map_err(unreadable)?))
     }
@@ -202,83 +200,6 @@ impl ParquetFile {
     }
 }
 
-/// The batches of a file, resolved to the schema; row group by row group, as others read them.
-pub struct Batches {
-    data: Bytes,
-    footer: ArrowReaderMetadata,
-    mask: ProjectionMask,
-    batch_rows: usize,
-    shape: Arc<Shape>,
-    /// The types of each row group's columns, where they are not all those of the footer.
-    stored: Vec<Fields>,
-    reader: Option<ParquetRecordBatchReader>,
-    /// The row groups that were begun, and the rows seen of the last one.
-    group: usize,
-    seen: u64,
-    rows: u64,
-}
-
-impl Batches {
-    fn open_next(&mut self) -> Result<()> {
-        if self.group >= self.footer.metadata().num_row_groups() {
-            return Ok(());
-        }
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.data.clone(), self.typed());
-        let builder = builder.with_row_groups(vec![self.group]).with_projection(self.mask.clone());
-        self.reader = Some(builder.with_batch_size(self.batch_rows).build().map_err(unreadable)?);
-        (self.group, self.seen) = (self.group + 1, 0);
-        Ok(())
-    }
-
-    /// The footer with the types of the next row group. Ones that the reader does not know how to give are no reason to
-    /// refuse a file.
-    fn typed(&self) -> ArrowReaderMetadata {
-        let Some(fields) = self.stored.get(self.group).filter(|fields| *fields != self.footer.schema().fields()) else {
-            return self.footer.clone();
-        };
-        let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields.clone())));
-        let typed = ArrowReaderMetadata::try_new(self.footer.metadata().clone(), options);
-        typed.unwrap_or_else(|_| self.footer.clone())
-    }
-
-    /// The next row group, once this one is found to have its rows; after the last the whole file.
-    fn close(&mut self) -> Result<()> {
-        self.reader = None;
-        require_group_rows(self.footer.metadata(), self.group - 1, self.seen)?;
-        self.open_next()?;
-        if self.reader.is_none() { require_rows(self.footer.metadata(), self.rows) } else { Ok(()) }
-    }
-}
-
-impl Iterator for Batches {
-    type Item = Result<StructArray>;
-
-    fn next(&mut self) -> Option<Result<StructArray>> {
-        while let Some(reader) = &mut self.reader {
-            match reader.next() {
-                Some(Ok(batch)) => {
-                    let batch = StructArray::from(batch);
-                    self.seen += arrow_array::Array::len(&batch) as u64;
-                    self.rows += arrow_array::Array::len(&batch) as u64;
-                    let more = require_no_more(self.footer.metadata(), self.group - 1, self.seen);
-                    return Some(more.and_then(|()| resolved(&self.shape, &batch)));
-                }
-                Some(Err(error)) => {
-                    self.reader = None;
-                    return Some(Err(pages_unreadable(error)));
-                }
-                None => {
-                    if let Err(fault) = self.close() {
-                        self.reader = None;
-                        return Some(Err(fault));
-                    }
-                }
-            }
-        }
-        None
-    }
-}
-
 /// Refuses a file that says itself that it has more rows than somebody knows of: a few bytes can stand for any number.
 fn require_most(footer: &ParquetMetaData, most: Option<u64>) -> Result<()> {
     let groups = footer.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
@@ -293,12 +214,12 @@ fn require_most(footer: &ParquetMetaData, most: Option<u64>) -> Result<()> {
 }
 
 /// Rows beyond those that the footer tells are not waited for.
-fn require_no_more(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
+pub(crate) fn require_no_more(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
     let claimed = u64::try_from(footer.row_group(group).num_rows()).unwrap_or(0);
     if seen > claimed { require_group_rows(footer, group, seen) } else { Ok(()) }
 }
 
-fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
+pub(crate) fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
     let claimed = footer.row_group(group).num_rows();
     if u64::try_from(claimed) == Ok(seen) {
         return Ok(());
@@ -308,7 +229,7 @@ fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Resu
 }
 
 /// Footer and pages must agree: readers that count by the footer and readers that scan see the same.
-fn require_rows(footer: &ParquetMetaData, seen: u64) -> Result<()> {
+pub(crate) fn require_rows(footer: &ParquetMetaData, seen: u64) -> Result<()> {
     let groups: i64 = footer.row_groups().iter().map(|group| group.num_rows()).sum();
     let claimed = footer.file_metadata().num_rows();
     if u64::try_from(claimed) != Ok(seen) || groups != claimed {
@@ -359,11 +280,11 @@ fn split_offsets(metadata: &ParquetMetaData) -> Vec<i64> {
     found
 }
 
-fn unreadable(error: ParquetError) -> Fault {
+pub(crate) fn unreadable(error: ParquetError) -> Fault {
     Fault::new("parquet_unreadable", "", "a Parquet file", error.to_string())
 }
 
-fn pages_unreadable(error: ArrowError) -> Fault {
+pub(crate) fn pages_unreadable(error: ArrowError) -> Fault {
     Fault::new("parquet_unreadable", "", "readable pages", error.to_string())
 }
 
@@ -372,7 +293,7 @@ mod tests {
     use super::*;
     use crate::schema::Plan;
     use crate::sha256::Path;
-    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
     use arrow_schema::{DataType, Field as ArrowField, Schema};
     use parquet::arrow::ArrowWriter;
     use std::collections::HashMap;

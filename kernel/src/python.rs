@@ -1,10 +1,11 @@
 //! The Python module `pvdm_kernel`; its types are in `pvdm_kernel.pyi`.
 
+use crate::batches::Batches;
 use crate::digest::{self, Digester};
 use crate::error::Fault;
 use crate::locate::{Place, Sieve, Suspects};
 use crate::locate_spool::{Records, Spool};
-use crate::parquet_file::{Batches, ParquetFile};
+use crate::parquet_file::ParquetFile;
 use crate::schema::Plan;
 use crate::sha256::Path;
 use arrow_array::{Array, RecordBatch, StructArray};

@@ -22,7 +22,7 @@ from pvdm.model.contract import BoundContract
 from pvdm.model.expression import Always, Compare, Expression, Operator, Typed
 from pvdm.model.literal import spelled
 from pvdm.model.projection import ProjectionName, content
-from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
+from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
 from pvdm.verify.intent import Digesting, Intent, digest_plan, files_of_chunk
 from tests.filter_oracle import POOLS, Row, filters, keeps
 from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
@@ -38,11 +38,16 @@ COLUMNS = Schema(
         Field("note", STRING, field_id=3),
         Field("price", PRICE, field_id=4),
         Field("tax", DecimalType(18, 0), field_id=5),
+        Field("day", PrimitiveType(Kind.DATE), field_id=6),
+        Field("pieces", LONG, field_id=7),
+        Field("weight", PrimitiveType(Kind.DOUBLE), field_id=8),
+        Field("sent", PrimitiveType(Kind.TIMESTAMPTZ), field_id=9),
     )
 )
-_FEWER = {"price": DecimalType(11, 2)}
+INT, FLOAT = PrimitiveType(Kind.INT), PrimitiveType(Kind.FLOAT)
+_FEWER: dict[str, Type] = {"price": DecimalType(11, 2), "pieces": INT, "weight": FLOAT}
 OLDER = Schema(tuple(replace(each, type=_FEWER.get(each.name, each.type)) for each in COLUMNS.fields))
-RENAMED = {"k": "k", "town": "place", "note": "note", "price": "amount", "tax": "tax"}
+RENAMED = {each.name: each.name for each in COLUMNS.fields} | {"town": "place", "price": "amount", "day": "date"}
 PRICES = tuple(map(Decimal, ("-999999999.99", "-0.01", "0.00", "12.30", "999999999.99")))
 TAXES = (Decimal(-(10**18) + 1), Decimal(0), Decimal(7), Decimal(10**18 - 1))
 ALL = ChunkDefinition("all", "true", None)
@@ -56,6 +61,10 @@ def rows_of(town: st.SearchStrategy[str | None]) -> st.SearchStrategy[Row]:
             "note": st.none() | st.integers(0, 30).map("note {:09d}".format),
             "price": st.none() | st.sampled_from(PRICES),
             "tax": st.none() | st.sampled_from(TAXES),
+            "day": st.none() | st.sampled_from(POOLS[PrimitiveType(Kind.DATE)]),
+            "pieces": st.none() | st.sampled_from(POOLS[INT]),
+            "weight": st.none() | st.sampled_from(POOLS[FLOAT]),
+            "sent": st.none() | st.sampled_from(POOLS[PrimitiveType(Kind.TIMESTAMPTZ)]),
         }
     )
 
@@ -192,7 +201,7 @@ def test_a_broken_file_is_refused_as_one_that_is_read_plainly(file: File, data: 
         plain = Source((replace(file, places=frozenset()),), ()).put(Path(folder)).scan()
         (listed,) = plain.files
         whole = fetch(listed.location)
-    stored = replace(plain, stored=frozenset(range(1, 6)))
+    stored = replace(plain, stored=frozenset(range(1, len(COLUMNS.fields) + 1)))
     assert outcome(stored, listed, whole) == outcome(plain, listed, whole)
     for _ in range(20):
         broken = bytearray(whole)

@@ -21,6 +21,7 @@ mod tests;
 mod told;
 mod typed;
 
+pub use kept::Kept;
 pub use measure::{Chunk, Measure};
 pub use pages::{Pages, Watch, Watched};
 pub use sorted::Sorted;

@@ -49,8 +49,8 @@ class FileRequest:
     columns that a file may not lack. `buckets` are pairs of a column and a number of buckets; the facts tell which were
     seen, two at most, for then a file lies in more than one partition. `named` are all columns that a file without any
     field id may have, by their exact names; where it is not given, such a file is refused. A file that says that it has
-    more rows than `rows_max` is not read. `stored` are columns that batches may have as the file has them: strings by
-    their dictionary, decimals of 64 bits as such.
+    more rows than `rows_max` is not read. `stored` are columns that batches may have as the file has them: strings and
+    numbers by their dictionary, decimals of 64 bits as such.
     """
 
     schema: Schema

@@ -36,7 +36,7 @@ COLUMNS = Schema(
 )
 ALL = ChunkDefinition("all", "true", None)
 DICTIONARY: pa.DataType = pa.dictionary(pa.int32(), pa.string())
-DECIMAL64: pa.DataType = getattr(pa, "decimal64")(12, 2)  # noqa: B009  its stubs do not know it
+DECIMAL64: Any = getattr(pa, "decimal64")(12, 2)  # noqa: B009  its stubs do not know it
 OPTIONS: dict[str, Any] = {"use_dictionary": ["town"], "store_decimal_as_integer": True}
 
 
@@ -66,6 +66,32 @@ def test_strings_of_a_dictionary_and_short_decimals_come_as_they_are_stored(tmp_
     lake = lake_at(tmp_path)
     lake.data(table_of(COLUMNS, rows()), **OPTIONS)
     assert types(lake, bound()) == {"id": pa.int64(), "town": DICTIONARY, "price": DECIMAL64, "note": pa.string()}
+
+
+def test_numbers_of_a_dictionary_come_by_it_unless_somebody_looks_at_them(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    lake.data(table_of(COLUMNS, rows()), use_dictionary=True, store_decimal_as_integer=True)
+    found = types(lake, bound())
+    assert (found["id"], found["price"]) == (
+        pa.dictionary(pa.int32(), pa.int64()),
+        pa.dictionary(pa.int32(), DECIMAL64),
+    )
+    assert types(lake, bound(("boundary/where", "id > 2")))["id"] == pa.int64()
+    wider = Schema(
+        tuple(replace(each, type=DecimalType(14, 2)) if each.name == "price" else each for each in COLUMNS.fields)
+    )
+    columns = [{"from": each.name, "to": each.name} for each in COLUMNS.fields]
+    columns[2]["type"] = "decimal(14, 2)"
+    assert types(lake, bound(("boundary/columns", columns)), wider)["price"] == pa.decimal128(14, 2)
+
+
+def test_a_number_of_fewer_bits_than_the_schema_says_comes_plainly(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    narrow = Schema(
+        tuple(replace(each, type=PrimitiveType(Kind.INT)) if each.name == "id" else each for each in COLUMNS.fields)
+    )
+    lake.data(table_of(narrow, rows()), use_dictionary=True)
+    assert types(lake, bound())["id"] == pa.int64()
 
 
 def test_row_groups_come_each_as_it_is_stored(tmp_path: Path) -> None:
