@@ -20,6 +20,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroize;
 
+/// The largest block that it learns from.
+const LEARNED_MAX_BYTES: usize = 33_554_432;
+
 pyo3::create_exception!(
     pvdm_kernel,
     KernelError,
@@ -239,8 +242,16 @@ fn hash_paths() -> Vec<&'static str> {
     Path::available().into_iter().map(Path::name).collect()
 }
 
+/// The C library of Linux learns from blocks that are freed how large ones come again and again, and keeps memory for them
+/// instead of taking new pages from the system every time. Without one it learns only from blocks of a few MiB, and hands
+/// back what the next batch needs. Whoever sets its thresholds in the environment has switched this off.
+fn learn_large_blocks() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LEARNED_MAX_BYTES - 65_536)));
+}
+
 #[pymodule]
 fn pvdm_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    learn_large_blocks();
     module.add_class::<PyDigester>()?;
     module.add_class::<PyParquetFile>()?;
     module.add_class::<PySieve>()?;
