@@ -16,6 +16,7 @@ from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
 from pvdm.metadata.permit import Permit
+from pvdm.model.branch import is_stewards
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.store import Ledger, Unit, attempts, namespaces, protections, tables, workloads
@@ -216,6 +217,7 @@ class CatalogAccess:
         rule.require_structure_unchanged(before.metadata, after, name)
         own_branch, prefixes = self._staging(grant, before.row)
         rule.require_refs_allowed(before.metadata, after, grant, own_branch)
+        self._require_not_handed_in(grant, before, after)
         rule.require_snapshots_on_branches(before.metadata, after, name)
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
         rule.require_branches_whole(before.metadata, after, name)
@@ -231,6 +233,17 @@ class CatalogAccess:
             return None
         return Making.of(grant, before.metadata, after)
 
+    def _require_not_handed_in(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
+        """What was handed in stands as it was until its attempt has ended, whoever's token it is: else it is lost."""
+        if grant.role is Role.STEWARD:
+            return
+        changed = [each.name for each in rule.ref_changes(before.metadata, after) if is_stewards(each.name)]
+        for name in changed:
+            with self._ledger.read() as unit:
+                found = attempts.live_on(unit, before.row.table_uuid, name)
+            if found is not None and found.state is not AttemptState.STAGING:
+                raise _handed_in(found.state)
+
     def _staging(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
         """The branch and the places of a token for one attempt; anyone else stages under the table's location."""
         if grant.attempt_id is None:
@@ -241,10 +254,14 @@ class CatalogAccess:
         if opening.table_uuid.lower() != row.table_uuid:
             raise NotAllowedError("attempt_of_other_table", "the token is good for another table's attempt")
         if attempt.state is not AttemptState.STAGING:
-            raise NotAllowedError(
-                "attempt_not_staging", "the attempt takes no more writes", expected="STAGING", got=attempt.state
-            )
+            raise _handed_in(attempt.state)
         return attempt.branch, (parse_location(attempt.prefix),)
+
+
+def _handed_in(state: AttemptState) -> NotAllowedError:
+    return NotAllowedError(
+        "attempt_not_staging", "the attempt takes no more writes", expected=AttemptState.STAGING, got=state
+    )
 
 
 def require_free(unit: Unit, location: str, *, of: TableRow | None = None) -> None:

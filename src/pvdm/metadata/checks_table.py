@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pvdm.digest.plan import fingerprint
@@ -13,6 +13,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN, Snapshot
 from pvdm.lake.paths import Location, parse_location
+from pvdm.metadata.ground import of_main
 from pvdm.metadata.proposal import Part
 from pvdm.model.contract import BoundContract
 from pvdm.model.core import Operation, ProofCore
@@ -29,6 +30,8 @@ from pvdm.trust.verify import VerifiedProof
 from pvdm.verify.staged import boundary_files
 
 FORMATS: Final = (2, 3)
+# What `main` and the contract are to one another; everything else is that main's manifests cannot be read.
+_OF_THE_BOUNDARY: Final = frozenset({"boundary_unclear", "partition_unknown"})
 
 
 def check_5_target(
@@ -187,7 +190,7 @@ def check_9_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
     if target.operation is Operation.APPEND:
         _require_set("proof_wrong_removals", "removed", set(), set(core.files.removed))
         return
-    with refusing():
+    with refusing(), of_main(but=_OF_THE_BOUNDARY):
         live = boundary_files(
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )
@@ -206,18 +209,25 @@ def check_9_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
 
 
 def _require_no_newer_deletes(metadata: TableMetadata, head: Snapshot, since: int, reader: FileReader) -> None:
+    with of_main():
+        newer = next(_deletes_since(metadata, head, since, reader), None)
+    if newer is not None:
+        raise refused(
+            "deletes_newer",
+            "rows were deleted on main after the verification",
+            f"no delete file after sequence number {since}",
+            newer,
+            "nothing was published; it is verified again",
+        )
+
+
+def _deletes_since(metadata: TableMetadata, head: Snapshot, since: int, reader: FileReader) -> Iterator[str]:
     for listed in listed_manifests(metadata, head, reader):
         if listed.content is not ManifestContent.DELETES or (listed.sequence_number or 0) <= since:
             continue
         for entry in read_listed(metadata, listed, reader).entries:
             if entry.is_live and (entry.sequence_number or 0) > since:
-                raise refused(
-                    "deletes_newer",
-                    "rows were deleted on main after the verification",
-                    f"no delete file after sequence number {since}",
-                    entry.data_file.file_path,
-                    "nothing was published; it is verified again",
-                )
+                yield entry.data_file.file_path
 
 
 def check_9_apart(cores: Sequence[ProofCore]) -> None:

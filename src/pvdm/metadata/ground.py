@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pvdm.errors import PvdmError
+from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
-from pvdm.metadata.proposal import Part, Shown
+from pvdm.metadata.proposal import Part, Shown, in_doubt
 from pvdm.metadata.target import Target
 from pvdm.store import Ledger
 from pvdm.store.clock import LedgerClock
@@ -62,3 +62,17 @@ def about(part: Part) -> Iterator[None]:
     except PvdmError as error:
         error.details.setdefault("attempt_id", part.attempt.attempt_id)
         raise
+
+
+@contextlib.contextmanager
+def of_main(*, but: Collection[str] = ()) -> Iterator[None]:
+    """What is wrong inside is wrong with the lists and manifests of `main`: no word about what was staged and proved.
+
+    `but` are codes of what is found in them, once they are read.
+    """
+    try:
+        yield
+    except (InputError, VerificationError) as error:
+        if error.code in but:
+            raise
+        raise in_doubt(error) from error

@@ -12,7 +12,7 @@ from pvdm.lake.vault import VaultKind
 from pvdm.metadata import checks_ledger, checks_proof, checks_table
 from pvdm.metadata.checks_workload import judge_statement, require_whole
 from pvdm.metadata.ground import Gate, about, check
-from pvdm.metadata.proposal import Logged, Part, Proposal
+from pvdm.metadata.proposal import Logged, Part, Proposal, require_seen
 from pvdm.metadata.target import Base
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.core import ProofCore
@@ -116,6 +116,7 @@ def judge_base(judged: Judged, base: Base, gate: Gate) -> None:
             with check(7):
                 checks_table.check_7_structure(each.core, metadata)
             with check(8):
+                require_seen(metadata, each.core.staged.snapshot_id, upstream=base.row.upstream)
                 checks_table.check_8_branch(each.core, each.part.attempt, metadata)
             with check(9):
                 checks_table.check_9_files(each.part, each.core, metadata, gate.files, vault)

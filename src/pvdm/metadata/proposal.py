@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.format.metadata import TableMetadata
 from pvdm.model.claim import Claim
 from pvdm.model.contract import BoundContract
 from pvdm.model.document import Value
@@ -42,6 +46,40 @@ IN_DOUBT: Final = frozenset(
         "upstream_table_other",
     }
 )
+
+
+@contextlib.contextmanager
+def doubting() -> Iterator[None]:
+    """What is wrong with the table itself is told as that."""
+    try:
+        yield
+    except PvdmError as error:
+        if error.code in IN_DOUBT:
+            raise in_doubt(error) from error
+        raise
+
+
+def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
+    """An upstream may answer with what it showed before something was staged: that says nothing about what was."""
+    if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
+        return
+    raise _doubt(f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
+
+
+def in_doubt(error: PvdmError) -> UnavailableError:
+    """A table that its catalog does not show as it must be: what was staged waits, and is not to blame for it."""
+    return _doubt(f"{error.code}: {error.message}", **error.details)
+
+
+def _doubt(got: str, **details: object) -> UnavailableError:
+    return UnavailableError(
+        "table_in_doubt",
+        "nothing is published to the table as it is shown now",
+        expected="the table as the ledger knows it",
+        got=got,
+        hint="nothing is lost, and it is tried again; whoever runs the Steward finds out what became of the table",
+        **details,
+    )
 
 
 @dataclass(frozen=True, slots=True)

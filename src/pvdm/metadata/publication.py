@@ -18,6 +18,7 @@ from pvdm.lake.format.node import Raw
 from pvdm.lake.format.snapshots import MAIN
 from pvdm.lake.format.structure import structure_sha256
 from pvdm.lake.next_snapshot import NewFile, Publication, Wanted, next_snapshot
+from pvdm.metadata.ground import of_main
 from pvdm.metadata.permit import Permit
 from pvdm.metadata.target import Base
 
@@ -39,16 +40,17 @@ def publication(
     reader: FileReader,
 ) -> Publication:
     """The next snapshot of `main`; `place` says where a file of that name will lie."""
-    return next_snapshot(
-        metadata,
-        wanted,
-        branch=MAIN,
-        snapshot_id=snapshot_id,
-        now_ms=now_ms,
-        place=place,
-        reader=reader,
-        merge_from=MERGE_FROM,
-    )
+    with of_main(but=("removed_file_not_live",)):
+        return next_snapshot(
+            metadata,
+            wanted,
+            branch=MAIN,
+            snapshot_id=snapshot_id,
+            now_ms=now_ms,
+            place=place,
+            reader=reader,
+            merge_from=MERGE_FROM,
+        )
 
 
 def permit_publication(base: Base, made: Publication, after: TableMetadata, data: bytes) -> Permit:

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.upstream_target import open_target, settle_announced
@@ -15,7 +16,7 @@ from pvdm.lake.vault import Vault
 from pvdm.metadata.carrying import PUBLISHED
 from pvdm.metadata.gate import committed, validate_then_commit, witnessed
 from pvdm.metadata.ground import Gate
-from pvdm.metadata.proposal import IN_DOUBT, MOVED, Published, Shown
+from pvdm.metadata.proposal import IN_DOUBT, MOVED, Published, Shown, in_doubt
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.http.logs import log_failure
@@ -28,6 +29,10 @@ from pvdm.store import Ledger, Unit, announced, attempts, events, nonces, proofs
 from pvdm.store.clock import LedgerClock
 from pvdm.store.receipts import Unwitnessed
 from pvdm.verify.fetch import Files
+
+# Facts about the newest trust root, and no word about any proof: a root that is renewed mends them.
+_UNTRUSTED: Final = frozenset({"log_key_missing", "trust_root_expired"})
+_CHECK_OF_NOTARIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ class Publishing:
             if earlier is not None:
                 return earlier
             if error.code in IN_DOUBT:
-                raise _in_doubt(error) from error
+                raise in_doubt(error) from error
+            if _is_untrusted(error):
+                raise _untrusted(error) from error
             self._move(error, judged)
             raise
         self._clean_up(attempt_ids)
@@ -198,13 +205,19 @@ def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
     )
 
 
-def _in_doubt(error: PvdmError) -> UnavailableError:
-    """A table that its catalog does not show as it must be: what was proved waits, and is not to blame for it."""
+def _is_untrusted(error: PvdmError) -> bool:
+    """Whether nobody's word counts just now, since the trust root was not renewed: not what the proofs say is wrong."""
+    if error.code == "key_expired":
+        return error.details.get("check") == _CHECK_OF_NOTARIES
+    return error.code in _UNTRUSTED
+
+
+def _untrusted(error: PvdmError) -> UnavailableError:
     return UnavailableError(
-        "table_in_doubt",
-        "nothing is published to the table as it is shown now",
-        expected="the table as the ledger knows it",
+        "trust_in_doubt",
+        "nothing is published while the trust root does not tell whom to believe",
+        expected=error.expected,
         got=f"{error.code}: {error.message}",
-        hint="nothing is lost, and it is tried again; whoever runs the Steward finds out what became of the table",
+        hint="nothing is lost, and it is tried again; the root signers renew the trust root",
         **error.details,
     )

@@ -10,20 +10,24 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.errors import PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.catalog.commit import Change
+from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.lake.entries import listed_manifests
 from pvdm.lake.vault import VaultKind
 from pvdm.metadata.proposal import Published
 from pvdm.model.receipt import Receipt
+from pvdm.model.role import Role
 from pvdm.steward.reasons import refusal_in
 from pvdm.store import attempts, nonces, receipts, statements
 from pvdm.store.attempts import Attempt
 from pvdm.store.schema import StatementKind
 from pvdm.trust.verify import verify_statement
 from tests.databases import memory_folder
-from tests.gate_examples import HOUR, House, Row, contract, house_at
+from tests.gate_examples import HOUR, Doc, House, Row, contract, house_at
 from tests.places import file_at
-from tests.protection_examples import COLUMN
+from tests.protection_examples import COLUMN, SALES
 from tests.steward_examples import opened
+from tools.proof_kit import DAY
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 NEW: Sequence[Row] = [(3, 1, "Ulm"), (4, 3, "Bonn")]
@@ -370,3 +374,66 @@ def test_what_is_wrong_with_the_tables_own_document_ends_no_proved_attempt(house
     file.write_bytes(data)
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
+@pytest.mark.parametrize(("operation", "file"), [("append", 0), ("overwrite", 0), ("overwrite", 1)])
+def test_what_is_wrong_with_the_manifests_of_main_ends_no_proved_attempt(
+    house: House, operation: str, file: int, gone: bool
+) -> None:
+    house.table("returns", rows=BEFORE, text=contract("returns", operation=operation))
+    removed = house.paths("returns") if operation == "overwrite" else []
+    attempt = house.proved("w", NEW, name="returns", removed=removed)
+    metadata = house.found("returns").metadata
+    head = metadata.current_snapshot
+    assert head is not None
+    manifests = [each.manifest_path for each in listed_manifests(metadata, head, house.files)]
+    path = file_at([str(head.manifest_list), *manifests][file])
+    data = path.read_bytes()
+    path.unlink()
+    if not gone:
+        path.write_bytes(b"other")
+    with pytest.raises(UnavailableError) as caught:
+        publish(house, attempt)
+    assert caught.value.code == "table_in_doubt"
+    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    publish(house, attempt)
+    assert house.rows("returns") == ([3, 4] if removed else [1, 2, 3, 4])
+
+
+def test_a_trust_root_that_was_not_renewed_in_time_ends_no_proved_attempt(house: House) -> None:
+    house.stand.time.pass_by(198 * DAY)
+    attempt = house.proved("w", NEW, lifetime=6 * DAY)
+    house.stand.time.pass_by(3 * DAY)
+    with pytest.raises(UnavailableError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, (caught.value.got or "").partition(":")[0]) == ("trust_in_doubt", "trust_root_expired")
+    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+
+
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.OPERATOR])
+@pytest.mark.parametrize("proved", [False, True], ids=["VERIFYING", "COMMITTING"])
+def test_nobody_moves_or_removes_the_branch_of_what_was_handed_in(house: House, role: Role, proved: bool) -> None:
+    """The gate would refuse it then, and what was proved would be lost."""
+    if proved:
+        attempt = house.proved("w", NEW)
+    else:
+        house.open("w")
+        attempt = house.attempt("w")
+        house.stage(attempt, NEW)
+        house.notary.workloads.staged(house.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
+    refs = house.found().metadata.refs
+    head, shown = refs[attempt.branch].snapshot_id, refs["main"].snapshot_id
+    gone: Doc = {"action": "remove-snapshot-ref", "ref-name": attempt.branch}
+    moved: Doc = {"action": "set-snapshot-ref", "ref-name": attempt.branch, "type": "branch", "snapshot-id": shown}
+    by = house.scene.grant(role, "sales")
+    for updates in ([gone], [gone, {"action": "remove-snapshots", "snapshot-ids": [head]}], [moved]):
+        with pytest.raises(NotAllowedError) as caught:
+            house.notary.catalog.commits.commit(by, [Change(SALES, "orders", (), updates)])
+        assert caught.value.code == "attempt_not_staging", updates
+    assert house.found().metadata.refs[attempt.branch].snapshot_id == head
+    if proved:
+        publish(house, attempt)
+        assert house.rows() == [1, 2, 3, 4]
