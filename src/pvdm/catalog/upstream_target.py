@@ -76,6 +76,7 @@ class UpstreamTarget:
         with self._ledger.read() as unit:
             levels, row = found_by_uuid(unit, self._uuid)
         state = self._catalog.states.of(row)
+        self._catalog.upstreams.require_newest(row, state.metadata)
         require_base(self._ledger, state)
         return base_of(self._catalog, levels, state)
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    UnavailableError,
+    VerificationError,
+)
 from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import MOVED, REJECTED, Asked, Place, Seen, Upstream, moved
 from pvdm.store import Ledger, Unit, namespaces, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
+
+UPSTREAM_STALE_MAX_SECONDS: Final = 600
+"""How long an older state than one that was seen is taken for a cache's; later on it is the upstream's own word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,7 @@ class Upstreams:
         self._mounts: Mapping[str, Mount] = {mount.name: mount for mount in mounts}
         self._lock = threading.Lock()
         self._seen: dict[str, Pointer] = {}
+        self._newest: dict[str, tuple[int, float]] = {}
 
     def on(self, ledger: Ledger) -> Upstreams:
         """The same upstreams by connections of their own and by another ledger, with nothing remembered."""
@@ -131,7 +144,21 @@ class Upstreams:
         self._require_place(mount, seen)
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
         self._require_same(row, pointer)
+        self._note_newest(row, seen)
         return replace(row, pointer=pointer), seen
+
+    def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
+        """Not what a cache in front of an upstream kept: by that a branch that was staged seems to be empty."""
+        with self._lock:
+            newest, _ = self._newest.get(row.table_id, (0, 0.0))
+        if row.upstream is not None and metadata.last_sequence_number < newest:
+            raise UnavailableError(
+                "upstream_stale",
+                f"the upstream shows an older state of {row.name} than it did before",
+                expected=f"sequence number {newest} or later",
+                got=str(metadata.last_sequence_number),
+                hint="nothing was changed; it is asked again",
+            )
 
     def require_kept(self, row: TableRow, seen: Seen) -> None:
         """A commit to the table would keep all of its document."""
@@ -233,6 +260,13 @@ class Upstreams:
                     )
             # What was refused is not remembered: asked again, it is refused again.
             self._seen[row.table_id] = pointer
+
+    def _note_newest(self, row: TableRow, seen: Seen) -> None:
+        number, now = seen.metadata.last_sequence_number, time.monotonic()
+        with self._lock:
+            newest, at = self._newest.get(row.table_id, (number, now))
+            if number >= newest or now - at >= UPSTREAM_STALE_MAX_SECONDS:
+                self._newest[row.table_id] = number, now
 
 
 def _is_below(place: Location, folder: Location) -> bool:

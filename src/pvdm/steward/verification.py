@@ -21,6 +21,7 @@ from pvdm.lake.format.snapshots import MAIN, Snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault, VaultKind
+from pvdm.metadata.proposal import doubting, require_seen
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.core import Attempt as ProvedAttempt
@@ -228,7 +229,11 @@ class Verification:
         if planned is None:
             raise AssertionError("an attempt is at a chunk of its plan")
         chunk = ChunkDefinition.from_bytes(planned.definition)
-        metadata = catalog.states.of(row).metadata
+        with doubting():
+            metadata = catalog.states.of(row).metadata
+        catalog.upstreams.require_newest(row, metadata)
+        staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
+        require_seen(metadata, staged, upstream=row.upstream)
         head, missing = _head(metadata, attempt)
         adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
         job = VerifyJob(
