@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pvdm.catalog.commit import Change
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.core import ExtractionPath
 from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema, StructType
@@ -19,6 +21,8 @@ from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools, Verified
 from pvdm.verify.opening import require_identity, require_usable
+from pvdm.verify.spark.application import Table
+from pvdm.verify.spark.settings import SparkSettings
 from tests.protection_examples import COLUMN, code_of, scene_at
 from tests.scan_examples import Lake, pinned, to_doc
 from tests.spark_verify import InProcess, Lab, lab_at
@@ -105,6 +109,29 @@ def test_readers_that_do_not_agree_on_staged_rows_fail_it_and_are_both_named(lab
 def test_readers_that_do_not_agree_on_the_source_say_nothing_about_what_was_staged(lab: Lab, seen: Reader) -> None:
     application = _Seeing(lab, SOURCE, seen)
     assert code_of(lambda: found_by(lab, application), UnavailableError) == "extraction_source_differs"
+
+
+class _Properties(InProcess):
+    """Remembers what the tables that it is given say of themselves."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        super().__init__(settings)
+        self.properties: list[object] = []
+
+    def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
+        self.properties.append(json.loads(table.document.read_bytes())["properties"])
+        return super().extract(job_id, common, rows, table)
+
+
+def test_spark_goes_by_no_property_of_a_table(lab: Lab) -> None:
+    """By these it would cut the source into as many splits as it has bytes, and be gone for every other job."""
+    notary = lab.bench.scene.notary
+    said = {"read.split.target-size": "1", "read.split.adaptive-size.enabled": "false"}
+    change = Change(("raw",), "orders", (), [{"action": "set-properties", "updates": said}])
+    notary.catalog.commits.commit(lab.bench.scene.grant(), [change])
+    application = _Properties(lab.settings)
+    assert found_by(lab, application).core.verdict.passed
+    assert application.properties == [{}, {}]
 
 
 def test_a_file_that_cannot_be_read_is_not_given_to_spark(lab: Lab) -> None:

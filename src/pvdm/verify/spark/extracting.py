@@ -106,7 +106,7 @@ def extracted_staged(
     """Staged rows, read by the entries that would be published, at the places that they would be published at."""
     store = spark.access.vended(held.job_id, [each.file_path for each in files])
     snapshot_id = int.from_bytes(hashlib.sha256(held.job_id.encode()).digest()[:7], "big") + 1
-    document = _table_of(ground.metadata, files, snapshot_id, folder, spark.files)
+    document = _table_of(plain(ground.metadata), files, snapshot_id, folder, spark.files)
     columns = tuple(dict.fromkeys(name for each in ground.plan.projections for name in each.columns))
     table = Table(folder / "staged", snapshot_id, columns, _tasks(spark), store)
     table.write(document.to_bytes())
@@ -129,9 +129,18 @@ def extracted_intent(spark: SparkExtraction, ground: Ground, folder: Path, held:
     described = described_by(source.metadata, source.snapshot_id, spark.files)
     store = spark.access.vended(held.job_id, source.scan.locations(), described)
     table = Table(folder / "source", source.snapshot_id, asked, _tasks(spark), store)
-    table.write(source.metadata.to_bytes())
+    table.write(plain(source.metadata).to_bytes())
     reports = _reports(spark, ground, Rows(staged=False, files=named), table, held)
     return _summed(ground.plan, held, [each.intent for each in reports])
+
+
+def plain(metadata: TableMetadata) -> TableMetadata:
+    """The table without its properties: they are words of whoever writes to it, and Spark would go by them.
+
+    None of them changes which rows there are, but a split of one byte (`read.split.target-size`), a batch of all rows
+    or a class to be loaded keeps the application from everybody else's jobs.
+    """
+    return TableMetadata.from_json({**metadata.raw, "properties": {}})
 
 
 def _tasks(spark: SparkExtraction) -> int:
