@@ -206,6 +206,8 @@ class Upstreams:
                 seen.metadata.location,
                 pointer,
                 namespace.protected_by,
+                # The upstream may show another table under the name for a while, and then this one again.
+                returning=True,
                 upstream=mount.name,
             )
             unit.lock_name("places")

@@ -82,6 +82,14 @@ class Sources:
         catalog = self._catalog()
         with self._ledger.read() as unit:
             row = tables.find_uuid(unit, workload.opening.source)
+            if row is None and tables.was_upstreams(unit, workload.opening.source):
+                raise UnavailableError(
+                    "source_changed",
+                    "the upstream shows another table under the name of the workload's source",
+                    expected=f"the table {workload.opening.source}",
+                    got="another one, when it was last asked for",
+                    hint="bring it back there and load it by its name; or an operator abandons the workload",
+                )
             if row is None:
                 raise InputError("source_gone", "the workload's source is gone", got="no such table", hint=_GONE)
             ref = named(unit, catalog.name, row)
@@ -90,18 +98,23 @@ class Sources:
         return ref, state.metadata, int(str(workload.source_snapshot_id))
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
-        """At an upstream somebody may change what was proved, or the snapshot behind an id, after it was pinned."""
+        """At an upstream somebody may change what was proved, or the snapshot behind an id, after it was pinned.
+
+        One that it does not show may be there again: a cache in front of it shows what was.
+        """
         row, found = state.row, state.metadata.snapshot(snapshot_id)
-        if row.upstream is None or not row.protected or found is None:
+        if row.upstream is None or (found is not None and not row.protected):
             return
-        with self._ledger.read() as unit:
-            doubt = unproved(unit, row, state.metadata)
-            if doubt is None and is_vouched(unit, row.table_uuid, state.metadata, found):
-                return
+        doubt: str | None = "none of that id"
+        if found is not None:
+            with self._ledger.read() as unit:
+                doubt = unproved(unit, row, state.metadata)
+                if doubt is None and is_vouched(unit, row.table_uuid, state.metadata, found):
+                    return
         raise UnavailableError(
             "source_changed",
             f"{row.name} is not shown by its upstream as it was when the workload pinned it",
-            expected=f"snapshot {snapshot_id} as it was proved",
+            expected=f"snapshot {snapshot_id} as it was",
             got=doubt or "another one of that id",
             hint="take the change back there; or an operator abandons the workload, and another one is opened",
         )

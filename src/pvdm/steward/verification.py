@@ -45,7 +45,7 @@ from pvdm.verify.base import base_of, overtaken
 from pvdm.verify.finding import Finding
 from pvdm.verify.job import Tools, Verified, VerifyJob, verify
 from pvdm.verify.source import PinnedSource
-from pvdm.verify.usable import SOURCE_UNUSABLE, source_readable
+from pvdm.verify.usable import SOURCE_UNUSABLE, source_found
 
 __all__ = ["VERIFY_RUNS_MAX", "Verification", "failure", "read_verified", "verified_manifest"]
 
@@ -213,7 +213,7 @@ class Verification:
         return found[0].record.override_id
 
     def _source(self, workload: Workload, bound: BoundContract) -> PinnedSource:
-        with source_readable():
+        with source_found():
             return self._sources.again(workload, bound)
 
     def _load(self, attempt: Attempt, nonce: str) -> _Loaded:

@@ -175,6 +175,13 @@ def get_id(unit: Unit, table_id: str) -> TableRow:
     return _table(row)
 
 
+def was_upstreams(unit: Unit, table_uuid: str) -> bool:
+    """Whether the last table of that UUID was an upstream's; one that is not there may be shown there again."""
+    wanted = select(tables.c.upstream).where(tables.c.table_uuid == table_uuid.lower())
+    row = unit.row(wanted.order_by(tables.c.at_micros.desc()).limit(1))
+    return row is not None and row["upstream"] is not None
+
+
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int = 1_000) -> list[TableRow]:
     """The tables of a namespace by name."""
     wanted = select(tables).where(tables.c.namespace_id == namespace_id, tables.c.dropped_micros.is_(None))
@@ -351,8 +358,8 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     # It may have come back before, and moved since: where it was last is its place.
     latest = max(int(row["dropped_micros"]) for row in rows)
     place = place_key(parse_location(new.location))
-    last = [(row["domain"], row["place"]) for row in rows if row["dropped_micros"] == latest]
-    if not new.returning or (new.domain, place) not in last:
+    last = [(row["domain"], row["place"], row["upstream"]) for row in rows if row["dropped_micros"] == latest]
+    if not new.returning or (new.domain, place, new.upstream) not in last:
         raise _uuid_taken("a table that was dropped had this UUID", new)
 
 

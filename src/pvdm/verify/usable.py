@@ -18,6 +18,10 @@ INT96_HINT: Final = (
 _MENDED: Final = "the pinned source stays as it is: abandon the workload, mend the source, and open another one"
 # Facts about the pinned rows and snapshot that are not about columns, and that no time mends either.
 _LASTING: Final = frozenset({"value_out_of_range"})
+# What was pinned once and is no more; nothing else about a snapshot changes after it was pinned.
+_GONE: Final = frozenset({"snapshot_schema_unknown", "source_gone", "source_snapshot_unknown"})
+# What the Steward was not told where it runs, and no fact about any source.
+_NOT_TOLD: Final = frozenset({"store_not_configured"})
 
 
 @contextlib.contextmanager
@@ -32,16 +36,35 @@ def source_readable() -> Iterator[None]:
     except VerificationError as error:
         if class_of(error.code) is FailureClass.SCHEMA or error.code in _LASTING:
             raise unusable(error) from None
-        raise UnavailableError(
-            "source_unreadable",
-            f"the pinned source cannot be read: {error.message}",
-            expected=error.expected,
-            got=error.got,
-            hint="bring the source's files back; or abandon the workload",
-            cause=error.code,
-        ) from None
+        raise _unreadable(error) from None
     except InputError as error:
-        raise unusable(error) from None
+        raise _unreadable(error) if error.code in _NOT_TOLD else unusable(error) from None
+
+
+@contextlib.contextmanager
+def source_found() -> Iterator[None]:
+    """A source that was pinned once is found again as it was: a snapshot and its manifests never change.
+
+    So what is wrong with them now is with a catalog that does not show the table, a store that gives other bytes, or a
+    configuration, and may be mended; only a table or snapshot that is gone stays so.
+    """
+    try:
+        yield
+    except (InputError, VerificationError) as error:
+        if error.code in _GONE:
+            raise unusable(error) from None
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: PvdmError) -> UnavailableError:
+    return UnavailableError(
+        "source_unreadable",
+        f"the pinned source cannot be read: {error.message}",
+        expected=error.expected,
+        got=error.got,
+        hint="bring the source's files back; or abandon the workload",
+        cause=error.code,
+    )
 
 
 def unusable(error: PvdmError, hint: str | None = None) -> InputError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.lake.entries import listed_manifests
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
@@ -194,3 +195,27 @@ def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_work
             assert workloads.get(unit, "work").state is WorkloadState.OPEN
         assert bench.state().metadata.current_snapshot_id is None
         assert attempt.branch not in bench.state().metadata.refs
+
+
+@pytest.mark.parametrize("of_list", [True, False], ids=["list", "manifest"])
+@pytest.mark.parametrize("spoilt", [lambda _: b"", lambda data: data[:-20]], ids=["empty", "cut off"])
+def test_manifests_of_the_pinned_source_that_are_spoilt_for_a_while_end_no_attempt(
+    tmp_path: Path, of_list: bool, spoilt: Callable[[bytes], bytes]
+) -> None:
+    """They could be read when the source was pinned, and never change: what was handed in waits, and is kept."""
+    with bench_at(tmp_path) as bench:
+        attempt, paths = bench.staged(ROWS)
+        metadata = bench.state("orders", RAW).metadata
+        head = metadata.current_snapshot
+        assert head is not None
+        (listed,) = listed_manifests(metadata, head, bench.files)
+        path = parse_location(str(head.manifest_list) if of_list else listed.manifest_path).local
+        data = path.read_bytes()
+        path.write_bytes(spoilt(data))
+        with pytest.raises(UnavailableError) as caught:
+            bench.verification.verify(attempt.attempt_id)
+        assert caught.value.code == "source_unreadable"
+        assert bench.now(attempt).state is AttemptState.VERIFYING
+        assert all(each.exists() for each in paths)
+        path.write_bytes(data)
+        assert bench.verify(attempt).verdict.passed

@@ -229,3 +229,29 @@ def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(publishe
     assert sources.again(workload, bound).snapshot_id == pinned
     there.slip(published, [(8, 1, "Ulm")])
     assert refused(lambda: sources.again(workload, bound)) == "source_changed"
+
+
+def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited_for(
+    published: House, there: There
+) -> None:
+    sources, bound = copying(published)
+    row = published.found().row
+    pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
+    published.open("v")
+    with published.notary.ledger.read() as unit:
+        opened = workloads.get(unit, "v")
+    workload = replace(opened, opening=replace(opened.opening, source=row.table_uuid), source_snapshot_id=str(pinned))
+
+    def earlier(answer: Doc) -> None:
+        """As it was before the snapshot was published."""
+        answer["metadata-location"] += ".earlier"
+        metadata, first = answer["metadata"], oldest(answer["metadata"])
+        metadata["snapshots"] = [first]
+        metadata["snapshot-log"] = [each for each in metadata["snapshot-log"] if each["snapshot-id"] != pinned]
+        metadata["refs"] = {"main": {**metadata["refs"]["main"], "snapshot-id": first["snapshot-id"]}}
+        metadata["current-snapshot-id"] = first["snapshot-id"]
+
+    lying(there, earlier)
+    assert refused(lambda: sources.again(workload, bound)) == "source_changed"
+    there.proxy.told = None
+    assert sources.again(workload, bound).snapshot_id == pinned

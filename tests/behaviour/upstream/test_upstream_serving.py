@@ -14,7 +14,11 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.metadata.audit_report import Standing
+from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
+from pvdm.steward.sources import Sources
+from pvdm.store import workloads
+from pvdm.store.workloads import Workload
 from pvdm.verify.fetch import Files
 from tests.audit_examples import Local, codes, standings
 from tests.audit_scene import gathered
@@ -139,6 +143,30 @@ def test_an_unprotected_table_takes_commits_as_its_upstream_does(house: House, t
     assert house.found("free").row.table_uuid == there.found("free").row.table_uuid
 
 
+def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, there: There) -> None:
+    """Another one had its name meanwhile, or the upstream said so."""
+    house.scene.make("free")
+    own = house.found("free").row
+    workload = replace(opened_on(house, own.table_uuid), source_snapshot_id="1")
+    sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
+    bound = parse_contract(contract().encode()).bind({})
+    lying(there, another_uuid)
+    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
+    assert refused(lambda: sources.again(workload, bound)) == "source_changed", "no word that it is gone for good"
+    assert house.found("free").row.table_uuid != own.table_uuid
+    there.proxy.told = None
+    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
+    assert house.found("free").row.table_uuid == own.table_uuid
+
+
+def opened_on(house: House, source: str) -> Workload:
+    """A workload whose source is that table."""
+    house.open("v")
+    with house.notary.ledger.read() as unit:
+        found = workloads.get(unit, "v")
+    return replace(found, opening=replace(found.opening, source=source))
+
+
 def test_a_forwarded_commit_whose_answer_is_lost_is_told_as_unknown(house: House, there: There) -> None:
     house.scene.make("free")
     there.proxy.plan.append(lost_after)
@@ -194,6 +222,7 @@ def lying(there: There, change: Callable[[Doc], None]) -> None:
 
 
 def another_uuid(answer: Doc) -> None:
+    answer["metadata-location"] += ".other"
     answer["metadata"].update({"table-uuid": "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"})
 
 
