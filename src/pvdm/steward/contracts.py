@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pvdm.catalog.names import full_name
+from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.core import ExtractionPath
+from pvdm.store import Unit, namespaces
+from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.verify.extraction import Reach, require_extractable, require_extraction
 from pvdm.verify.opening import require_identity
 
@@ -58,6 +60,25 @@ def require_for_namespace(contract: DataProductContract, levels: Sequence[str], 
     if inside != full_name(levels):
         raise _elsewhere(contract, f"a table of {full_name(levels)}")
     _require_domain(contract, domain)
+
+
+def require_source_reached(unit: Unit, contract: DataProductContract, grant: Grant) -> None:
+    """Who puts a table under a contract may read its source: its producers learn of rows that it has and they lack.
+
+    A namespace that is not there yet may be anybody's one day.
+    """
+    if contract.boundary.source.table is None or grant.domain == EVERY_DOMAIN:
+        return
+    *levels, _ = parse_full_name(contract.boundary.source.table)
+    found = namespaces.find(unit, tuple(levels))
+    if found is None or not grant.reaches(found.domain):
+        raise NotAllowedError(
+            "source_of_other_domain",
+            "the contract's source is not in a namespace of the token's domain",
+            expected=f"a source of the domain {grant.domain}",
+            got=contract.boundary.source.table[:200] if found is None else "one of another domain",
+            hint="nothing was changed; an operator of every domain (`*`) puts a table under a contract across domains",
+        )
 
 
 def _elsewhere(contract: DataProductContract, expected: str) -> NotAllowedError:

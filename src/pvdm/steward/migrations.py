@@ -17,7 +17,7 @@ from pvdm.metadata.permit import Permit
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import Judged, accept_once, find_table, require_good, used_once
-from pvdm.steward.contracts import judge_doable, require_fit, require_for_table
+from pvdm.steward.contracts import judge_doable, require_fit, require_for_table, require_source_reached
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.store import Ledger, Unit, protections, statements, tables
@@ -126,6 +126,8 @@ class Migrations:
         contract = None if said.contract is None else judge_doable(said.contract, extracts=self._extracts)
         if contract is not None:
             require_for_table(contract, (*levels, row.name), row.domain)
+            with self._ledger.read() as unit:
+                require_source_reached(unit, contract, grant)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:

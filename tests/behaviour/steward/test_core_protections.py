@@ -420,6 +420,19 @@ def test_a_contract_of_another_domain_protects_nothing(still: Scene) -> None:
     assert refused(still, partial(still.protect, said), NotAllowedError) == "contract_of_other_domain"
 
 
+@pytest.mark.parametrize("source", ["risk.secrets", "nowhere.yet"], ids=["another domain's", "nobody's yet"])
+def test_a_token_of_one_domain_approves_no_source_of_another(scene: Scene, source: str) -> None:
+    """Producers would be told which rows of it they lack."""
+    text = CONTRACT.replace("table: raw.orders", f"table: {source}")
+    for said in (scene.protection(contract=text), scene.namespace_protection(contract=text)):
+        call = partial(scene.protect, said, domain="sales")
+        assert code_of(call, NotAllowedError) == "source_of_other_domain"
+    scene.protect(scene.protection(contract=CONTRACT.replace("table: raw.orders", "table: sales.raw")), domain="sales")
+    migration = scene.migration([], contract=text)
+    assert code_of(partial(scene.migrate, migration, domain="sales"), NotAllowedError) == "source_of_other_domain"
+    scene.migrate(scene.migration([], contract=text))
+
+
 def test_a_contract_for_a_table_elsewhere_protects_no_namespace(still: Scene) -> None:
     said = still.namespace_protection(contract=contract_for(levels=("risk",)))
     assert refused(still, partial(still.protect, said), NotAllowedError) == "contract_of_other_table"
