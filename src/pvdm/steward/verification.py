@@ -49,7 +49,7 @@ from pvdm.verify.usable import SOURCE_UNUSABLE, source_found
 
 __all__ = ["VERIFY_RUNS_MAX", "Verification", "failure", "read_verified", "verified_manifest"]
 
-VERIFY_RUNS_MAX: Final = 1_000
+VERIFY_RUNS_MAX: Final = 1_000_000
 _MICROS: Final = 1_000_000
 
 
@@ -256,18 +256,37 @@ class Verification:
         return _Loaded(attempt, workload, nonce, row, bound, chunk, job)
 
     def _job_id(self, nonce: str) -> str:
-        """A name that no job had; handles of runs that were stopped open nothing any more."""
-        for run in range(VERIFY_RUNS_MAX):
-            job_id = f"verify:{nonce}:{run}"
-            try:
-                self._tools.handles.end(job_id)
-            except NotAllowedError as error:
-                if error.code != "handle_unknown":
-                    raise
-                return job_id
+        """A name that no job had; handles of runs that were stopped open nothing any more.
+
+        Runs are numbered without a gap, so the first number that is free is found in a few looks, and the run before it
+        is looked at: a store or a cluster may be away for days, with a try every minute.
+        """
+        free, most = 0, 1
+        while self._is_over(nonce, most - 1):
+            free, most = most, 2 * most
+        most -= 1
+        while free < most:
+            middle = (free + most) // 2
+            free, most = (middle + 1, most) if self._is_over(nonce, middle) else (free, middle)
+        if free < VERIFY_RUNS_MAX:
+            return _run_of(nonce, free)
         raise PvdmError(
             "verify_runs_too_many", "this verification was stopped too often", expected=str(VERIFY_RUNS_MAX)
         )
+
+    def _is_over(self, nonce: str, run: int) -> bool:
+        """Whether there was such a run; then its handle opens nothing from here on."""
+        try:
+            self._tools.handles.end(_run_of(nonce, run))
+        except NotAllowedError as error:
+            if error.code != "handle_unknown":
+                raise
+            return False
+        return True
+
+
+def _run_of(nonce: str, run: int) -> str:
+    return f"verify:{nonce}:{run}"
 
 
 def _moved(state: AttemptState) -> ConflictError:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pvdm.errors import ConflictError
+from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.model.states import AttemptState
+from pvdm.store import nonces
 from tests.verify_examples import ROWS, Bench, bench_at
 
 pytest.importorskip("pvdm_kernel")
@@ -33,3 +34,22 @@ def test_an_attempt_that_is_not_verified_any_more_has_no_job(bench: Bench) -> No
     with pytest.raises(ConflictError) as caught:
         bench.verification.job(attempt.attempt_id)
     assert (caught.value.code, caught.value.got) == ("attempt_moved", "COMMITTING")
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 6, 1_003])
+def test_a_verification_that_was_stopped_many_times_goes_on(bench: Bench, before: int) -> None:
+    """A cluster that is away for a weekend costs a try every minute; what they left opens nothing any more."""
+    attempt, _ = bench.staged(ROWS, workload_id=f"stopped-{before}")
+    handles = bench.scene.notary.handles
+    with bench.scene.notary.ledger.read() as unit:
+        held = nonces.held_by(unit, attempt.attempt_id)
+    assert held is not None
+    names = [f"verify:{held.nonce}:{run}" for run in range(before)]
+    left = [handles.issue(name, redemptions=1) for name in names]
+    for name in names[:-1]:
+        handles.end(name)
+    assert bench.verification.job(attempt.attempt_id).job_id == f"verify:{held.nonce}:{before}"
+    with pytest.raises(NotAllowedError) as caught:
+        handles.redeem(left[-1], job_id=names[-1], worker="late")
+    assert caught.value.code == "handle_ended"
+    assert bench.verify(attempt).verdict.passed
