@@ -164,19 +164,23 @@ class S3Store:
                     found[Location("s3", folder.authority, tuple(each["Key"].split("/")))] = each["VersionId"]
             if not page.get("IsTruncated"):
                 return found
-            at = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}
+            at = _onward(
+                folder, at, {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}
+            )
 
     def abort_uploads(self, folder: Location) -> int:
         """End every upload in parts below the prefix; says how many there were."""
         bucket, prefix = folder.authority, "".join(f"{part}/" for part in folder.parts)
-        count = 0
+        ended: set[tuple[str, str]] = set()
         while uploads := asked(self._client.list_multipart_uploads, Bucket=bucket, Prefix=prefix).get("Uploads", []):
-            for each in uploads:
-                named = {"Bucket": bucket, "Key": each["Key"], "UploadId": each["UploadId"]}
+            new = {(each["Key"], each["UploadId"]) for each in uploads} - ended
+            if not new:
+                raise OSError(errno.EIO, f"the store of the bucket {bucket} lists uploads that were ended")
+            for key, upload in sorted(new):
                 with contextlib.suppress(FileNotFoundError):
-                    asked(self._client.abort_multipart_upload, **named)
-            count += len(uploads)
-        return count
+                    asked(self._client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
+            ended |= new
+        return len(ended)
 
     def _pages(self, folder: Location, **more: str) -> Iterator[dict[str, Any]]:
         prefix = "".join(f"{part}/" for part in folder.parts)
@@ -187,7 +191,7 @@ class S3Store:
             yield {"Contents": own, "Folders": page.get("CommonPrefixes", [])}
             if not page.get("IsTruncated"):
                 return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+            token = _onward(folder, token, {"ContinuationToken": page["NextContinuationToken"]})
 
     def remove(self, place: Location) -> None:
         """Take it out of sight; where the store keeps versions, they stay with it."""
@@ -211,6 +215,13 @@ def _named(place: Location) -> dict[str, str]:
     if place.scheme != "s3" or not place.parts:
         raise OSError(errno.EINVAL, "no object has this location")
     return {"Bucket": place.authority, "Key": "/".join(place.parts)}
+
+
+def _onward(folder: Location, before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
+    """Where the next page begins; a store that gives the same one again would never come to an end."""
+    if after == before:
+        raise OSError(errno.EIO, f"the store of the bucket {folder.authority} gives one page again and again")
+    return after
 
 
 def _listed(folder: Location, entry: Any) -> Listed:
