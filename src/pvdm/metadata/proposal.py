@@ -71,7 +71,7 @@ def in_doubt(error: PvdmError) -> UnavailableError:
     return _doubt(f"{error.code}: {error.message}", **error.details)
 
 
-def _doubt(got: str, **details: object) -> UnavailableError:
+def _doubt(got: str, **details: str | int) -> UnavailableError:
     return UnavailableError(
         "table_in_doubt",
         "nothing is published to the table as it is shown now",
