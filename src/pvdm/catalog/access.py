@@ -122,6 +122,21 @@ class CatalogAccess:
                 got=str(place)[:200],
             )
 
+    def require_readable(self, unit: Unit, folder: Location, domain: str) -> None:
+        """What the Steward reads for a domain by rights of its own lies neither among its own files nor another's."""
+        others = [home_of(self._warehouse, levels) for levels, owner in namespaces.owners(unit) if owner != domain]
+        if (
+            any(folder.is_under(each) for each in (*self._own, *others))
+            or tables.find_holding(unit, folder, but_domain=domain) is not None
+        ):
+            raise NotAllowedError(
+                "source_file_foreign",
+                "the source names files that lie among somebody else's",
+                expected=f"files of the domain {domain}, or of nobody",
+                got=str(folder)[:200],
+                hint="nothing was read of them; the source's own table names files of its own",
+            )
+
     def require_upstream_place(self, mounted: Levels, place: Location) -> None:
         """An upstream says itself where its tables lie: not in folders of namespaces that are not its own."""
         self.require_not_own(place)

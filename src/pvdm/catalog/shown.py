@@ -16,7 +16,7 @@ from pvdm.catalog.storage import Stood, Storage
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.document import Json, dump_json
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Location, parse_location
 from pvdm.store import Ledger, attempts
 from pvdm.store.tokens import Grant
 
@@ -88,6 +88,10 @@ class Shown:
         """What clients know of the store from the start, and that they ask for credentials."""
         config = _json(self._storage.config)
         return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
+
+    def places_of(self, state: TableState) -> tuple[Location, ...]:
+        """Where all lies that the table may show: its own place, and what the Steward keeps for its readers."""
+        return (parse_location(state.metadata.location), *self._storage.kept_of(state.row.table_uuid))
 
     def credentials(self, grant: Grant, state: TableState) -> bytes:
         """The credentials alone, for who has the table already."""

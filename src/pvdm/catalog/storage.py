@@ -67,6 +67,10 @@ class Storage:
         """Address and manners of the store; never a credential."""
         return {} if self._settings is None else names.open_config(self._settings)
 
+    def kept_of(self, table_uuid: str) -> tuple[Location, ...]:
+        """The folders where the Steward puts what readers of the table need."""
+        return self._own(table_uuid)
+
     def credentials(self, grant: Grant, table: Stood) -> dict[str, dict[str, str]]:
         """Credentials by the places they are for; none where nothing is vended, or tables lie on a disk."""
         if self._settings is None or self._vending is None or table.place.scheme != "s3":

@@ -11,13 +11,14 @@ from pvdm.catalog.state import TableState
 from pvdm.catalog.upstream_heads import is_vouched, require_proved, unproved
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.entries import FileReader
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.paths import Location, parse_location
 from pvdm.model.contract import BoundContract
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 from pvdm.store import Ledger, Unit, namespaces, tables, workloads
 from pvdm.store.namespaces import Levels
 from pvdm.store.tables import TableRow
+from pvdm.store.tokens import EVERY_DOMAIN
 from pvdm.store.workloads import Workload
 from pvdm.verify.source import (
     SOURCE_MANIFEST_MAX_BYTES,
@@ -45,7 +46,9 @@ class Sources:
         """The source as it is now; a table's snapshot must descend from what was last published of it in the target."""
         asked = bound.contract.boundary.source
         if asked.manifest is not None:
-            return pin_files(asked.manifest, self._manifest(asked.manifest))
+            return self._readable(
+                pin_files(asked.manifest, self._manifest(asked.manifest)), bound.contract.product.domain
+            )
         *levels, name = parse_full_name(str(asked.table))
         catalog = self._catalog()
         state = catalog.states.get(tuple(levels), name)
@@ -60,7 +63,7 @@ class Sources:
             last = workloads.last_source_snapshot(unit, table_uuid, uuid)
         require_descends(state.metadata, current, None if last is None else int(last))
         ref = TableRef(catalog.name, uuid, full_name((*levels, name)))
-        return pin_table(ref, state.metadata, current, self._reader)
+        return self._own(state, pin_table(ref, state.metadata, current, self._reader))
 
     def again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
         """The source as the workload has pinned it; what is gone or changed since is an error, not a verdict."""
@@ -69,16 +72,33 @@ class Sources:
             data = self._manifest(manifest)
             # Before it is read: another one may be wrong in any way, and still be put right again.
             _require_same(workload, state_of(data))
-            return pin_files(manifest, data)
-        return pin_table(*self._table(workload), self._reader)
+            return self._readable(pin_files(manifest, data), bound.contract.product.domain)
+        ref, state, snapshot_id = self._table(workload)
+        return self._own(state, pin_table(ref, state.metadata, snapshot_id, self._reader))
 
     def schema(self, workload: Workload, bound: BoundContract) -> Schema:
         """The columns of the source as the workload has pinned it; of a table without planning what is read of it."""
         if bound.contract.boundary.source.manifest is not None:
             return self.again(workload, bound).scan.schema
-        return pinned_schema(*self._table(workload))
+        ref, state, snapshot_id = self._table(workload)
+        return pinned_schema(ref, state.metadata, snapshot_id)
 
-    def _table(self, workload: Workload) -> tuple[TableRef, TableMetadata, int]:
+    def _own(self, state: TableState, source: PinnedSource) -> PinnedSource:
+        return self._readable(source, state.row.domain, *self._catalog().shown.places_of(state))
+
+    def _readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
+        """Whoever writes to a source says which files it has, and the Steward reads them by rights of its own."""
+        if domain == EVERY_DOMAIN:
+            return source
+        homes = tuple(f"{each}/" for each in own)
+        folders = {str(parse_location(each)).rpartition("/")[0] + "/" for each in source.scan.locations()}
+        foreign = sorted(each for each in folders if not each.startswith(homes))
+        with self._ledger.read() as unit:
+            for folder in foreign:
+                self._catalog().access.require_readable(unit, parse_location(folder), domain)
+        return source
+
+    def _table(self, workload: Workload) -> tuple[TableRef, TableState, int]:
         catalog = self._catalog()
         with self._ledger.read() as unit:
             row = tables.find_uuid(unit, workload.opening.source)
@@ -95,7 +115,7 @@ class Sources:
             ref = named(unit, catalog.name, row)
         state: TableState = catalog.states.of(row)
         self._require_as_pinned(state, int(str(workload.source_snapshot_id)))
-        return ref, state.metadata, int(str(workload.source_snapshot_id))
+        return ref, state, int(str(workload.source_snapshot_id))
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
         """At an upstream somebody may change what was proved, or the snapshot behind an id, after it was pinned.

@@ -216,6 +216,15 @@ def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> 
     return None
 
 
+def find_holding(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
+    """A table of another domain in whose place this lies, one that was dropped too."""
+    above = [
+        place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts) + 1)
+    ]
+    row = unit.row(select(tables).where(tables.c.place.in_(above), tables.c.domain != but_domain).limit(1))
+    return None if row is None else _table(row)
+
+
 def overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
     """What lies there or below, and what lies above: two queries, as an OR of them would read the whole index."""
     key = place_key(place)

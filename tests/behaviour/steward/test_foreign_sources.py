@@ -1,0 +1,89 @@
+"""Sources that name files of others: the Steward would read them by rights that no producer has, and tell of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import NotAllowedError
+from pvdm.lake.paths import parse_location
+from pvdm.lake.vault import VaultKind
+from pvdm.model.contract import parse_contract
+from pvdm.model.role import Role
+from pvdm.store.namespaces import Levels
+from tests.verify_examples import RAW, ROWS, SALES, Bench, bench_at, contract, write
+
+pytest.importorskip("pvdm_kernel")
+RISK: Levels = ("risk",)
+TARGET = "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path) as made:
+        made.scene.make("secrets", levels=RISK)
+        yield made
+
+
+def home_of(bench: Bench, name: str, levels: Levels) -> Path:
+    return Path(parse_location(bench.state(name, levels).metadata.location).local)
+
+
+def places(bench: Bench) -> dict[str, Path]:
+    """Where nothing lies that is the source's, or its domain's."""
+    config = bench.scene.stand.config.catalog
+    assert config is not None
+    secrets, vault = home_of(bench, "secrets", RISK), Path(parse_location(str(config.vault)).local)
+    uuid = bench.state().row.table_uuid
+    return {
+        "another domain's table": secrets / "data",
+        "another domain's folder": secrets.parent / "new",
+        "copies of another table": vault / uuid / VaultKind.DATA.value / "a",
+        "what failed": vault / uuid / VaultKind.QUARANTINE.value / "a",
+    }
+
+
+@pytest.mark.parametrize(
+    "place", ["another domain's table", "another domain's folder", "copies of another table", "what failed"]
+)
+def test_a_source_with_files_of_somebody_else_is_not_opened(bench: Bench, place: str) -> None:
+    file = write(places(bench)[place] / "x.parquet", ROWS[:5])
+    bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
+    with pytest.raises(NotAllowedError) as caught:
+        bench.attempt()
+    assert caught.value.code == "source_file_foreign"
+
+
+def test_files_of_a_dropped_table_are_still_its_domains(bench: Bench) -> None:
+    file = write(home_of(bench, "secrets", RISK) / "data" / "x.parquet", ROWS[:5])
+    bench.scene.notary.catalog.tables.drop(bench.scene.grant(), RISK, "secrets")
+    bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
+    with pytest.raises(NotAllowedError) as caught:
+        bench.attempt()
+    assert caught.value.code == "source_file_foreign"
+
+
+def test_a_manifest_of_files_lists_none_of_somebody_elses_either(bench: Bench, tmp_path: Path) -> None:
+    path = home_of(bench, "secrets", RISK) / "data" / "x.parquet"
+    write(path, ROWS[:5])
+    listed = {"path": str(path), "size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    fields = [{"id": 1, "name": "id", "required": False, "type": "long"}]
+    schema = {"type": "struct", "schema-id": 0, "fields": fields}
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"kind": "pvdm/source-files/v1", "schema": schema, "files": [listed]}))
+    text = contract().replace("table: raw.orders", f"files: {{manifest: {manifest}}}")
+    with pytest.raises(NotAllowedError) as caught:
+        bench.sources.pin(parse_contract(text.encode()).bind({}), TARGET)
+    assert caught.value.code == "source_file_foreign"
+
+
+def test_files_of_its_own_domain_or_of_nobody_are_read(bench: Bench, tmp_path: Path) -> None:
+    others = [home_of(bench, "sums", SALES) / "data" / "x.parquet", tmp_path / "landing" / "y.parquet"]
+    files = [write(path, ROWS[:1]) for path in others]
+    bench.write_snapshot("orders", RAW, "main", files, role=Role.PRODUCER)
+    attempt, _ = bench.staged([*ROWS, ROWS[0], ROWS[0]])
+    assert bench.verify(attempt).verdict.passed
