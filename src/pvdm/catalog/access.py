@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -122,18 +123,18 @@ class CatalogAccess:
                 got=str(place)[:200],
             )
 
-    def require_readable(self, unit: Unit, folder: Location, domain: str) -> None:
+    def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
         """What the Steward reads for a domain by rights of its own lies neither among its own files nor another's."""
-        others = [home_of(self._warehouse, levels) for levels, owner in namespaces.owners(unit) if owner != domain]
-        if (
-            any(folder.is_under(each) for each in (*self._own, *others))
-            or tables.find_holding(unit, folder, but_domain=domain) is not None
-        ):
+        others = {home_of(self._warehouse, levels) for levels, owner in namespaces.owners(unit) if owner != domain}
+        homes = {*self._own, *others}
+        foreign = next((each for each in folders if any(above in homes for above in each.around())), None)
+        held = None if foreign is not None else tables.find_holding(unit, folders, but_domain=domain)
+        if foreign is not None or held is not None:
             raise NotAllowedError(
                 "source_file_foreign",
                 "the source names files that lie among somebody else's",
                 expected=f"files of the domain {domain}, or of nobody",
-                got=str(folder)[:200],
+                got="in the place of another table" if foreign is None else str(foreign)[:200],
                 hint="nothing was read of them; the source's own table names files of its own",
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,11 @@ class Location:
     def overlaps(self, other: Location) -> bool:
         """Whether one of the two lies inside the other."""
         return self.is_under(other) or other.is_under(self)
+
+    def around(self) -> Iterator[Location]:
+        """This place, and every folder that it lies in."""
+        for end in range(len(self.parts), -1, -1):
+            yield Location(self.scheme, self.authority, self.parts[:end])
 
     def child(self, *parts: str) -> Location:
         """A place inside this one."""

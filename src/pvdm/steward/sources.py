@@ -92,10 +92,10 @@ class Sources:
             return source
         homes = tuple(f"{each}/" for each in own)
         folders = {str(parse_location(each)).rpartition("/")[0] + "/" for each in source.scan.locations()}
-        foreign = sorted(each for each in folders if not each.startswith(homes))
-        with self._ledger.read() as unit:
-            for folder in foreign:
-                self._catalog().access.require_readable(unit, parse_location(folder), domain)
+        foreign = [parse_location(each) for each in sorted(folders) if not each.startswith(homes)]
+        if foreign:
+            with self._ledger.read() as unit:
+                self._catalog().access.require_readable(unit, foreign, domain)
         return source
 
     def _table(self, workload: Workload) -> tuple[TableRef, TableState, int]:

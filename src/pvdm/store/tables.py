@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from pvdm.store.view_names import require_no_view
 
 TABLE_PLACE_MAX_BYTES: Final = 2_000
 """What an index entry of PostgreSQL holds with room to spare."""
+_ASKED_AT_ONCE: Final = 500
 
 # What every commit asks, made once: to make a statement takes longer than to run it.
 _BY_NAME: Final = select(tables).where(
@@ -216,13 +217,17 @@ def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> 
     return None
 
 
-def find_holding(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
-    """A table of another domain in whose place this lies, one that was dropped too."""
-    above = [
-        place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts) + 1)
-    ]
-    row = unit.row(select(tables).where(tables.c.place.in_(above), tables.c.domain != but_domain).limit(1))
-    return None if row is None else _table(row)
+def find_holding(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
+    """A table of another domain in whose place one of these lies, one that was dropped too."""
+    around = {above for place in places for above in place.around()}
+    # No table has a longer place.
+    asked = sorted(key for key in map(_key_of, around) if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
+    for start in range(0, len(asked), _ASKED_AT_ONCE):
+        held = tables.c.place.in_(asked[start : start + _ASKED_AT_ONCE])
+        row = unit.row(select(tables).where(held, tables.c.domain != but_domain).limit(1))
+        if row is not None:
+            return _table(row)
+    return None
 
 
 def overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
@@ -237,7 +242,7 @@ def overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any],
 
 def place_key(place: Location) -> str:
     """A place in normal form, closed by a slash: one lies in another if its key begins with the other's."""
-    key = f"{place.scheme}://{place.authority}/" + "".join(f"{part}/" for part in place.parts)
+    key = _key_of(place)
     if len(key.encode()) > TABLE_PLACE_MAX_BYTES:
         raise InputError(
             "location_invalid",
@@ -246,6 +251,10 @@ def place_key(place: Location) -> str:
             got=f"{len(key.encode())} bytes",
         )
     return key
+
+
+def _key_of(place: Location) -> str:
+    return f"{place.scheme}://{place.authority}/" + "".join(f"{part}/" for part in place.parts)
 
 
 def all_live(unit: Unit) -> list[TableRow]:
