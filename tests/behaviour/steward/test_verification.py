@@ -390,7 +390,7 @@ def test_a_branch_that_moved_since_it_was_handed_in_is_verified_as_it_was(bench:
     attempt, _ = bench.staged(ROWS)
     prefix = parse_location(attempt.prefix).local
     more = write(prefix / "data" / "more.parquet", ROWS[:1])
-    bench.write_snapshot("sums", SALES, attempt.branch, [more], home=prefix / "metadata", role=Role.PRODUCER)
+    bench.write_snapshot("sums", SALES, attempt.branch, [more], home=prefix / "metadata", role=Role.STEWARD)
     core = bench.verify(attempt)
     assert core.verdict.passed
     assert str(core.staged.snapshot_id) == attempt.staged_snapshot_id
@@ -402,7 +402,7 @@ def test_a_staged_snapshot_that_is_gone_is_a_fail(bench: Bench) -> None:
         {"action": "remove-snapshot-ref", "ref-name": attempt.branch},
         {"action": "remove-snapshots", "snapshot-ids": [int(str(attempt.staged_snapshot_id))]},
     ]
-    bench.commit("sums", SALES, updates)
+    bench.commit("sums", SALES, updates, Role.STEWARD)
     assert bench.classes(attempt) == ("metadata",)
     assert bench.codes(attempt) == ["staged_snapshot_gone"]
 
