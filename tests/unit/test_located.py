@@ -93,7 +93,11 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
         "  partitions: shop=berlin (6)",
         "1,200 rows modified",
         "  first modified id: null 2 times (amount, note)",
-        "  files: file:///b0.parquet (300), file:///b1.parquet (300), file:///b2.parquet (300), and 3 more",
+        "  files:",
+        "    file:///b0.parquet (300)",
+        "    file:///b1.parquet (300)",
+        "    file:///b2.parquet (300)",
+        "    and 3 more",
         "fields that differ in 1,000 of 1,200 rows that were compared: amount (1,200), note (3)",
     ]
     assert list(lines(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]

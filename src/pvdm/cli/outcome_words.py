@@ -19,7 +19,7 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     extent = outcome.extent
     much = "how many rows is not known" if extent is None else extent_words(extent)
     yield (
-        f"COMMITTED  {outcome.workload_id}: {_counted(len(outcome.chunks), 'chunk')} of {outcome.table}, {much}",
+        f"COMMITTED  {outcome.workload_id}: {counted(len(outcome.chunks), 'chunk')} of {outcome.table}, {much}",
         "green",
     )
     for chunk in outcome.overridden:
@@ -39,13 +39,13 @@ def extent_words(extent: ExtentView) -> str:
     """Rows and files that came, and those that went."""
     if not extent.files_removed:
         return added_words(extent)
-    gone = f"{_counted(extent.rows_removed, 'row')} in {_counted(extent.files_removed, 'file')}"
+    gone = f"{counted(extent.rows_removed, 'row')} in {counted(extent.files_removed, 'file')}"
     return f"{added_words(extent)}, replacing {gone}"
 
 
 def added_words(extent: ExtentView) -> str:
     """Rows and files that came."""
-    return f"+{_counted(extent.rows_added, 'row')} in {_counted(extent.files_added, 'file')}"
+    return f"+{counted(extent.rows_added, 'row')} in {counted(extent.files_added, 'file')}"
 
 
 def override_words(attempt: AttemptView) -> str:
@@ -55,5 +55,6 @@ def override_words(attempt: AttemptView) -> str:
     return f"published by {by}, not by proof: its verdict is FAIL ({classes})"
 
 
-def _counted(count: int, thing: str) -> str:
+def counted(count: int, thing: str) -> str:
+    """`1 chunk`, `2,000 rows`."""
     return f"{count:,} {thing}{'s' * (count != 1)}"

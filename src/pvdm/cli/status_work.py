@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pvdm.cli.outcome_words import added_words, override_words
+from pvdm.cli.outcome_words import added_words, counted, override_words
 from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service
@@ -70,7 +70,7 @@ def _show_table(table: str, found: list[WorkloadView], *, as_json: bool) -> None
     if as_json:
         say_json({"table": table, "workloads": [view_json(each) for each in found]})
         return
-    say(f"{table}: {len(found)} workloads shown", style="bold")
+    say(f"{table}: {counted(len(found), 'workload')} shown", style="bold")
     for each in found:
         for line, style in workload_lines(each):
             say(line, style=style)
@@ -94,8 +94,8 @@ def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_
         say_json({"workload": view_json(workload), "chunks": [view_json(each) for each in chunks]})
         return
     say(f"workload {workload.workload_id} of {workload.table or workload.table_uuid}", style="bold")
-    say(f"  {workload.state.value}  {workload.reason}  {utc(workload.changed_at)}")
-    say(f"  atomicity {workload.atomicity}, {workload.chunk_count} chunks, {len(chunks)} shown")
+    say(f"  {workload.state.value}, {workload.reason}  {utc(workload.changed_at)}")
+    say(f"  atomicity {workload.atomicity}, {counted(workload.chunk_count, 'chunk')}, {len(chunks)} shown")
     for name, value in workload.parameters:
         say(f"  {name} = {value}")
     for chunk in chunks:
@@ -118,7 +118,9 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
         yield f"    *** {override_words(found)} ***", LOUD
     if found.refusal is not None:
         tail = comparison(found.refusal.expected, found.refusal.got)
-        yield f"    {found.refusal.message}" + (f": {tail}" if tail else ""), None
+        message = "" if found.reason.endswith(found.refusal.message) else found.refusal.message  # it stands above then
+        if said := ": ".join(part for part in (message, tail) if part):
+            yield f"    {said}", None
     if found.located is not None:
         for line in lines(found.located):
             yield f"    {line}", None
@@ -129,10 +131,15 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     if found.findings_more:
         yield f"    and {found.findings_more:,} findings more", None
     if found.quarantine is not None:
-        yield f"    its files are in quarantine, each under its SHA-256: {place(found.quarantine.folder)}", None
+        folder = found.quarantine.folder
+        yield f"    its files are in quarantine, each under its SHA-256: {place(folder)}", None
         for kept in found.quarantine.files:
-            yield f"      {place(kept.file)} is {place(kept.location)}", None
+            yield f"      {place(kept.location.removeprefix(f'{folder}/'))} is {place(kept.file)}", None
     problem = found.problem
     if found.job is not None and problem is not None:
         tries = f"{found.job.tries} tries, job {found.job.state.value}"
         yield f"    the Steward cannot go on ({tries}): {problem.code}: {problem.message}", "bold red"
+        if tail := comparison(problem.expected, problem.got):
+            yield f"      {tail}", None
+        if problem.hint:
+            yield f"      hint: {problem.hint}", None

@@ -305,15 +305,18 @@ def _located(attempt: AttemptView) -> dict[str, str | int]:
         return {"not_located": located.problem_code}
     told: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
     told |= {_files_name(each): files_of(each) for each in located.classes if each.files}
+    who = who_sees(located)
     said = {
         "fields_that_differ": fields_that_differ(located),
-        "keys": who_sees(located) or rest_of_keys(located, attempt.workload_id),
+        "withheld": f"{who}; see `pvdm status --workload-id {attempt.workload_id}`" if who and located.keys_for else who,
+        "more": rest_of_keys(located, attempt.workload_id),
     }
     return told | {name: words for name, words in said.items() if words}
 
 
 def _files_name(each: LocatedClass) -> str:
-    return "source_files_missing" if each.failure is FailureClass.MISSING else f"files_{each.failure.value}"
+    of = "source_files" if each.failure is FailureClass.MISSING else "files"
+    return f"{of}_with_{each.failure.value}_rows"
 
 
 def given_up(attempt: AttemptView) -> RolledBackError:

@@ -48,7 +48,7 @@ def who_sees(located: Located) -> str | None:
 
 def files_of(each: LocatedClass) -> str:
     """The files that have the most rows of a class, with how many, and how many files there are besides."""
-    return _places(each.files, each.files_more)
+    return ", ".join(_places(each.files, each.files_more))
 
 
 def lines(located: Located) -> Iterator[str]:
@@ -61,9 +61,8 @@ def lines(located: Located) -> Iterator[str]:
         if keys := first_keys(each):
             yield f"  {keys}"
         of = "source files" if each.failure is FailureClass.MISSING else "files"
-        if files := files_of(each):
-            yield f"  {of}: {files}"
-        if partitions := _places(each.partitions, each.partitions_more):
+        yield from _file_lines(of, _places(each.files, each.files_more))
+        if partitions := ", ".join(_places(each.partitions, each.partitions_more)):
             yield f"  partitions: {partitions}"
     if fields := fields_that_differ(located):
         modified = located.rows(FailureClass.MODIFIED)
@@ -78,10 +77,19 @@ def fields_that_differ(located: Located) -> str:
     return ", ".join(f"{quoted(field.name)} ({field.rows:,})" for field in located.fields)
 
 
-def _places(found: tuple[RowsIn, ...], left: int) -> str:
-    named = ", ".join(f"{place(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED])
+def _file_lines(of: str, files: list[str]) -> Iterator[str]:
+    """Paths are long: several of them have a line each."""
+    if len(files) > 1:
+        yield f"  {of}:"
+        yield from (f"    {each}" for each in files)
+    elif files:
+        yield f"  {of}: {files[0]}"
+
+
+def _places(found: tuple[RowsIn, ...], left: int) -> list[str]:
+    named = [f"{place(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
     rest = max(0, len(found) - _PLACES_NAMED) + left
-    return named + (f", and {rest:,} more" if rest else "")
+    return [*named, f"and {rest:,} more"] if rest else named
 
 
 def _rows(count: int) -> str:

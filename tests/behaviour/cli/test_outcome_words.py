@@ -196,7 +196,9 @@ def test_a_workload_that_was_only_opened_has_begun_no_chunk(shop: Shop) -> None:
 
 def test_the_last_error_of_a_stuck_job_is_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     table = append(shop, "stuck")
-    gone = UnavailableError("source_unreadable", "the pinned source cannot be read")
+    gone = UnavailableError(
+        "source_unreadable", "the pinned source cannot be read", expected="a disk", got="none", hint="mount it"
+    )
 
     def away(*_: object) -> None:
         raise gone
@@ -212,7 +214,8 @@ def test_the_last_error_of_a_stuck_job_is_shown(shop: Shop, monkeypatch: pytest.
     assert "  stuck-1  OPEN, 1 of 1 chunks VERIFYING" in told
     assert "the Steward cannot go on: source_unreadable: the pinned source cannot be read" in told
     told = shop.command(["status", "--workload-id", "stuck-1"])[1]
-    assert re.search(r"the Steward cannot go on \(\d+ tries, job \w+\): source_unreadable: the pinned source", told)
+    words = r"the Steward cannot go on \(\d+ tries, job \w+\): source_unreadable: the pinned source cannot be read"
+    assert re.search(rf"{words}\n      expected a disk, got none\n      hint: mount it\n", told)
     (shown,) = json.loads(shop.command(["status", table, "--json"])[1])["workloads"]
     assert shown["problem"]["code"] == "source_unreadable"
 

@@ -279,7 +279,7 @@ def test_the_status_of_a_table_and_of_a_workload_is_shown(shop: Shop) -> None:
     table = target(shop, "looked_at")
     run(shop, table, "lossy")
     code, told = shop.command(["status", table])
-    assert (code, "sales.looked_at: 1 workloads shown" in told, f"{table}-1" in told) == (0, True, True)
+    assert (code, "sales.looked_at: 1 workload shown" in told, f"{table}-1" in told) == (0, True, True)
     code, told = shop.command(["status", "--workload-id", f"{table}-1"])
     assert (code, "VERIFICATION_FAILED" in told) == (0, True)
     found = json.loads(shop.command(["status", "--workload-id", f"{table}-1", "--json"])[1])

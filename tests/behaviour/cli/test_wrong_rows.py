@@ -81,8 +81,9 @@ def test_a_producer_is_told_the_files_how_many_keys_there_are_and_how_to_see_the
     told = failed(shop, "many", "many", "sample-keys: [producer, operator]")
     assert "first added (id, day, town): (100, 2026-11-14, new), " in told
     assert "… (6 of the 12 keys that are kept)" in told
-    assert "keys: all keys that are kept: `pvdm status --workload-id many --json`" in told
-    (line,) = [line for line in told.splitlines() if line.startswith("  files added: ")]
+    assert "  more: all keys that are kept: `pvdm status --workload-id many --json`" in told
+    # Of rows, not of files: a file is not what was added.
+    (line,) = [line for line in told.splitlines() if line.startswith("  files with added rows: ")]
     assert line.endswith(".parquet (12)")
     assert "all keys that are kept: `pvdm status --workload-id many --json`" in status(shop, "many", Role.OPERATOR)
 
@@ -98,7 +99,10 @@ def test_who_may_see_keys_is_told_and_flagged_where_the_role_may_not(
     shop: Shop, name: str, governance: str, words: str
 ) -> None:
     told = json.loads(failed(shop, name, "many", governance, "--json"))
-    assert words in told["error"]["details"]["keys"]
+    withheld = told["error"]["details"]["withheld"]
+    assert words in withheld
+    # Where those who may see them find them; nobody is sent to look for what nobody is shown.
+    assert withheld.endswith(f"; see `pvdm status --workload-id {name}`") is (name == "others")
     assert words in status(shop, name, Role.PRODUCER)
     told_again = json.loads(status(shop, name, Role.PRODUCER, "--json"))
     located = told_again["chunks"][0]["attempt"]["located"]
@@ -127,4 +131,9 @@ def test_the_evidence_is_found_by_what_status_says(shop: Shop) -> None:
     where: Path = parse_location(kept.location).local
     assert where.read_bytes()[:4] == b"PAR1"
     assert where.parent == parse_location(found.quarantine.folder).local
-    assert f"{staged} is {kept.location}" in status(shop, "evidence", Role.OPERATOR)
+    told = status(shop, "evidence", Role.OPERATOR)
+    assert f"in quarantine, each under its SHA-256: {found.quarantine.folder}\n" in told
+    assert f"      {where.name} is {staged}\n" in told
+    # What is said of the verdict in one line is not said again in the next.
+    assert told.count("the verdict is FAIL") == 1
+    assert ", 1 chunk, 1 shown" in told
