@@ -143,7 +143,7 @@ def _tell(found: Status) -> None:
     if found.readiness.ready:
         say("  ready", style="green")
     for reason in found.readiness.reasons:
-        say(f"  NOT READY: {reason}", style="bold red")
+        say(f"  NOT READY: {reason.code}: {reason}", style="bold red")
         if reason.hint:
             say(f"    hint: {reason.hint}")
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"

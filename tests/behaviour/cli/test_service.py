@@ -149,9 +149,19 @@ def test_why_a_steward_is_not_ready_is_said(pvdm: Run, door: Door) -> None:
     door.stand.time.jump(400 * 86_400 * 1_000_000)
     shown = pvdm("status")
     assert shown.code == 7
-    assert "NOT READY" in shown.out
     as_json = pvdm("status", "--json")
     assert (as_json.code, as_json.json["readiness"]["ready"]) == (7, False)
+    codes = [each["code"] for each in as_json.json["readiness"]["reasons"]]
+    assert codes
+    assert not [code for code in codes if f"  NOT READY: {code}: " not in shown.out]
+    assert "shows more" not in shown.out
+
+
+def test_an_operator_of_one_domain_is_told_whose_token_says_why(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR, domain="sales")
+    door.stand.time.jump(400 * 86_400 * 1_000_000)
+    shown = pvdm("status").out
+    assert "an operator's or auditor's token of every domain shows more" in shown
 
 
 def test_without_an_active_epoch_the_status_says_what_is_to_be_done(pvdm: Run, door: Door) -> None:

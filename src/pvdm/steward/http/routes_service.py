@@ -93,7 +93,9 @@ async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
 
 def _brief(reason: PvdmError) -> PvdmError:
     """What strangers are told: paths, addresses and numbers of the inside are for those who look after it."""
-    return type(reason)(reason.code, "the Steward is not ready", hint="an operator's or auditor's token shows more")
+    return type(reason)(
+        reason.code, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
+    )
 
 
 def identity_of(grant: Grant) -> IdentityAnswer:
