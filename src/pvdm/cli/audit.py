@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pvdm.cli.audit_service import ServedFiles, files_of, gather
+from pvdm.cli.audit_service import ServedFiles, files_of, gather, own_files
 from pvdm.cli.audit_words import report_lines
 from pvdm.cli.files import read_file, require_json, require_new, write_new
 from pvdm.cli.options import PlaceType, json_option
@@ -122,7 +122,7 @@ def audit_command(
     if bundle is not None:
         found = _read_bundle(bundle)
         judge = by.judge()
-        report = _audited(found.evidence, found, judge, by, Files() if rehash else None)
+        report = _audited(found.evidence, found, judge, by, own_files(found.evidence) if rehash else None)
     else:
         with service.connect() as client:
             judge = by.judge(client)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pvdm.client.table import TableClient, split_name
 from pvdm.errors import VerificationError
 from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.s3_client import own_settings
 from pvdm.lake.stores.stores import Stores
 from pvdm.metadata.audit_evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.break_glass import BreakGlass
@@ -47,6 +48,11 @@ def files_of(client: StewardClient, evidence: Evidence) -> Files:
     if parse_location(evidence.metadata.path).scheme == "file":
         return Files()
     return Files(Stores(TableClient(client, *split_name(evidence.table.name)).storage()))
+
+
+def own_files(evidence: Evidence) -> Files:
+    """The same without a Steward: in an object store by what AWS's own chain has for whoever audits."""
+    return Files() if parse_location(evidence.metadata.path).scheme == "file" else Files(Stores(own_settings()))
 
 
 @dataclass(frozen=True, slots=True)

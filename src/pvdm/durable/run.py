@@ -305,10 +305,12 @@ def _located(attempt: AttemptView) -> dict[str, str | int]:
         return {"not_located": located.problem_code}
     told: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
     told |= {_files_name(each): files_of(each) for each in located.classes if each.files}
-    who = who_sees(located)
+    withheld = who_sees(located)
+    if withheld is not None and located.keys_for:
+        withheld += f"; see `pvdm status --workload-id {attempt.workload_id}`"
     said = {
         "fields_that_differ": fields_that_differ(located),
-        "withheld": f"{who}; see `pvdm status --workload-id {attempt.workload_id}`" if who and located.keys_for else who,
+        "withheld": withheld,
         "more": rest_of_keys(located, attempt.workload_id),
     }
     return told | {name: words for name, words in said.items() if words}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from pvdm import fault
+from pvdm.cli import main
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import PvdmError
@@ -24,7 +28,7 @@ from tests.audit_examples import codes
 from tests.audit_scene import gathered
 from tests.behaviour.stores.conftest import Lake
 from tests.path_examples import ROWS, Row, contract
-from tests.s3_server import S3Server
+from tests.s3_server import REGION, S3Server
 from tests.steward_examples import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
@@ -71,6 +75,42 @@ def test_rows_as_intended_are_published_and_read_by_vended_credentials(
     assert seen(lake) == sorted(ROWS)
     assert len(lake.data(attempt)) == (0 if storage == "copied" else 2)
     assert found_by_audit(lake) == set()
+
+
+def test_an_exported_audit_reads_the_store_by_the_auditors_own_credentials(
+    lake: Lake,
+    producer: StewardClient,
+    s3_server: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nobody is asked but the store itself."""
+    lake.line.protect(contract("storage: sealed"))
+    (file, *_) = lake.data(lake.settled(producer, lake.staged(producer)))
+    line = lake.line
+    line.served.stand.time.pass_by(SECOND)
+    monkeypatch.setattr("pvdm.cli.times._nanos", lambda: line.scene.now * 1_000)
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as online:
+        online.setenv("PVDM_URL", line.url)
+        online.setenv("PVDM_TOKEN", line.token(Role.AUDITOR).text)
+        assert main(["keys", "root", "fetch", "--out", "roots.json"]) == 0
+        assert main(["audit", "sales.orders", "--export", "orders.audit.json"]) == 0
+
+    def again() -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        code = main(["audit", "--bundle", "orders.audit.json", "--trust-root", "roots.json", "--rehash", "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    s3_server.lend_to(monkeypatch)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    code, told = again()
+    assert (code, told["rehashed"]["data_files"]) == (0, 2), told
+    lake.admin.put(file, b"another", Moments())
+    code, told = again()
+    assert (code, told["counts"]["changed"]) == (3, 1), told
 
 
 def test_rows_that_are_not_as_intended_are_never_seen_and_go(lake: Lake, producer: StewardClient) -> None:

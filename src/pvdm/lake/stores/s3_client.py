@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pvdm.model.secret import Secret
 S3_TIMEOUT_MAX_SECONDS: Final = 300
 S3_TRIES_MAX: Final = 10
 _CONNECTIONS: Final = 16
+_FIRST_REGION: Final = "us-east-1"
 _making: Final = threading.Lock()
 
 _MISSING: Final = frozenset({"NoSuchBucketPolicy", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
@@ -60,6 +62,17 @@ class S3Settings:
             raise _setting("endpoint", "http(s)://host, without credentials", "another address")
         if address.path not in ("", "/") or address.query or address.fragment:
             raise _setting("endpoint", "http(s)://host without a path", "one with a path")
+
+
+def own_settings() -> S3Settings:
+    """How whoever runs this reaches an object store: as AWS's own tools do, without a Steward that says it.
+
+    The region is that of environment or profile. Another server than AWS's own is named by AWS_ENDPOINT_URL_S3 or
+    AWS_ENDPOINT_URL, and asked by paths, which every such server understands.
+    """
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _region_of_profile()
+    return S3Settings(region, endpoint, path_style=endpoint is not None)
 
 
 def open_client(
@@ -118,6 +131,18 @@ def open_client(
 
 def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else secret.reveal().decode()
+
+
+def _region_of_profile() -> str:
+    """As the library reads it; where it cannot, whoever opens a client is told why."""
+    try:
+        from botocore.exceptions import BotoCoreError
+    except ImportError:
+        return _FIRST_REGION
+    try:
+        return _session(None).region_name or _FIRST_REGION
+    except BotoCoreError:
+        return _FIRST_REGION
 
 
 @functools.cache
