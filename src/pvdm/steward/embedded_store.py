@@ -13,6 +13,7 @@ from pvdm.steward.config import StewardConfig
 
 # What a store file describes, whether it names it or not; [s3.vending] is a value of its own in the configuration.
 _DESCRIBED: Final = ("catalog", "s3", "vending")
+_TABLES: Final = ("catalog", "s3", "service", "spark")
 _SHOWN: Final = {"vending": "s3.vending"}
 
 
@@ -27,11 +28,31 @@ class StoreFile:
     def read(cls, path: Path) -> StoreFile:
         """The file at that path."""
         try:
-            return cls(path, f"\n{path.read_text('utf-8')}")
+            text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 "config_invalid", "the store's tables cannot be read", expected=str(path), got=type(error).__name__
             ) from None
+        _require_tables(path, text)
+        return cls(path, f"\n{text}")
+
+
+def _require_tables(path: Path, text: str) -> None:
+    """Told by the file's own lines: it is read as the end of a longer one, where a line above its tables means more."""
+    try:
+        read = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            "config_invalid", f"{path.name} cannot be accepted", expected="TOML", got=str(error)[:200]
+        ) from None
+    for name, value in read.items():
+        if name not in _TABLES or not isinstance(value, dict):
+            raise InputError(
+                "config_invalid",
+                f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
+                expected="the tables [catalog], [s3] and [spark], and nothing outside of them",
+                got="another table" if isinstance(value, dict) else "another line",
+            )
 
 
 def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:

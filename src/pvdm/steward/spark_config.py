@@ -13,6 +13,7 @@ from pvdm.verify.spark.settings import SparkSettings, is_connect
 
 _DEFAULT: Final = SparkSettings("local[*]", Path())
 _OWN: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
+_MEMORY: Final = re.compile(r"(?i)[1-9][0-9]{0,9}[kmgt]")
 _SECRET: Final = re.compile(r"(?i)secret|password|token|credential")
 
 
@@ -68,6 +69,9 @@ def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | No
 def _require_supported(given: SparkTable) -> None:
     if is_connect(given.master) and given.cores is None:
         raise _invalid("a Spark Connect server does not say how many cores it has", "cores", "none")
+    if not _MEMORY.fullmatch(given.memory):
+        # Java would say it, with the first chunk that is left to Spark.
+        raise _invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
     for name in given.settings:
         if name in _OWN or not name.startswith("spark."):
             raise _invalid("a setting cannot be accepted", "settings of Spark that have no field of their own", name)

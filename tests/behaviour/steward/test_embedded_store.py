@@ -95,6 +95,24 @@ def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right
         assert warehouse(steward) == tmp_path / "s" / "tables"
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "got"),
+    [
+        ('notary = "mine"\n' + FIRST, "store.toml: notary cannot be accepted", "another line"),
+        # It would stand in the table before it, which a store file does not have.
+        ("port = 8181\n" + FIRST, "store.toml: port cannot be accepted", "another line"),
+        (FIRST + '[keys]\nhome = "file"\n', "store.toml: keys cannot be accepted", "another table"),
+        ("[catalog]\nwarehouse = here\n", "store.toml cannot be accepted", "Invalid value (at line 2, column 13)"),
+    ],
+    ids=["line", "service's line", "table", "no TOML"],
+)
+def test_what_is_no_table_of_a_store_is_told_by_the_files_own_lines(
+    tmp_path: Path, text: str, message: str, got: str
+) -> None:
+    error = refused(tmp_path, text)
+    assert (error.code, error.message, error.got) == ("config_invalid", message, got)
+
+
 def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
