@@ -13,10 +13,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
+import pvdm
 from pvdm.client import StewardClient
 from pvdm.lake.stores import s3_client
+from pvdm.model.role import Role
+from pvdm.steward.embedded import Person
+from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.root import RootRole
 
 pytest.importorskip("moto")
 # PyIceberg's own.
@@ -57,6 +64,21 @@ def free_port() -> int:
         return port
 
 
+def getting_started_goes_on() -> None:
+    """Its first steps, in the same folder: no name is taken there, and none is another domain's."""
+    create_key_pair(Path("tom.pem"))
+    tom = Person.from_file("tom", RootRole.OPERATOR, "tom.pem.pub")
+    with pvdm.Steward.embedded("steward", people=[tom], store="store.toml") as steward:
+        token = steward.token_for(Role.PRODUCER, "sales").text
+        catalog = RestCatalog("lake", uri=f"{steward.url}/catalog", token=token)
+        rows = pa.table({"order_id": [1, 2]})
+        for namespace in ("raw", "sales"):
+            catalog.create_namespace(namespace)
+            catalog.create_table(f"{namespace}.orders", rows.schema)
+        catalog.load_table("raw.orders").append(rows)
+        assert catalog.load_table("raw.orders").scan().to_arrow() == rows
+
+
 def test_the_section_for_a_laptop_runs_from_its_beginning_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +99,7 @@ def test_the_section_for_a_laptop_runs_from_its_beginning_to_its_end(
                     exec(compile(ready, str(PAGE), "exec"), names)
             assert [language for language, _ in rest] == ["python", "toml", "python"]
             assert os.environ["AWS_ACCESS_KEY_ID"] not in ("first", "none")
+            getting_started_goes_on()
     finally:
         s3_client._session.cache_clear()
         for opened in [value for value in names.values() if isinstance(value, StewardClient)]:
