@@ -16,6 +16,7 @@ from pvdm.errors import InputError
 _OURS = re.compile(rb"\s*(\{|\[\s*[{\]])")
 PUBLIC_MODE = 0o644
 PRIVATE_MODE = 0o600
+_ANOTHER_NAME = "name another file with --out, or move the old one away"
 
 
 def read_file(path: Path, *, size_max_bytes: int) -> bytes:
@@ -63,10 +64,10 @@ def sha256_of(path: Path) -> str:
         raise _not_readable(path, error) from error
 
 
-def require_new(path: Path) -> None:
+def require_new(path: Path, *, way_on: str = _ANOTHER_NAME) -> None:
     """Raise before the work is done, not after it, where its result has no place."""
     if os.path.lexists(path):
-        raise _exists(path)
+        raise _exists(path, way_on)
     if not path.parent.is_dir():
         raise _not_writable(path, "no such folder")
     if not os.access(path.parent, os.W_OK):
@@ -138,13 +139,13 @@ def _not_readable(path: Path, error: OSError) -> InputError:
     )
 
 
-def _exists(path: Path) -> InputError:
+def _exists(path: Path, way_on: str = _ANOTHER_NAME) -> InputError:
     return InputError(
         "output_exists",
         f"{path} is there already",
         expected="a new name",
         got="a file in use",
-        hint="nothing was overwritten; name another file with --out, or move the old one away",
+        hint=f"nothing was overwritten; {way_on}",
     )
 
 

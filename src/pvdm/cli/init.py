@@ -53,10 +53,12 @@ projections:
   #   exclude:
   #     - {{column: loaded_at, reason: differs from run to run}}
 
-storage: open                   # or copied: the Steward publishes its own copies of the verified files
+storage: open                   # or copied: the Steward's own copies are published; sealed: the store keeps writers out
+# extraction: direct            # or spark, with copied or sealed: rows are digested as Spark's own reader gives them
 
 governance:
   on-fail: quarantine           # or delete
+  # sample-keys: [operator, auditor] # who may see keys of wrong rows; with producer, jobs are told them too
   attempts: 5
 """
 _LABEL: Final = re.compile(r"[^a-z0-9._-]+")

@@ -58,7 +58,7 @@ def source_files(
       pvdm source-files landing --out orders.json --replace --json | jq .sha256
     """
     if not replace:
-        require_new(out)
+        require_new(out, way_on="--replace puts the new manifest in its place, --out names another")
     # Only here: the kernel and pyarrow are slow to load.
     from pvdm.verify.fetch import Files
     from pvdm.verify.listing import list_files

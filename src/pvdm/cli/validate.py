@@ -82,6 +82,7 @@ def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | N
         "chunking": contract.chunking.by.value,
         "atomicity": contract.atomicity.value,
         "storage": contract.storage.value,
+        "extraction": contract.extraction.value,
         "declared": {each.name: each.type.value for each in contract.parameters},
         "parameters": None if bound is None else dict(bound.parameters),
         "partition": None if bound is None else dict(bound.partition),
@@ -99,6 +100,7 @@ def _lines(contract: DataProductContract, bound: BoundContract | None) -> list[s
         f"  target     {boundary.target}, {boundary.operation.value}, visible by {contract.atomicity.value}",
         *_claim_lines(contract, bound),
         f"  chunks     by {contract.chunking.by.value}",
+        f"  storage    {contract.storage.value}, extraction {contract.extraction.value}",
         f"  parameters {declared or 'none'}",
     ]
     if bound is not None:

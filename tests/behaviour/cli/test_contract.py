@@ -55,18 +55,21 @@ def test_every_line_that_init_comments_out_is_good_when_it_is_taken_in() -> None
     taken = "\n".join(re.sub(r"^(\s*)# ", r"\1", line) for line in keys).replace("KEY_COLUMN", "order_id")
     contract = parse_contract(taken.encode())
     assert [each.name for each in contract.parameters] == ["date"]
+    assert all(word in text for word in ("copied", "sealed", "extraction", "sample-keys"))
 
 
 def test_validate_tells_what_the_contract_says(pvdm: Run) -> None:
     told = pvdm("validate", EXAMPLE, "--param", "date=2026-11-14")
     assert told.code == 0
     assert "target     curated.orders, append, visible by workload" in told.out
+    assert "  storage    copied, extraction direct\n" in told.out
     assert "  date = 2026-11-14\n" in told.out
 
 
 def test_validate_speaks_json(pvdm: Run) -> None:
     shown = pvdm("validate", EXAMPLE, "--param", "date=2026-11-14", "--json").json
     assert shown["sha256"] == hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()
+    assert (shown["storage"], shown["extraction"]) == ("copied", "direct")
     assert shown["declared"] == {"date": "date"}
     assert shown["parameters"] == {"date": "2026-11-14"}
     assert shown["partition"] == {"order_date": "2026-11-14"}

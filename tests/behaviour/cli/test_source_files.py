@@ -80,6 +80,7 @@ def test_the_same_files_give_the_same_manifest_and_another_is_not_overwritten_un
     assert command(file, "--out", out)[0] == 0
     first = out.read_bytes()
     assert refused(file, "--out", out) == (2, "output_exists")
+    assert "--replace" in command(file, "--out", out)[1]["error"]["hint"]
     assert command(file, "--out", out, "--replace")[0] == 0
     assert out.read_bytes() == first
     write(tmp_path / "a.parquet", {"id": [2]})
