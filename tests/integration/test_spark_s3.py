@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +19,7 @@ from pvdm.evaluation.shop import DOMAIN, ORDERS, open_shop
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.model.role import Role
+from pvdm.steward.embedded import EmbeddedSteward
 from tests.s3_server import S3Server, s3_server
 
 if TYPE_CHECKING:
@@ -44,3 +48,17 @@ def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
             own = S3Store(TableClient(consumer, ("sales",), "orders").storage())
         with pytest.raises(PermissionError):
             own.remove(parse_location(f"{bucket.root}/warehouse/x"))
+        # The command line starts a Spark of its own, which has to find its way into the store as well.
+        told = run_by_command(shop.steward, "2026-11-15")
+        assert told.returncode == 0, told.stderr
+        assert shop.seen(ORDERS).rows == 200
+
+
+def run_by_command(steward: EmbeddedSteward, day: str) -> subprocess.CompletedProcess[str]:
+    """`pvdm run` without a job and without credentials of the store."""
+    token = steward.token_for(Role.PRODUCER, DOMAIN).text
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    env |= {"PVDM_URL": steward.url, "PVDM_TOKEN": token, "AWS_EC2_METADATA_DISABLED": "true"}
+    words = ["run", ORDERS, "--workload-id", f"by-command-{day}", "--param", f"day={day}", "--master", "local[1]"]
+    command = [sys.executable, "-m", "pvdm.cli", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)

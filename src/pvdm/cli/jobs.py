@@ -22,6 +22,7 @@ from pvdm.errors import InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pvdm.client import StewardClient
     from pvdm.durable.coordinator import Build, Coordinator
     from pvdm.durable.outcome import Outcome
     from pvdm.durable.progress import Step, Watch
@@ -52,16 +53,23 @@ class Job:
         return load_job(self.name)
 
     @contextlib.contextmanager
-    def spark(self) -> Iterator[SparkSession | None]:
-        """A Spark session for the command; none for a small job."""
+    def spark(self, client: StewardClient) -> Iterator[SparkSession | None]:
+        """A Spark session for the command, which reaches the store that the Steward's tables lie in; none for a small
+        job.
+        """
         if self.small:
             yield None
             return
+        from pvdm.client.table import uses_object_store
         from pvdm.lake.spark import running_session, spark_session
 
         running = running_session()
         session = spark_session(
-            [], app_name="pvdm run", master=self.master, config=named_values(self.settings, "--conf")
+            [],
+            app_name="pvdm run",
+            master=self.master,
+            config=named_values(self.settings, "--conf"),
+            object_store=uses_object_store(client),
         )
         try:
             yield session
@@ -173,7 +181,10 @@ def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordi
     watch = quiet if as_json else watch_steps()
     with service.connect() as client:
         client.identity()  # before Spark is started, which takes its time
-        with job.spark() as spark, Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found:
+        with (
+            job.spark(client) as spark,
+            Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found,
+        ):
             yield found
 
 
