@@ -11,6 +11,7 @@ from typing import Final
 
 from pvdm.client import AttemptView
 from pvdm.errors import InputError, NotAllowedError, PvdmError, RolledBackError, UnavailableError
+from pvdm.lake.java import CALLING, cause_of
 from pvdm.model.states import AttemptState
 
 TAKEN_OVER: Final = "another run of the workload took it over"
@@ -95,8 +96,10 @@ def _left(error: BaseException, attempt: AttemptView) -> PvdmError:
 
 
 def _said(error: BaseException, most: int) -> str:
-    """The error's kind and the first line of its words."""
+    """The error's kind and the first line of its words; of one that came from Java, what Java named."""
     said = str(error).strip().splitlines()
+    if said and said[0].startswith(CALLING):
+        said = [cause_of(error)]
     return f"{type(error).__name__}: {said[0][:most]}" if said else type(error).__name__
 
 

@@ -97,6 +97,17 @@ def test_a_job_that_fails_is_told_with_the_place_in_its_own_code(shop: Shop) -> 
     assert "nobody is to read" not in str(outcome.to_json())
 
 
+def java(_spark: object, _chunk: Chunk) -> pa.Table:
+    raise OSError("An error occurred while calling o35.sql.\n: a.b.SparkException: no\n\tat c\nCaused by: d.E: the cause\n")
+
+
+def test_what_came_from_java_is_told_by_its_cause_and_not_by_the_call(shop: Shop) -> None:
+    table = target(shop, "java")
+    outcome = run(shop, table, java)
+    assert isinstance(outcome, RolledBack)
+    assert (outcome.error.code, outcome.error.got) == ("job_failed", "OSError: E: the cause")
+
+
 def parsing(_spark: object, _chunk: Chunk) -> pa.Table:
     return pa.table({"id": pa.array(["x"]).cast(pa.int64())})
 

@@ -30,7 +30,7 @@ from pvdm.verify.spark.conf import driver_environment, spark_conf
 from pvdm.verify.spark.credential_file import credential_file, lent
 from pvdm.verify.spark.frames import receive, send
 from pvdm.verify.spark.groups import grouped
-from pvdm.verify.spark.java import cause_of
+from pvdm.lake.java import cause_of
 from pvdm.verify.spark.keyring import Keyring, own_name
 from pvdm.verify.spark.report import FileReport, Report
 from pvdm.verify.spark.seal import JobSeal, bound_to

@@ -12,7 +12,7 @@ from pvdm.errors import PvdmError
 from pvdm.lake.spark import is_remote, spark_session
 from pvdm.verify.spark.archive import ARCHIVE_FOLDER
 from pvdm.verify.spark.frames import receive, send
-from pvdm.verify.spark.java import cause_of
+from pvdm.lake.java import cause_of
 from pvdm.verify.spark.settings import is_connect
 
 if TYPE_CHECKING:
