@@ -63,6 +63,10 @@ def test_the_same_id_with_other_parameters_is_an_error(unit: Unit, change: dict[
     with pytest.raises(InputError) as caught:
         workloads.open_once(unit, dataclasses.replace(opening(), **change), pinned())  # type: ignore[arg-type]
     assert caught.value.code == "workload_parameters_differ"
+    # Which they are is told where nothing else differs: whoever asks is of the same domain then.
+    told = (caught.value.expected, caught.value.got)
+    (name,) = change
+    assert told == (('{"day":1}', '{"day":2}') if name == "parameters" else (f"the same {name}", "others"))
 
 
 @pytest.mark.parametrize("workload_id", ["", "a/b", "a b", "ä", "x" * 129, "a\n"])

@@ -169,14 +169,20 @@ def _require_same(asked: Opening, stored: Opening) -> None:
         if getattr(asked, name) != getattr(stored, name)
     ]
     if differing:
+        alone = differing == ["parameters"]
         raise InputError(
             "workload_parameters_differ",
             f"workload {asked.workload_id} was opened with other parameters",
-            expected="the same " + ", ".join(differing),
-            got="others",
+            expected=_told(stored.parameters) if alone else "the same " + ", ".join(differing),
+            got=_told(asked.parameters) if alone else "others",
             hint="use the first parameters to resume it, or another workload id",
             workload_id=asked.workload_id,
         )
+
+
+def _told(parameters: bytes) -> str:
+    """The parameters as they are kept, which is JSON."""
+    return ascii(parameters.decode())[1:-1][:200]
 
 
 def _workload(row: Row) -> Workload:

@@ -76,6 +76,15 @@ def test_validate_speaks_json(pvdm: Run) -> None:
     assert pvdm("validate", EXAMPLE, "--json").json["parameters"] is None
 
 
+def test_a_mistyped_key_is_named_and_not_the_one_that_is_missing_for_it(pvdm: Run) -> None:
+    text = EXAMPLE.read_text("utf-8")
+    at = next(number for number, line in enumerate(text.splitlines(), 1) if line.startswith("  identity:"))
+    Path("c.yaml").write_text(text.replace("  identity:", "  identty:"), "utf-8")
+    told = pvdm("validate", "c.yaml", "--json").json["error"]
+    assert told["message"].startswith(f"c.yaml:{at}:3: projections.identty cannot be accepted")
+    assert told["expected"] == "one of identity, content"
+
+
 CLAIMING = """apiVersion: pvdm/v1
 kind: DataProduct
 metadata: {domain: sales, product: readings, owner: me}

@@ -81,8 +81,10 @@ def first(found: Iterable[Finding]) -> Finding:
 
 
 def findings(errors: Iterable[Mapping[str, Any]], placed: Placed) -> list[Finding]:
-    """What pydantic found, each with its place."""
-    return [_finding(each, placed) for each in errors]
+    """What pydantic found, each with its place; of a key that is missing beside one that means nothing, the latter."""
+    found = [(str(each["type"]), _finding(each, placed)) for each in errors]
+    mistyped = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
+    return [each for kind, each in found if kind != "missing" or each.path[:-1] not in mistyped]
 
 
 def _finding(error: Mapping[str, Any], placed: Placed) -> Finding:
