@@ -8,6 +8,7 @@ from typing import Final
 
 from pvdm.catalog.upstreams import Mount
 from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.upstream import Upstream
 from pvdm.model.secret import Secret
 from pvdm.steward.upstream_config import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
@@ -15,12 +16,12 @@ from pvdm.steward.upstream_config import GlueUpstreamConfig, RestUpstreamConfig,
 SECRET_FILE_MAX_BYTES: Final = 65_536
 
 
-def open_mounts(configured: Sequence[UpstreamConfig]) -> tuple[Mount, ...]:
-    """Each with its own client; none of them is asked anything yet."""
-    return tuple(Mount(each.name, each.namespace, each.there, _opened(each), each.places) for each in configured)
+def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None = None) -> tuple[Mount, ...]:
+    """Each with its own client; none of them is asked anything yet. What lies in objects is in the Steward's store."""
+    return tuple(Mount(each.name, each.namespace, each.there, _opened(each, store), each.places) for each in configured)
 
 
-def _opened(config: UpstreamConfig) -> Upstream:
+def _opened(config: UpstreamConfig, store: S3Settings | None) -> Upstream:
     try:
         match config.settings:
             case RestUpstreamConfig() as given:
@@ -34,7 +35,7 @@ def _opened(config: UpstreamConfig) -> Upstream:
             case GlueUpstreamConfig() as found:
                 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 
-                settings = GlueSettings(found.region, found.endpoint, found.catalog_id, found.timeout_seconds)
+                settings = GlueSettings(found.region, found.endpoint, found.catalog_id, found.timeout_seconds, store)
                 return GlueUpstream(config.name, settings)
     except ImportError as error:
         raise UnavailableError(

@@ -338,7 +338,7 @@ def _catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: 
         homes=Homes(found.metadata, found.vault, tuple(_reserved(config, ledger))),
         stores=stores,
         vending=config.vending,
-        mounts=open_mounts(found.upstreams),
+        mounts=open_mounts(found.upstreams, config.s3),
     )
 
 

@@ -116,7 +116,7 @@ def test_what_is_no_table_of_a_store_is_told_by_the_files_own_lines(
 def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(_: object) -> None:
+    def missing(*_: object) -> None:
         raise UnavailableError("upstream_not_installed", "upstream catalogs need PyIceberg")
 
     with monkeypatch.context() as patched:

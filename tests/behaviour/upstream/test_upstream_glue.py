@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.glue import GlueCatalog
@@ -20,10 +21,13 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pvdm import fault
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.format.new_table import new_table
-from pvdm.lake.upstream import Place
+from pvdm.lake.stores.s3_client import S3Settings, open_client
+from pvdm.lake.stores.vended import open_config
+from pvdm.lake.upstream import Asked, Place
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
 from pvdm.steward.config import StewardConfig
+from pvdm.steward.mounts import open_mounts
 from pvdm.steward.upstream_config import GlueUpstreamConfig, UpstreamConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
 from tests.catalog_examples import request
@@ -301,6 +305,26 @@ def test_a_publication_that_would_lose_a_part_is_not_even_announced(house: House
     scene.glue.glue.update_table(DatabaseName=scene.shop, TableInput={"Name": "orders", "Parameters": shown})
     assert code_of(house, attempt) == "upstream_commit_lossy"
     assert state_of(house, attempt) == ("COMMITTING", [1, 2], [], 0)
+
+
+def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_stewards_own(moto: str) -> None:
+    """PyIceberg alone looks for them at AWS, whatever the environment says of another address."""
+    store = S3Settings(REGION, moto, path_style=True)
+    bucket, shop = f"glue-{next(_NUMBERS)}", f"shop_{next(_NUMBERS)}"
+    client = open_client(store)
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    there = GlueCatalog("there", **{"glue.endpoint": moto, "glue.region": REGION, **open_config(store)})
+    there.create_namespace(shop)
+    there.create_table((shop, "orders"), pa.schema({"id": pa.int64()}), location=f"s3://{bucket}/orders")
+    (mount,) = open_mounts([UpstreamConfig("glue", SALES, (shop,), GlueUpstreamConfig(REGION, moto))], store)
+    place = Place((shop,), "orders")
+    seen = mount.upstream.load(place)
+    assert seen.metadata.location == f"s3://{bucket}/orders"
+    updates = [{"action": "set-properties", "updates": {"note": "new"}}]
+    mount.upstream.commit(place, Asked(seen, [{"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}], updates))
+    after = mount.upstream.load(place)
+    assert (after.metadata.properties["note"], after.location != seen.location) == ("new", True)
+    assert there.load_table((shop, "orders")).properties["note"] == "new"
 
 
 def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: House) -> None:

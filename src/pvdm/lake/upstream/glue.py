@@ -22,6 +22,8 @@ from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN
 from pvdm.lake.stores.patience import note_answers, wait_with_patience
+from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.stores.vended import credential_config, open_config
 from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
 from pvdm.lake.upstream.glue_client import LOCATION, OwnGlue, Pinned
 from pvdm.lake.upstream.models import as_models, lossy, require_kept
@@ -38,12 +40,16 @@ _DENIED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientExceptio
 
 @dataclass(frozen=True, slots=True)
 class GlueSettings:
-    """Which Glue; credentials come by AWS's own chain."""
+    """Which Glue, and which store its files lie in; credentials come by AWS's own chain.
+
+    Without a store the files are local, or in AWS's own, which PyIceberg finds by itself.
+    """
 
     region: str
     endpoint: str | None = None
     catalog_id: str | None = None
     timeout_seconds: int = 30
+    store: S3Settings | None = None
 
 
 class GlueUpstream:
@@ -184,7 +190,11 @@ class GlueUpstream:
                 raise rejected(self._name, place, f"a snapshot of {made}, before the table's last change at {last}")
 
     def _properties(self) -> dict[str, str]:
-        return {"glue.region": self._settings.region}
+        store = self._settings.store
+        found = {} if store is None else open_config(store)
+        if store is not None and store.credentials is not None:
+            found |= credential_config(store.credentials)
+        return found | {"glue.region": self._settings.region}
 
 
 def _kind(error: Exception) -> str | Exception:
