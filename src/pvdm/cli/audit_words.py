@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from pvdm.cli.approval_words import shown_words
+from pvdm.cli.outcome_words import counted
 from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.times import utc
 from pvdm.errors import comparison
@@ -93,10 +94,8 @@ def _summary(report: AuditReport) -> Iterator[Line]:
         yield f"*** the history of main does not hold: {counts or 'no snapshot'} ***", LOUD
     if report.rehashed is not None:
         found = report.rehashed
-        yield (
-            f"{found.data_files:,} data files and {found.manifests:,} manifests read, {found.total_bytes:,} bytes",
-            None,
-        )
+        files, manifests = counted(found.data_files, "data file"), counted(found.manifests, "manifest")
+        yield f"{files} and {manifests} read, {found.total_bytes:,} bytes", None
     yield "proved:", "bold"
     for sentence in report.shown:
         yield f"  - {sentence}", None

@@ -42,9 +42,9 @@ class Person:
             )
 
     @classmethod
-    def from_file(cls, identity: str, role: RootRole, path: Path) -> Person:
+    def from_file(cls, identity: str, role: RootRole, path: Path | str) -> Person:
         """The person whose public key lies in that file, in PEM."""
-        return cls(identity, role, read_public_key(path))
+        return cls(identity, role, read_public_key(Path(path)))
 
 
 def require_people(people: Sequence[object]) -> None:

@@ -98,7 +98,9 @@ def test_a_job_that_fails_is_told_with_the_place_in_its_own_code(shop: Shop) -> 
 
 
 def java(_spark: object, _chunk: Chunk) -> pa.Table:
-    raise OSError("An error occurred while calling o35.sql.\n: a.b.SparkException: no\n\tat c\nCaused by: d.E: the cause\n")
+    raise OSError(
+        "An error occurred while calling o35.sql.\n: a.b.SparkException: no\n\tat c\nCaused by: d.E: the cause\n"
+    )
 
 
 def test_what_came_from_java_is_told_by_its_cause_and_not_by_the_call(shop: Shop) -> None:

@@ -320,8 +320,9 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     place = Place((shop,), "orders")
     seen = mount.upstream.load(place)
     assert seen.metadata.location == f"s3://{bucket}/orders"
-    updates = [{"action": "set-properties", "updates": {"note": "new"}}]
-    mount.upstream.commit(place, Asked(seen, [{"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}], updates))
+    held: Doc = {"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}
+    wanted: Doc = {"action": "set-properties", "updates": {"note": "new"}}
+    mount.upstream.commit(place, Asked(seen, [held], [wanted]))
     after = mount.upstream.load(place)
     assert (after.metadata.properties["note"], after.location != seen.location) == ("new", True)
     assert there.load_table((shop, "orders")).properties["note"] == "new"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan
 from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.java import cause_of
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.projection import ProjectionName, content, identity
@@ -30,7 +31,6 @@ from pvdm.verify.spark.conf import driver_environment, spark_conf
 from pvdm.verify.spark.credential_file import credential_file, lent
 from pvdm.verify.spark.frames import receive, send
 from pvdm.verify.spark.groups import grouped
-from pvdm.lake.java import cause_of
 from pvdm.verify.spark.keyring import Keyring, own_name
 from pvdm.verify.spark.report import FileReport, Report
 from pvdm.verify.spark.seal import JobSeal, bound_to
