@@ -5,6 +5,8 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 use std::cmp::Ordering;
 
+const CHARACTER_MAX_BYTES: usize = 4;
+
 /// A value of a file, compared as its type is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
@@ -25,6 +27,19 @@ impl Bound {
             (Bound::Double(a), Bound::Double(b)) => a.total_cmp(b),
             (Bound::Bytes(a), Bound::Bytes(b)) => a.cmp(b),
             _ => Ordering::Equal,
+        }
+    }
+
+    /// As much of bytes as compares with fewer than `most` of them as all do, and up to the end of a character; anything
+    /// else as it is.
+    pub fn cut(&self, most: usize) -> Bound {
+        match self {
+            Bound::Bytes(value) if value.len() > most => {
+                let ends = (most..value.len()).take(CHARACTER_MAX_BYTES);
+                let end = ends.into_iter().find(|at| value[*at] & 0xc0 != 0x80).unwrap_or(most);
+                Bound::Bytes(value[..end].to_vec())
+            }
+            _ => self.clone(),
         }
     }
 }
@@ -142,5 +157,17 @@ mod tests {
         assert_eq!(Order::Int32.value(&[1, 0, 0]), None);
         assert_eq!(Order::Int32.value(&[255; 4]), Some(Bound::Integer(-1)));
         assert_eq!(Order::Boolean.value(&[2]), None);
+    }
+
+    #[test]
+    fn what_is_cut_ends_with_a_character_where_there_is_one() {
+        let cut = |text: &[u8], most| match Bound::Bytes(text.to_vec()).cut(most) {
+            Bound::Bytes(left) => left,
+            _ => vec![],
+        };
+        assert_eq!(cut("aé".as_bytes(), 3), "aé".as_bytes());
+        assert_eq!((cut("aéa".as_bytes(), 2), cut("aéa".as_bytes(), 1)), ("aé".as_bytes().to_vec(), b"a".to_vec()));
+        assert_eq!(cut(&[0x80; 9], 2), [0x80; 2]);
+        assert_eq!(Bound::Integer(7).cut(0), Bound::Integer(7));
     }
 }

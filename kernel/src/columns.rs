@@ -45,6 +45,8 @@ fn has_other_meaning(kind: &Type, given: &DataType) -> bool {
         DataType::Timestamp(unit, _) => matches!(unit, TimeUnit::Second | TimeUnit::Millisecond),
         DataType::Time32(_) => true,
         DataType::Date32 => *kind != Type::Date,
+        // DuckDB brings what it is asked for to the file's type: 0.1 to the nearest float.
+        DataType::Float32 => *kind != Type::Float,
         _ => false,
     }
 }

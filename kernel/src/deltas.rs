@@ -1,40 +1,89 @@
-//! Lengths that a page has as differences, added up before a decoder sets memory aside for them.
+//! Values and lengths that a page has as differences: taken apart as every reader does it, and added up before a decoder
+//! sets memory aside for them.
 
 use crate::claims::runs::{BLOCK, next_block};
+use parquet::basic::{Encoding, Type as Physical};
 
 /// What a length needs at most: decoders have it in 32 bits.
 const WIDTH_MAX: u8 = 32;
+const LONG_WIDTH_MAX: u8 = 64;
+/// Java has the numbers at the beginning in 32 bits with a sign, and makes others of longer ones.
+const COUNTED_MAX: u64 = i32::MAX as u64;
 
-/// The sum of lengths in the encoding DELTA_BINARY_PACKED, and where they end. `None` where they cannot be read, are more
-/// than `most`, or one of them is negative.
+/// Whether a page's values are differences of one form: every number as short as it can be, and as many as there are values.
+/// Other encodings are none.
+pub fn is_plain(data: &[u8], encoding: Encoding, physical: Physical, count: u64) -> bool {
+    let found = match encoding {
+        Encoding::DELTA_BINARY_PACKED if physical == Physical::INT32 => numbers(data, count, WIDTH_MAX),
+        Encoding::DELTA_BINARY_PACKED => numbers(data, count, LONG_WIDTH_MAX),
+        Encoding::DELTA_LENGTH_BYTE_ARRAY => numbers(data, count, WIDTH_MAX),
+        Encoding::DELTA_BYTE_ARRAY => {
+            numbers(data, count, WIDTH_MAX).and_then(|end| numbers(&data[end..], count, WIDTH_MAX))
+        }
+        _ => Some(0),
+    };
+    found.is_some()
+}
+
+/// Where so many numbers in the encoding DELTA_BINARY_PACKED end.
+fn numbers(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
+    let mut reader = Reader { data, at: 0 };
+    let head = head(&mut reader).filter(|head| head.count == count)?;
+    parts(&mut reader, &head, width_max, |_, _, _, _| Some(()))?;
+    Some(reader.at)
+}
+
+/// The sum of lengths in the same encoding, and where they end. `None` where they cannot be read, are more than `most`, or
+/// one of them is negative.
 pub fn lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
     let mut reader = Reader { data, at: 0 };
-    let (block, minis, count) = (reader.varint()?, reader.varint()?, reader.varint()?);
-    let mut length = i32::try_from(reader.zigzag()?).ok()?;
+    let head = head(&mut reader).filter(|head| head.count <= most)?;
+    let mut length = i32::try_from(head.first).ok()?;
+    let mut sum = if head.count > 0 { u64::try_from(length).ok()? } else { 0 };
+    parts(&mut reader, &head, WIDTH_MAX, |packed, width, taken, step| {
+        sum += added(packed, width, taken, i32::try_from(step).ok()?, &mut length)?;
+        Some(())
+    })?;
+    Some((sum, reader.at))
+}
+
+/// What stands before the blocks.
+struct Head {
+    /// The parts of a block, and the numbers of a part.
+    minis: u64,
+    each: u64,
+    count: u64,
+    first: i64,
+}
+
+fn head(reader: &mut Reader<'_>) -> Option<Head> {
+    let (block, minis, count) = (reader.count()?, reader.count()?, reader.count()?);
     let each = block.checked_div(minis).filter(|each| *each > 0 && each.is_multiple_of(32) && each * minis == block)?;
-    let mut left = Some(count).filter(|count| *count <= most)?;
-    let mut sum = 0;
-    if left > 0 {
-        sum = u64::try_from(length).ok()?;
-        left -= 1;
-    }
+    Some(Head { minis, each, count, first: reader.zigzag()? })
+}
+
+/// Shows each part's bytes, the bits of its numbers, how many of them count, and the least difference.
+fn parts<'a>(
+    reader: &mut Reader<'a>,
+    head: &Head,
+    width_max: u8,
+    mut part: impl FnMut(&'a [u8], usize, u64, i64) -> Option<()>,
+) -> Option<()> {
+    let mut left = head.count.saturating_sub(1);
     while left > 0 {
-        let step = i32::try_from(reader.zigzag()?).ok()?;
-        for width in reader.take(minis)? {
+        let step = reader.zigzag()?;
+        for width in reader.take(head.minis)? {
             if left == 0 {
                 break;
             }
-            let packed = match *width {
-                0 => &[],
-                1..=WIDTH_MAX => reader.take(each.checked_mul(u64::from(*width))? / 8)?,
-                _ => return None,
-            };
-            let taken = left.min(each);
-            sum += added(packed, usize::from(*width), taken, step, &mut length)?;
+            let width = Some(*width).filter(|width| *width <= width_max)?;
+            let packed = reader.take(head.each.checked_mul(u64::from(width))? / 8)?;
+            let taken = left.min(head.each);
+            part(packed, usize::from(width), taken, step)?;
             left -= taken;
         }
     }
-    Some((sum, reader.at))
+    Some(())
 }
 
 /// The sum of the next lengths; `length` is the last one before and after.
@@ -67,16 +116,22 @@ impl<'a> Reader<'a> {
         Some(found)
     }
 
+    /// In its shortest form, and of 64 bits at most.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
-        for shift in (0..63).step_by(7) {
+        for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
-            value |= u64::from(byte & 0x7f) << shift;
+            let low = u64::from(byte & 0x7f);
+            value |= low << shift;
             if byte < 0x80 {
-                return Some(value);
+                return (low << shift >> shift == low && (shift == 0 || byte != 0)).then_some(value);
             }
         }
         None
+    }
+
+    fn count(&mut self) -> Option<u64> {
+        self.varint().filter(|count| *count <= COUNTED_MAX)
     }
 
     fn zigzag(&mut self) -> Option<i64> {
@@ -121,5 +176,36 @@ mod tests {
         ] {
             assert_eq!(lengths(data, 1 << 41), None, "{data:?}");
         }
+    }
+
+    fn plain(data: &[u8], count: u64) -> bool {
+        is_plain(data, Encoding::DELTA_BINARY_PACKED, Physical::INT64, count)
+    }
+
+    #[test]
+    fn differences_have_one_form() {
+        let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+        assert!(plain(&data, 3) && !plain(&data, 2) && !plain(&data, 4) && !plain(&data[..17], 3));
+        // No value needs no block; what comes behind the last one is not looked at.
+        assert!(plain(&[128, 1, 4, 0, 0], 0) && plain(&[128, 1, 4, 1, 10, 255], 1));
+        // A block of 128 and 2^39, which is one of 128 in Java; numbers with a byte more than they need.
+        assert!(!plain(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
+        for at in [1, 3, 4, 5] {
+            let mut longer = data.to_vec();
+            longer[at] |= 128;
+            longer.insert(at + 1, 0);
+            assert!(!plain(&longer, 3), "{at}");
+        }
+        // The least number of 64 bits has ten bytes, and an eleventh bit beyond them none.
+        let least = [&[128, 1, 4, 1][..], &[255; 9], &[1]].concat();
+        let beyond = [&[128, 1, 4, 1][..], &[255; 9], &[3]].concat();
+        assert!(plain(&least, 1) && !plain(&beyond, 1));
+    }
+
+    #[test]
+    fn both_lengths_of_a_text_have_one_form() {
+        let (one, longer) = ([128, 1, 4, 1, 0], [128, 1, 4, 1, 128, 0]);
+        let texts = |data: &[&[u8]]| is_plain(&data.concat(), Encoding::DELTA_BYTE_ARRAY, Physical::BYTE_ARRAY, 1);
+        assert!(texts(&[&one, &one]) && !texts(&[&one, &longer]) && !texts(&[&longer, &one]) && !texts(&[&one]));
     }
 }

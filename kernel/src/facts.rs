@@ -14,7 +14,7 @@ use arrow_schema::{DataType, Fields, TimeUnit};
 use serde_json::{Value, json};
 
 /// Longer bounds are cut: no reader wants them, and a file's word must not fill the memory.
-const BOUND_MAX_BYTES: usize = 65_536;
+pub const BOUND_MAX_BYTES: usize = 65_536;
 
 /// The facts of one leaf that is not inside a list or map, which have none.
 #[derive(Debug)]
@@ -101,24 +101,25 @@ impl Leaf {
         let Some((at, given)) = self.source.clone() else { return Ok(()) };
         let Some(chunk) = chunks.get(at) else { return Ok(()) };
         chunk.with(|chunk| {
+            let (mut present, mut nans) = (0, 0);
             for page in &chunk.pages {
                 self.count(page.entries as usize, (page.entries - page.present) as usize);
-                self.nans += page.nans;
-                let found = match &page.bounds {
-                    Some((low, high)) => self.cast(low, &given).zip(self.cast(high, &given)),
-                    // Values, but neither an order nor NaN: nothing is known of them.
-                    None if page.present > page.nans && !self.has_no_order() => None,
-                    None => continue,
-                };
-                if self.has_no_order() {
-                    continue;
-                }
-                let Some(found) = found else {
-                    let (expected, got) = (self.kind.to_string(), given.to_string());
-                    return Err(Fault::new("parquet_type_unsupported", &self.path, expected, got));
-                };
-                self.bounds = joined(self.bounds.take(), Some(found));
+                (present, nans) = (present + page.present, nans + page.nans);
             }
+            self.nans += nans;
+            let found = match &chunk.ends {
+                _ if self.has_no_order() => return Ok(()),
+                Some((low, high)) => self.cast(low, &given).zip(self.cast(high, &given)),
+                // Values, but neither an order nor NaN: nothing is known of them.
+                None if present > nans => None,
+                None => return Ok(()),
+            };
+            let Some((low, high)) = found else {
+                let (expected, got) = (self.kind.to_string(), given.to_string());
+                return Err(Fault::new("parquet_type_unsupported", &self.path, expected, got));
+            };
+            let ends = (low.cut(BOUND_MAX_BYTES + 1), high.cut(BOUND_MAX_BYTES + 1));
+            self.bounds = joined(self.bounds.take(), Some(ends));
             Ok(())
         })
     }
@@ -139,7 +140,6 @@ impl Leaf {
             (Bound::Float(_), DataType::Float32, Type::Float) | (Bound::Double(_), DataType::Float64, Type::Double) => {
                 bound.clone()
             }
-            (Bound::Float(value), DataType::Float32, Type::Double) => Bound::Double(f64::from(*value)),
             (Bound::Bytes(_), DataType::Utf8, Type::String)
             | (Bound::Bytes(_), DataType::Binary, Type::Binary)
             | (Bound::Bytes(_), DataType::FixedSizeBinary(_), Type::Fixed(_) | Type::Uuid) => bound.clone(),

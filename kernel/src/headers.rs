@@ -1,12 +1,13 @@
 //! What a file asks of stack and memory, told by its footer and page headers before anything is decoded.
 
 use crate::error::{Fault, Result};
-use crate::opened::{grown, longest, longest_row};
+use crate::opened::{grown, is_as_told, longest, longest_row};
 use crate::schema::NESTING_DEPTH_MAX;
 use crate::thrift::{I32, LIST, STRUCT, Scan};
 use bytes::Bytes;
-use parquet::basic::Type as Physical;
+use parquet::basic::{LogicalType, Type as Physical};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::Type;
 
 const FOOTER_MAX_BYTES: usize = 67_108_864;
 pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
@@ -22,6 +23,14 @@ const PAGES_MAX: u64 = 1_000_000;
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const DICTIONARY_VALUE_BYTES: u64 = 16;
+/// What a byte of a variant is at most while it is taken apart: names and fields of a byte each.
+const VARIANT_GROWTH: u64 = 16;
+/// What the elements of all lists and maps of a file may be, and the bytes of all its texts: so many in any file, and more
+/// only where it has the rows for it. A few bytes can stand for any number of both.
+const ELEMENTS_MAX: u64 = 1 << 32;
+const ELEMENTS_A_ROW: u64 = 1_024;
+const TEXTS_MAX_BYTES: u64 = 1 << 38;
+const TEXT_BYTES_A_ROW: u64 = 65_536;
 const BATCH_MAX_BYTES: u64 = 67_108_864;
 const BATCH_MAX_ROWS: u64 = 16_384;
 /// `PageType` of the format.
@@ -114,6 +123,33 @@ fn schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     Some(None)
 }
 
+/// Refuses a file whose lists and maps would keep a reader busy without end.
+pub fn require_elements(metadata: &ParquetMetaData) -> Result<()> {
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let nested = columns.filter(|column| column.column_descr().max_rep_level() > 0);
+    let elements = nested.map(|column| column.num_values().unsigned_abs()).fold(0, u64::saturating_add);
+    let most = elements_max(rows(metadata));
+    if elements > most { Err(too_large("number of elements", most, elements)) } else { Ok(()) }
+}
+
+/// The same of texts, of which so many bytes were named so far.
+pub fn require_texts(metadata: &ParquetMetaData, bytes: u64) -> Result<()> {
+    let most = texts_max(rows(metadata));
+    if bytes > most { Err(too_large("number of bytes of text", most, bytes)) } else { Ok(()) }
+}
+
+fn elements_max(rows: u64) -> u64 {
+    rows.saturating_mul(ELEMENTS_A_ROW).max(ELEMENTS_MAX)
+}
+
+fn texts_max(rows: u64) -> u64 {
+    rows.saturating_mul(TEXT_BYTES_A_ROW).max(TEXTS_MAX_BYTES)
+}
+
+fn rows(metadata: &ParquetMetaData) -> u64 {
+    metadata.row_groups().iter().map(|group| group.num_rows().unsigned_abs()).fold(0, u64::saturating_add)
+}
+
 /// How many rows a batch may have, so that it stays small whatever the values; pages that are too large are refused.
 pub fn batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usize> {
     let mut widest = 1;
@@ -127,7 +163,12 @@ pub fn batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usize> {
 /// What a row of the group has in memory: as they are on average, or the longest where that would be too much.
 fn row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     let seen = group.columns().iter().map(|column| chunk(data, group, column)).collect::<Result<Vec<Chunk>>>()?;
-    let pages = seen.iter().fold(0, |sum: u64, each| sum.saturating_add(each.largest).saturating_add(each.dictionary));
+    let root = group.schema_descr().root_schema();
+    let pages = group.columns().iter().zip(&seen).fold(0, |sum: u64, (column, each)| {
+        let path = column.column_path().parts();
+        let times = if path.len() > 1 && is_in_variant(root, path) { VARIANT_GROWTH } else { 1 };
+        sum.saturating_add(each.largest.saturating_add(each.dictionary).saturating_mul(times))
+    });
     let count = seen.iter().map(|each| each.pages).sum::<u64>();
     if pages > PAGES_MAX_BYTES {
         return Err(too_large("row group's pages", PAGES_MAX_BYTES, pages));
@@ -154,6 +195,16 @@ fn row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
         row = row.saturating_add(width.saturating_mul(values));
     }
     if row > PAGES_MAX_BYTES { Err(too_large("row", PAGES_MAX_BYTES, row)) } else { Ok(row) }
+}
+
+/// Whether a group on the way to a leaf says that it is a variant.
+fn is_in_variant(node: &Type, path: &[String]) -> bool {
+    let is_variant = matches!(node.get_basic_info().logical_type_ref(), Some(LogicalType::Variant { .. }));
+    let below = path.split_first().filter(|_| node.is_group() && !is_variant);
+    is_variant
+        || below.is_some_and(|(name, rest)| {
+            node.get_fields().iter().find(|child| child.name() == name).is_some_and(|child| is_in_variant(child, rest))
+        })
 }
 
 fn values_a_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64 {
@@ -191,6 +242,9 @@ fn chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -
         if !page.is_own {
             let expected = "a page header of its own kind alone";
             return Err(Fault::new("parquet_ambiguous", &path(), expected, "one of two kinds"));
+        }
+        if !is_as_told(&page, column.compression(), data) {
+            return Err(unreadable(&path(), "a page that is larger than it tells"));
         }
         found.pages += 1;
         if page.kind == DICTIONARY_PAGE {
@@ -389,6 +443,13 @@ mod tests {
     #[test]
     fn an_encrypted_footer_is_told() {
         assert_eq!(check_footer(b"PARE\0\0\0\0PARE").unwrap_err().code, "parquet_encrypted");
+    }
+
+    #[test]
+    fn many_rows_may_have_many_elements_and_much_text() {
+        assert_eq!((elements_max(0), elements_max(1 << 30)), (1 << 32, 1 << 40));
+        assert_eq!((texts_max(0), texts_max(1 << 30)), (1 << 38, 1 << 46));
+        assert_eq!((elements_max(u64::MAX), texts_max(u64::MAX)), (u64::MAX, u64::MAX));
     }
 
     #[test]

@@ -242,6 +242,9 @@ pub fn require_one_reading(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
     }
     require_annotations(footer)?;
     require_names("", metadata.file_metadata().schema_descr().root_schema())?;
+    if metadata.file_metadata().schema_descr().num_columns() == 0 {
+        return Err(odd("", "a column", "none"));
+    }
     let told = groups(footer).filter(|told| told.len() == metadata.num_row_groups());
     let told = told.ok_or_else(|| odd("", "row groups", "others"))?;
     let mut ranges = Vec::new();
@@ -294,6 +297,10 @@ fn require_columns(group: &RowGroupMetaData, told: &Group) -> Result<()> {
         }
         if !path.parts().iter().map(String::as_bytes).eq(told.path.iter().map(Vec::as_slice)) {
             return Err(odd(&place, "a chunk with its column's path", "another path"));
+        }
+        if column.column_type() == Physical::INT96 {
+            // To the microsecond for some, to the nanosecond for others.
+            return Err(Fault::new("parquet_type_unsupported", &place, "a time of 64 bits", "INT96"));
         }
         if told.physical != Some(physical(column.column_type())) {
             return Err(odd(&place, "a chunk with its column's type", "another type"));
@@ -384,7 +391,7 @@ fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()
 }
 
 /// The bytes that are compressed.
-fn packed<'a>(page: &PageHeader, data: &'a [u8]) -> Option<&'a [u8]> {
+pub fn packed<'a>(page: &PageHeader, data: &'a [u8]) -> Option<&'a [u8]> {
     let size = usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?;
     data.get(page.end.checked_sub(size)?..page.end)
 }

@@ -4,12 +4,45 @@
 use crate::claims::runs::{bits, each_block};
 use crate::deltas::lengths;
 use crate::error::{Fault, Result};
+use crate::headers::PageHeader;
+use crate::one_reading::packed;
 use bytes::Bytes;
-use parquet::basic::{Encoding, Type as Physical};
+use flate2::read::MultiGzDecoder;
+use lz4_flex::frame::FrameDecoder;
+use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
+use std::io::Read;
 use std::sync::Arc;
+
+/// What a page may have beyond what it tells without being looked at.
+const GROWN_MAX_BYTES: u64 = 268_435_456;
+/// The most that a byte of a gzip stream stands for.
+const GZIP_RATIO_MAX: u64 = 1_032;
+const BROTLI_BUFFER_BYTES: usize = 4_096;
+
+/// Whether a page is no larger than it tells. The decoder opens others than these codecs only as far as that.
+pub fn is_as_told(page: &PageHeader, codec: Compression, data: &[u8]) -> bool {
+    let told = page.size.saturating_sub(page.levels_size);
+    if !page.is_compressed || told == 0 {
+        return true;
+    }
+    let Some(packed) = packed(page, data) else { return false };
+    match codec {
+        Compression::GZIP(_) if packed.len() as u64 * GZIP_RATIO_MAX <= GROWN_MAX_BYTES => true,
+        Compression::GZIP(_) => has_at_most(told, MultiGzDecoder::new(packed)),
+        Compression::BROTLI(_) => has_at_most(told, brotli::Decompressor::new(packed, BROTLI_BUFFER_BYTES)),
+        // What is no frame is opened as another kind.
+        Compression::LZ4 => has_at_most(told, FrameDecoder::new(packed)),
+        _ => true,
+    }
+}
+
+/// What cannot be read is left for the decoder to say so.
+fn has_at_most(told: u64, stream: impl Read) -> bool {
+    std::io::copy(&mut stream.take(told.saturating_add(1)), &mut std::io::sink()).map_or(true, |size| size <= told)
+}
 
 /// Repetition levels, definition levels and values of a data page; `None` where they are not inside it.
 pub fn parts(page: &Page, repetition: i16, definition: i16) -> Option<(&[u8], &[u8], Bytes)> {

@@ -8,7 +8,7 @@ use crate::columns::{require_ids, require_types, require_variants};
 use crate::digest::Digester;
 use crate::error::{Fault, Result};
 use crate::facts::{Leaf, leaves};
-use crate::headers::{batch_rows, check_footer};
+use crate::headers::{batch_rows, check_footer, require_elements, require_texts};
 use crate::indexed::{Indexed, Reading, indexed, is_of, others, woven};
 use crate::narrow::{leaves as leaves_read, place, present};
 use crate::one_reading::require_one_reading;
@@ -110,10 +110,11 @@ impl ParquetFile {
         require_ids(root, self.footer.schema().fields())?;
         require_variants("", &self.known.wanted, &self.shape, root)?;
         require_most(self.footer.metadata(), self.rows_max)?;
+        require_elements(self.footer.metadata())?;
         let claims = Claims::of(&self.data, self.footer.metadata())?;
         let mut leaves = leaves(&self.known.wanted, &self.shape, self.footer.schema().fields());
         let mut buckets = buckets(&self.known.wanted, &self.buckets)?;
-        let mut rows = 0;
+        let (mut rows, mut texts) = (0, 0_u64);
         for group in 0..self.footer.metadata().num_row_groups() {
             let watched = claims.watch(group)?;
             let mut sorted = claims.sorting(group)?;
@@ -128,6 +129,7 @@ impl ParquetFile {
                     .map_err(|fault| fault.in_group(group))?;
                 seen += arrow_array::Array::len(&batch) as u64;
                 require_no_more(self.footer.metadata(), group, seen)?;
+                require_texts(self.footer.metadata(), texts.saturating_add(claims.texts(&watched)))?;
                 sorted.add(&batch).map_err(|fault| fault.in_group(group))?;
                 let batch = resolved(&self.shape, &batch)?;
                 digester.update(&batch)?;
@@ -140,6 +142,7 @@ impl ParquetFile {
             readings.into_iter().try_for_each(Reading::finish).map_err(|fault| fault.in_group(group))?;
             claims.judge(group, &watched)?;
             leaves.iter_mut().try_for_each(|leaf| leaf.join(&watched))?;
+            texts = texts.saturating_add(claims.texts(&watched));
             rows += seen;
         }
         require_rows(self.footer.metadata(), rows)?;

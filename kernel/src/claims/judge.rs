@@ -1,6 +1,6 @@
 //! A column chunk's claims beside what was measured: a count is exact, a bound of a number is exact, one of bytes holds.
 
-use crate::bound::{Bound, Order, hex, joined};
+use crate::bound::{Bound, Order, hex};
 use crate::claims::measure::{Chunk, Measure};
 use crate::claims::told::{self, Statistics};
 use crate::error::{Fault, Result};
@@ -42,15 +42,14 @@ impl Place<'_> {
 }
 
 /// All pages of a chunk as one.
-pub fn whole(pages: &[Measure]) -> Measure {
-    let mut found = Measure::default();
-    for page in pages {
+pub fn whole(chunk: &Chunk) -> Measure {
+    let mut found = Measure { bounds: chunk.ends.clone(), ..Measure::default() };
+    for page in &chunk.pages {
         found.entries += page.entries;
         found.present += page.present;
         found.nans += page.nans;
         found.rows += page.rows;
         found.bytes += page.bytes;
-        found.bounds = joined(found.bounds, page.bounds.clone());
         for (into, from) in [(&mut found.repetition, &page.repetition), (&mut found.definition, &page.definition)] {
             into.resize(from.len(), 0);
             into.iter_mut().zip(from).for_each(|(sum, count)| *sum += count);

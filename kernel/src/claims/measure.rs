@@ -7,12 +7,17 @@ use crate::claims::kept::Kept;
 use crate::claims::levels::Nested;
 use crate::claims::plain::plainly;
 use crate::claims::runs::{bits, each_block};
+use crate::deltas;
 use crate::error::{Fault, Result};
+use crate::facts::BOUND_MAX_BYTES;
 use crate::opened::parts;
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescPtr;
+
+/// What is kept of a page's ends at least, for the words of a refusal.
+const PAGE_ENDS_MIN_BYTES: usize = 64;
 
 /// One data page.
 #[derive(Debug, Default)]
@@ -32,12 +37,25 @@ pub struct Measure {
     pub by_dictionary: bool,
 }
 
+/// How long the ends are that a file tells of a chunk and of each of its data pages.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub whole: usize,
+    pub pages: Vec<usize>,
+}
+
 /// A column chunk, page by page as a decoder asks for them.
 #[derive(Debug)]
 pub struct Chunk {
     pub column: ColumnDescPtr,
     pub order: Order,
     pub pages: Vec<Measure>,
+    /// The ends of all pages so far; of bytes here and there only what is needed, for a few bytes of a file can stand for
+    /// long values in every page.
+    pub ends: Option<(Bound, Bound)>,
+    told: Told,
+    /// What the byte arrays of all pages so far have together.
+    pub bytes: u64,
     pub dictionary: Option<Dictionary>,
     /// The first thing that was wrong; a decoder goes on all the same.
     pub fault: Option<Fault>,
@@ -59,10 +77,16 @@ struct Seen {
 
 impl Chunk {
     /// `marks` keeps which values of the dictionary rows have.
-    pub fn new(column: ColumnDescPtr, nested: Option<Nested>, filter: Option<Filter>, marks: bool) -> Chunk {
-        let order = Order::of(&column);
-        let marks = marks || filter.is_some();
-        Chunk { column, order, pages: Vec::new(), dictionary: None, fault: None, nested, kept: None, filter, marks }
+    pub fn new(
+        column: ColumnDescPtr,
+        nested: Option<Nested>,
+        filter: Option<Filter>,
+        marks: bool,
+        told: Told,
+    ) -> Chunk {
+        let (order, pages, dictionary, fault, marks) =
+            (Order::of(&column), Vec::new(), None, None, marks || filter.is_some());
+        Chunk { column, order, pages, ends: None, told, bytes: 0, dictionary, fault, nested, kept: None, filter, marks }
     }
 
     pub fn see(&mut self, page: &Page) {
@@ -157,11 +181,26 @@ impl Chunk {
             if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != found.present * self.width() as u64 {
                 return Err(self.odd("as many bytes as the values have", "another number"));
             }
+            // Others than Rust read numbers that are too long, and runs of nothing, as something else.
+            let one_form = match encoding {
+                Encoding::RLE => is_flags(&data, found.present),
+                _ => deltas::is_plain(&data, encoding, self.column.physical_type(), found.present),
+            };
+            if found.present > 0 && !one_form {
+                return Err(self.odd("runs and differences that every reader takes apart alike", "others"));
+            }
             let data = plainly(&self.column, data, encoding, found.present)
                 .ok_or_else(|| self.odd("values that can be decoded", "others"))?;
             self.plain(&data, found.present)?
         };
-        (found.bounds, found.nans, found.bytes) = (seen.bounds, seen.nans, seen.bytes);
+        (found.nans, found.bytes) = (seen.nans, seen.bytes);
+        self.bytes = self.bytes.saturating_add(seen.bytes);
+        if let Some((low, high)) = &seen.bounds {
+            let whole = self.told.whole.max(BOUND_MAX_BYTES) + 1;
+            self.ends = joined(self.ends.take(), Some((low.cut(whole), high.cut(whole))));
+            let page = self.told.pages.get(self.pages.len()).map_or(0, |told| told + 1).max(PAGE_ENDS_MIN_BYTES);
+            found.bounds = Some((low.cut(page), high.cut(page)));
+        }
         self.pages.push(found);
         Ok(())
     }
@@ -315,6 +354,13 @@ impl Chunk {
     fn odd(&self, expected: &str, got: &str) -> Fault {
         Fault::new("parquet_ambiguous", &self.column.path().string(), expected, got)
     }
+}
+
+/// Whether a page has so many booleans in runs, with their length before them.
+fn is_flags(data: &[u8], count: u64) -> bool {
+    let Some((length, rest)) = data.split_first_chunk::<4>() else { return false };
+    let Some(runs) = rest.get(..u32::from_le_bytes(*length) as usize) else { return false };
+    each_block(runs, 1, count, |flags, _| flags.iter().all(|flag| *flag <= 1).then_some(())).is_some()
 }
 
 fn integers<T: Copy + Ord + Into<i64>>(values: impl Iterator<Item = T> + Clone) -> Seen {

@@ -26,12 +26,14 @@ pub use measure::{Chunk, Measure};
 pub use pages::{Pages, Watch, Watched};
 pub use sorted::Sorted;
 
+use crate::bound::Order;
 use crate::error::{Fault, Result};
 use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, chunk_end, chunk_start, header};
 use crate::one_reading::{PLAIN_DICTIONARY, footer_start, require_apart};
 use bloom::{Filter, is_asked_as_it_is};
 use bytes::Bytes;
 use judge::{Place, STATISTICS, UNVERIFIED};
+use measure::Told;
 use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::ops::Range;
@@ -155,7 +157,9 @@ impl<'a> Claims<'a> {
         let nested = levels::nested(self.metadata.file_metadata().schema_descr());
         let made = self.chunks(group).zip(nested).map(|((column, told), nested)| {
             let path = column.column_path().string();
-            let filter = match self.beside(&path, told)?.bloom {
+            let beside = self.beside(&path, told)?;
+            let ends = self.ends_told(column, told, beside.column_index);
+            let filter = match beside.bloom {
                 Some(_) if !is_asked_as_it_is(column.column_descr()) => {
                     let expected = "no bloom filter of decimals in another width than their digits need";
                     return Err(Fault::new(UNVERIFIED, &path, expected, "one"));
@@ -165,15 +169,37 @@ impl<'a> Claims<'a> {
                 })?),
                 None => None,
             };
-            Ok(Watch::new(Chunk::new(column.column_descr_ptr(), nested, filter, told.statistics.distinct.is_some())))
+            let marks = told.statistics.distinct.is_some();
+            Ok(Watch::new(Chunk::new(column.column_descr_ptr(), nested, filter, marks, ends)))
         });
         made.collect::<Result<Vec<Watch>>>().map_err(|fault| fault.in_group(group))
+    }
+
+    /// How long the ends are that are told of a chunk, in its footer, its page headers and its index.
+    fn ends_told(&self, column: &ColumnChunkMetaData, told: &told::Chunk<'_>, index: Option<Range<usize>>) -> Told {
+        if Order::of(column.column_descr()) != Order::Bytes {
+            return Told::default();
+        }
+        let headers = headers(self.data, column).unwrap_or_default();
+        let data = headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
+        let mut pages: Vec<usize> = data.map(|page| page.statistics.longest()).collect();
+        if let Some(found) = index.and_then(|range| told::column_index(&self.data[range], pages.len())) {
+            for ends in [&found.least, &found.greatest] {
+                pages.iter_mut().zip(ends).for_each(|(longest, end)| *longest = end.len().max(*longest));
+            }
+        }
+        Told { whole: told.statistics.longest(), pages }
     }
 
     /// The order that a row group claims.
     pub fn sorting(&self, group: usize) -> Result<Sorted> {
         let told = self.told.groups.get(group).map_or(&[][..], |group| &group.sorting);
         Sorted::of(told, self.metadata.file_metadata().schema_descr()).map_err(|fault| fault.in_group(group))
+    }
+
+    /// The bytes of all texts that a row group's pages had so far.
+    pub fn texts(&self, watched: &[Watch]) -> u64 {
+        watched.iter().map(|watch| watch.with(|chunk| chunk.bytes)).fold(0, u64::saturating_add)
     }
 
     /// Every claim of a row group, once all its pages were seen.
@@ -195,7 +221,7 @@ impl<'a> Claims<'a> {
             return Err(odd("others"));
         }
         let place = Place { code, column: &path, page: None };
-        let whole = judge::whole(&chunk.pages);
+        let whole = judge::whole(chunk);
         if column.column_descr().logical_type_ref() == Some(&LogicalType::Unknown) && whole.present > 0 {
             return Err(Fault::new("parquet_ambiguous", &path, "nothing but nulls, as the type says", "values"));
         }

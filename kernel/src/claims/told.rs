@@ -15,6 +15,13 @@ pub struct Statistics<'a> {
     pub distinct: Option<i64>,
 }
 
+impl Statistics<'_> {
+    /// How long its longest end is.
+    pub fn longest(&self) -> usize {
+        self.old.iter().chain(&self.ends).flatten().map(|end| end.len()).max().unwrap_or(0)
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Chunk<'a> {
     pub encodings: Vec<i64>,

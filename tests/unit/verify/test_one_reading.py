@@ -108,6 +108,20 @@ def groups_twice() -> bytes:
     return joined(body, footer)
 
 
+def without_columns() -> bytes:
+    """Rows of nothing: Spark and DuckDB end with an error, and PyIceberg finds nulls."""
+    _, footer = split(HONEST)
+    elements = get(footer, 2)[1]
+    put(elements[0], 5, I32, 0)
+    del elements[1:]
+    drop(footer, 7)
+    group = groups(footer)[0]
+    columns(group).clear()
+    put(group, 2, I64, 0)
+    drop(group, *({each[0] for each in group} - {1, 2, 3}))
+    return joined(b"PAR1", footer)
+
+
 def paths_swapped(footer: Struct) -> None:
     first, other = (said(each) for each in columns(groups(footer)[0])[1:])
     paths = get(first, 3), get(other, 3)
@@ -317,6 +331,7 @@ AMBIGUOUS: dict[str, bytes] = {
     "a dictionary offset of another wire type": two_places(I32),  # Spark, PyArrow and DuckDB: the forged values
     "an offset twice": offset_twice(),
     "row groups twice": groups_twice(),
+    "rows without a column": without_columns(),
     "paths of two columns swapped": edited(HONEST, paths_swapped),  # Spark: both columns swapped
     "a row group that is larger than its file": edited(HONEST, group_size(10**9)),  # Spark: no rows
     "a row group of a negative size": edited(HONEST, group_size(-(10**6))),  # Spark: no rows
@@ -400,6 +415,7 @@ def test_rows_of_a_list_that_lie_in_another_row_group_are_found() -> None:
         ("long", pa.array([2**31] * 6, pa.uint32())),
         ("int", pa.array([1] * 6, pa.uint8())),
         ("float", pa.array([1.0] * 6, pa.float16())),
+        ("double", pa.array([0.1] * 6, pa.float32())),  # DuckDB: `v > 0.1` without a row of them, `v = 0.1` with all
     ],
 )
 def test_a_type_that_iceberg_has_not_for_the_column_is_refused_in_a_list_too(kind: str, values: pa.Array[Any]) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +19,25 @@ from pvdm.lake.format.schema_model import to_model
 from pvdm.verify.finding import Finding
 from tests.lake_metadata_examples import column
 from tests.parquet_craft import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.parquet_edit import I32, I64, LIST, Raw, Struct, columns, drop, get, groups, joined, put, split, told, varint
+from tests.parquet_edit import (
+    COLUMN_INDEX,
+    I32,
+    I64,
+    LIST,
+    Raw,
+    Struct,
+    columns,
+    drop,
+    get,
+    groups,
+    index_edited,
+    joined,
+    put,
+    split,
+    told,
+    varint,
+    with_variants,
+)
 from tests.parquet_edit import written as bytes_of
 from tests.staged_examples import NAME, metadata, parquet, seen
 
@@ -177,3 +200,87 @@ def test_a_file_of_very_many_row_groups_is_refused() -> None:
         listed_groups = b"\xfc" + varint(count + 1) + bytes_of(first) + bytes_of(empty) * count
         put(footer, 4, LIST, Raw(listed_groups))
         assert codes(joined(body, footer), NUMBER, 2) == wanted
+
+
+def test_elements_without_end_are_refused() -> None:
+    """A few bytes stand for a row of a hundred million nulls, and rows for any number of them."""
+
+    def nulls(rows: int, elements: int) -> bytes:
+        one = page(elements, b"", run(elements, 2), run(1, 0) + run(elements - 1, 1))
+        return counted(rebuilt(listed([[1]]), {0: [one] * rows}), rows)
+
+    (only,) = findings(nulls(43, 100_000_000), LISTED, 43)
+    assert (only.code, only.expected, only.got) == (
+        "parquet_too_large",
+        "a number of elements of at most 4294967296",
+        "4300000000",
+    )
+    assert codes(nulls(43, 1_000), LISTED, 43) == []
+
+
+def text_in_every_row(size: int, pages: Sequence[int]) -> bytes:
+    """One text, named by all rows of each page."""
+    named = [page(rows, b"\0" + varint(rows << 1), run(rows, 1), encoding=RLE_DICTIONARY) for rows in pages]
+    made = packed([dictionary(1, struct.pack("<I", size) + b"a" * size), *named])
+    return counted(in_zstd(rebuilt(file(["a"], pa.string()), {0: made})), sum(pages))
+
+
+def test_text_without_end_is_refused() -> None:
+    """Each row would be hashed with all of it."""
+    many = 263_000
+    (only,) = findings(text_in_every_row(2**20, [many]), TEXT, many)
+    assert (only.code, only.expected) == ("parquet_too_large", "a number of bytes of text of at most 274877906944")
+    assert codes(text_in_every_row(2**20, [50, 50]), TEXT, 100) == []
+
+
+JUDGED = """
+import pathlib, sys
+from bench.memory import own_peak_memory_mb
+from tests.lake_metadata_examples import column
+from tests.staged_examples import metadata, seen
+data, table = pathlib.Path(sys.argv[1]).read_bytes(), metadata(column(1, "x", "string"))
+before = own_peak_memory_mb()
+assert seen(data, table, record_count=int(sys.argv[2])).findings == ()
+print(own_peak_memory_mb() - before)
+"""
+
+
+def test_ends_of_pages_take_no_more_memory_than_what_is_said_of_them(tmp_path: Path) -> None:
+    """Both ends of every page are this text: kept whole they were hundreds of times the file's largest page."""
+    size_mb, pages = 4, 100
+    place = tmp_path / "x.parquet"
+    place.write_bytes(text_in_every_row(size_mb * 2**20, [1] * pages))
+    command = [sys.executable, "-c", JUDGED, str(place), str(pages)]
+    child = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert float(child.stdout) < size_mb * pages
+
+
+@pytest.mark.parametrize(("least", "greatest", "wanted"), [(9, 9, []), (9, 8, ["parquet_page_index_lies"])])
+def test_ends_that_are_cut_compare_with_longer_ones(least: int, greatest: int, wanted: list[str]) -> None:
+    """An index whose ends are longer than what is kept where nothing is said of a page."""
+    texts = [f"{'a' * 200}{number}" for number in range(10)] * 3
+    kind = pa.schema([pa.field("x", pa.string(), metadata={NAME: "1"})])
+    made = pa.Table.from_arrays([pa.array(texts)], schema=kind)
+    data = parquet(made, store_schema=False, use_dictionary=False, write_page_index=True, max_rows_per_page=10)
+
+    def change(found: Struct) -> None:
+        get(found, 2)[1][0] = b"a" * 200
+        get(found, 3)[1][0] = f"{'a' * 200}{greatest}".encode()
+        get(found, 3)[1][1] = f"{'a' * 200}{least}".encode()
+
+    assert codes(index_edited(data, COLUMN_INDEX, 0, change), TEXT, 30) == wanted
+
+
+@pytest.mark.parametrize(("names", "wanted"), [(1_000, []), (17_000_000, ["parquet_too_large"])])
+def test_a_variant_is_counted_with_what_is_made_of_its_names(names: int, wanted: list[str]) -> None:
+    """Each of so many empty ones has a place of four bytes, and several times that while a variant is read."""
+    kind = pa.struct(
+        [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+    )
+    fields = [pa.field("v", kind, metadata={NAME: "1"})]
+    parts = {"metadata": b"\xc1" + struct.pack("<I", names) + b"\0" * (4 * names + 4), "value": b"\0"}
+    made = pa.Table.from_arrays([pa.array([parts], kind)], schema=pa.schema(fields))
+    data = with_variants(parquet(made, store_schema=False, use_dictionary=False, write_statistics=False), "v")
+    assert codes(data, metadata(column(1, "v", "variant"), version=3), 1) == wanted
