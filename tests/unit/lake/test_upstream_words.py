@@ -17,8 +17,8 @@ def test_an_upstream_that_is_down_is_told_by_its_name_and_not_by_its_address(mon
         monkeypatch.setenv(name, "test")
     address = "http://127.0.0.1:9"
     for upstream in (
-        RestUpstream("prod", RestSettings(address, timeout_seconds=2)),
-        GlueUpstream("prod", GlueSettings("eu-central-1", endpoint=address, timeout_seconds=2)),
+        RestUpstream("prod", RestSettings(address, timeout_seconds=20)),
+        GlueUpstream("prod", GlueSettings("eu-central-1", endpoint=address, timeout_seconds=20)),
     ):
         with pytest.raises(UnavailableError) as caught:
             upstream.load(PLACE)
