@@ -76,6 +76,12 @@ class States:
             self._keep(sha256, known, len(data))
         return TableState(row, known)
 
+    def newest(self, row: TableRow) -> TableState:
+        """The same, for whoever goes by what was staged: an older state than an upstream has shown is not taken."""
+        state = self.of(row)
+        self.upstreams.require_newest(row, state.metadata)
+        return state
+
     def keep(self, sha256: str, metadata: TableMetadata) -> None:
         """Remember a document that was just written."""
         self._keep(sha256, metadata, len(metadata.to_bytes()))

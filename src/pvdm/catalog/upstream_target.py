@@ -75,8 +75,7 @@ class UpstreamTarget:
         """The table as its upstream shows it now, if that is what was proved."""
         with self._ledger.read() as unit:
             levels, row = found_by_uuid(unit, self._uuid)
-        state = self._catalog.states.of(row)
-        self._catalog.upstreams.require_newest(row, state.metadata)
+        state = self._catalog.states.newest(row)
         require_base(self._ledger, state)
         return base_of(self._catalog, levels, state)
 

@@ -10,7 +10,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.core import ExtractionPath
-from pvdm.store import Unit, namespaces
+from pvdm.store import Ledger, namespaces
 from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.verify.extraction import Reach, require_extractable, require_extraction
 from pvdm.verify.opening import require_identity
@@ -62,7 +62,7 @@ def require_for_namespace(contract: DataProductContract, levels: Sequence[str], 
     _require_domain(contract, domain)
 
 
-def require_source_reached(unit: Unit, contract: DataProductContract, grant: Grant) -> None:
+def require_source_reached(ledger: Ledger, contract: DataProductContract, grant: Grant) -> None:
     """Who puts a table under a contract may read its source: its producers learn of rows that it has and they lack.
 
     A namespace that is not there yet may be anybody's one day.
@@ -70,7 +70,8 @@ def require_source_reached(unit: Unit, contract: DataProductContract, grant: Gra
     if contract.boundary.source.table is None or grant.domain == EVERY_DOMAIN:
         return
     *levels, _ = parse_full_name(contract.boundary.source.table)
-    found = namespaces.find(unit, tuple(levels))
+    with ledger.read() as unit:
+        found = namespaces.find(unit, tuple(levels))
     if found is None or not grant.reaches(found.domain):
         raise NotAllowedError(
             "source_of_other_domain",

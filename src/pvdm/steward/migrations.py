@@ -126,8 +126,7 @@ class Migrations:
         contract = None if said.contract is None else judge_doable(said.contract, extracts=self._extracts)
         if contract is not None:
             require_for_table(contract, (*levels, row.name), row.domain)
-            with self._ledger.read() as unit:
-                require_source_reached(unit, contract, grant)
+            require_source_reached(self._ledger, contract, grant)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:

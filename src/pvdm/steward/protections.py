@@ -10,7 +10,6 @@ from pvdm.catalog.desks import Catalog
 from pvdm.catalog.upstream_heads import vouch_history
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.metadata.migration import require_state
-from pvdm.model.contract import DataProductContract
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import (
@@ -158,7 +157,7 @@ class Protections:
         if judged.said.contract is not None:
             contract = judge_doable(judged.said.contract, extracts=self._extracts)
             require_for_table(contract, (*levels, row.name), row.domain)
-            self._require_source_reached(contract, grant)
+            require_source_reached(self._ledger, contract, grant)
             require_fit(contract, metadata, self._extracts)
         after = require_step(judged.said, row.contract_hash)
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
@@ -176,10 +175,6 @@ class Protections:
 
         return work
 
-    def _require_source_reached(self, contract: DataProductContract, grant: Grant) -> None:
-        with self._ledger.read() as unit:
-            require_source_reached(unit, contract, grant)
-
     def _of_namespace(
         self, judged: Judged[Protection], target: NamespaceTarget, grant: Grant
     ) -> Callable[[Unit, Sequence[int]], None]:
@@ -188,7 +183,7 @@ class Protections:
         if judged.said.contract is not None:
             contract = judge_doable(judged.said.contract, extracts=self._extracts)
             require_for_namespace(contract, found.levels, found.domain)
-            self._require_source_reached(contract, grant)
+            require_source_reached(self._ledger, contract, grant)
         after = require_step(judged.said, found.protected_by)
         record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
 

@@ -230,8 +230,7 @@ class Verification:
             raise AssertionError("an attempt is at a chunk of its plan")
         chunk = ChunkDefinition.from_bytes(planned.definition)
         with doubting():
-            metadata = catalog.states.of(row).metadata
-        catalog.upstreams.require_newest(row, metadata)
+            metadata = catalog.states.newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
         require_seen(metadata, staged, upstream=row.upstream)
         head, missing = _head(metadata, attempt)

@@ -339,9 +339,7 @@ class Workloads:
         return Change(levels, row.name, [{"type": "assert-table-uuid", "uuid": row.table_uuid}], made)
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
-        catalog = self._catalog()
-        metadata = catalog.states.of(row).metadata
-        catalog.upstreams.require_newest(row, metadata)
+        metadata = self._catalog().states.newest(row).metadata
         head = staged_head(metadata, found.branch)
 
         def work(unit: Unit) -> Attempt:
@@ -371,9 +369,7 @@ class Workloads:
         if tried and reason is None and _needs_reason(tried[-1]):
             return _same_failed(tried[-1], branch)
         row = self._row_of(workload)
-        catalog = self._catalog()
-        metadata = catalog.states.of(row).metadata
-        catalog.upstreams.require_newest(row, metadata)
+        metadata = self._catalog().states.newest(row).metadata
         require_adoptable(metadata, branch)
         attempt_id = secrets.token_hex(16)
         why = reason or f"branch {branch} taken over"

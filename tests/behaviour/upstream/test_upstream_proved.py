@@ -17,6 +17,7 @@ from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
 from pvdm.steward.sources import Sources
 from pvdm.store import workloads
+from pvdm.store.workloads import Workload
 from pvdm.verify.fetch import Files
 from tests.audit_examples import Local
 from tests.audit_scene import gathered
@@ -196,6 +197,18 @@ def copying(house: House) -> tuple[Sources, BoundContract]:
     return sources, parse_contract(text.encode()).bind({})
 
 
+def pinning(house: House) -> tuple[Sources, BoundContract, Workload]:
+    """The same, with a workload that has pinned it."""
+    sources, bound = copying(house)
+    row = house.found().row
+    pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
+    house.open("v")
+    with house.notary.ledger.read() as unit:
+        opened = workloads.get(unit, "v")
+    opening = replace(opened.opening, source=row.table_uuid)
+    return sources, bound, replace(opened, opening=opening, source_snapshot_id=str(pinned))
+
+
 def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: There) -> None:
     sources, bound = copying(published)
     target = "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22"
@@ -207,13 +220,8 @@ def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: 
 
 
 def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(published: House, there: There) -> None:
-    sources, bound = copying(published)
-    row = published.found().row
-    pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
-    published.open("v")
-    with published.notary.ledger.read() as unit:
-        opened = workloads.get(unit, "v")
-    workload = replace(opened, opening=replace(opened.opening, source=row.table_uuid), source_snapshot_id=str(pinned))
+    sources, bound, workload = pinning(published)
+    pinned = int(str(workload.source_snapshot_id))
     assert sources.again(workload, bound).snapshot_id == pinned
 
     def swapped(answer: Doc) -> None:
@@ -234,13 +242,8 @@ def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(publishe
 def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited_for(
     published: House, there: There
 ) -> None:
-    sources, bound = copying(published)
-    row = published.found().row
-    pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
-    published.open("v")
-    with published.notary.ledger.read() as unit:
-        opened = workloads.get(unit, "v")
-    workload = replace(opened, opening=replace(opened.opening, source=row.table_uuid), source_snapshot_id=str(pinned))
+    sources, bound, workload = pinning(published)
+    pinned = int(str(workload.source_snapshot_id))
 
     def earlier(answer: Doc) -> None:
         """As it was before the snapshot was published."""
