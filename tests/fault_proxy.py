@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,12 @@ class Passing:
     path: str
     headers: dict[str, str]
     body: bytes
+    asker: socket.socket
+
+    def given_up(self) -> None:
+        """Comes back once nobody waits for the answer any more."""
+        with contextlib.suppress(OSError):
+            self.asker.recv(1, socket.MSG_PEEK)
 
     @property
     def is_commit(self) -> bool:
@@ -72,7 +77,7 @@ def held(proxy: FaultProxy, passing: Passing) -> Answered:
 def late_answer(proxy: FaultProxy, passing: Passing) -> Answered:
     """It is done, and the answer comes when nobody waits for it any more."""
     found = proxy.forward(passing)
-    time.sleep(proxy.slow_seconds)
+    passing.given_up()
     return found
 
 
@@ -118,7 +123,6 @@ class FaultProxy:
     guard: Callable[[FaultProxy, Passing], Answered | None] | None = None
     picks: Callable[[Passing], bool] = lambda _: True
     down: bool = False
-    slow_seconds: float = 2.5
     url: str = ""
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -166,7 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
-            found = self.proxy.passed(Passing(self.command, self.path, dict(self.headers.items()), body))
+            found = self.proxy.passed(
+                Passing(self.command, self.path, dict(self.headers.items()), body, self.connection)
+            )
         except Lost:
             self.close_connection = True
             with contextlib.suppress(OSError):

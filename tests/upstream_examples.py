@@ -111,7 +111,7 @@ def there_at(steward: Served, name: str) -> Iterator[There]:
         yield There(steward, proxy, (name,))
 
 
-def with_upstream(folder: Path, there: There, *, seconds: int = 2) -> Any:
+def with_upstream(folder: Path, there: There, *, seconds: int = 30) -> Any:
     """A change of the configuration: `sales` is the upstream's."""
     token = folder / "upstream.token"
 
@@ -128,11 +128,11 @@ def with_upstream(folder: Path, there: There, *, seconds: int = 2) -> Any:
 
 
 @contextlib.contextmanager
-def house_over(folder: Path, there: There, *, ledger_url: str | None = None) -> Iterator[House]:
+def house_over(folder: Path, there: There, *, ledger_url: str | None = None, seconds: int = 30) -> Iterator[House]:
     """A Steward in this folder whose namespace `sales` is the upstream's."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with stand_at(folder, ledger_url=ledger_url, changed=with_upstream(folder, there)) as stand:
+    with stand_at(folder, ledger_url=ledger_url, changed=with_upstream(folder, there, seconds=seconds)) as stand:
         scene = UpstreamScene(stand, there=there)
         stand.notary.catalog.namespaces.create(scene.grant(), SALES, {"pvdm.domain": "sales"})
         yield House(stand, scene)

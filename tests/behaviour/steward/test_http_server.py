@@ -156,7 +156,7 @@ def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_whoever_does_not_begin_the_tls_handshake_is_counted_and_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_MAX_SECONDS", 1)
+    monkeypatch.setattr(listener, "HANDSHAKE_MAX_SECONDS", 4)
     monkeypatch.setattr(listener, "peer_identity", lambda _: "peer 10.1.2.3")
     crt, key = certificate(tmp_path)
 
@@ -167,9 +167,9 @@ def test_whoever_does_not_begin_the_tls_handshake_is_counted_and_let_go(
         with Rude(server.port) as first, Rude(server.port), Rude(server.port) as third:
             begun = time.monotonic()
             assert third.read() == b""
-            assert time.monotonic() - begun < 0.9
+            assert time.monotonic() - begun < 3
             assert first.read() == b""
-            assert 0.5 < time.monotonic() - begun < 8
+            assert 3 < time.monotonic() - begun < 20
         context = ssl.create_default_context(cafile=str(crt))
         assert httpx.get(f"{server.url}/healthz", verify=context, trust_env=False).status_code == 200
 
@@ -199,7 +199,7 @@ def test_a_request_under_way_ends_while_new_ones_are_refused(tmp_path: Path) -> 
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, go):
             slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
-            assert reached.wait(5)
+            assert reached.wait(20)
             stopping = pool.submit(steward.server.stop)
             wait_until_refused(steward.server.port)
             assert not stopping.done()
@@ -217,11 +217,11 @@ def test_stopping_is_bounded_and_a_request_cut_off_is_told_that_its_end_is_unkno
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, _):
             slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
-            assert reached.wait(5)
+            assert reached.wait(20)
             begun = time.monotonic()
             steward.server.stop()
-            assert time.monotonic() - begun < 6
-            response = slow.result(5)
+            assert time.monotonic() - begun < 15
+            response = slow.result(20)
         error = error_of(response)
         assert (response.status_code, error["kind"], error["code"]) == (500, "state_unknown", "service_stopped")
 

@@ -51,7 +51,7 @@ def compared(proxy: FaultProxy, passing: Passing) -> Answered | None:
         return None
     asked = json.loads(passing.body)
     wanted = {"DatabaseName": asked["DatabaseName"], "Name": asked["TableInput"]["Name"]}
-    look = Passing("POST", passing.path, {**passing.headers, "X-Amz-Target": "AWSGlue.GetTable"}, b"")
+    look = replace(passing, headers={**passing.headers, "X-Amz-Target": "AWSGlue.GetTable"}, body=b"")
     look.body = json.dumps(wanted).encode()
     now = json.loads(proxy._forwarded(look).body)["Table"]["VersionId"]
     if asked["VersionId"] == now:
@@ -126,7 +126,7 @@ def house(moto: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iter
         def changed(config: StewardConfig) -> StewardConfig:
             plain = with_catalog(folder)(config)
             assert plain.catalog is not None
-            found = GlueUpstreamConfig(REGION, proxy.url, timeout_seconds=2)
+            found = GlueUpstreamConfig(REGION, proxy.url)
             return replace(
                 plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("glue", SALES, (shop,), found),))
             )
@@ -332,7 +332,7 @@ def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: Hous
     scene: Any = house.scene
     address = urlsplit(moto)
     with silent_proxy(str(address.hostname), address.port or 0) as quiet:
-        upstream = GlueUpstream("glue", GlueSettings(REGION, quiet.url, timeout_seconds=1))
+        upstream = GlueUpstream("glue", GlueSettings(REGION, quiet.url, timeout_seconds=3))
         place = Place((scene.shop,), "orders")
         assert upstream.load(place).metadata.location
         quiet.silent = True
@@ -352,7 +352,7 @@ def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: Hous
 
 
 def test_a_connection_that_breaks_is_no_silence(moto: str) -> None:
-    upstream = GlueUpstream("glue", GlueSettings(REGION, "http://127.0.0.1:1", timeout_seconds=1))
+    upstream = GlueUpstream("glue", GlueSettings(REGION, "http://127.0.0.1:1"))
     for _ in range(2):
         with pytest.raises(UnavailableError) as caught:
             upstream.load(Place(("shop",), "orders"))

@@ -24,6 +24,8 @@ from pvdm.lake.upstream.sessions import bounded
 from pvdm.model.secret import Secret
 from tests.catalog_examples import NOW_MS, request
 
+SOON = 3
+"""Seconds after which a test gives up an upstream: no honest answer takes as long, however busy the machine is."""
 PLACE = Place(("sales",), "orders")
 TABLE = new_table(request(2), location="/lake/t", table_uuid="9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11", now_ms=NOW_MS)
 LOADED = {"metadata-location": "/lake/t/metadata/0.metadata.json", "metadata": TABLE.to_json()}
@@ -114,8 +116,8 @@ def hostile() -> Iterator[Hostile]:
 
 
 @contextlib.contextmanager
-def asked(there: Hostile, **more: Any) -> Iterator[RestUpstream]:
-    upstream = RestUpstream("prod", RestSettings(there.url, timeout_seconds=1, **more))
+def asked(there: Hostile, *, seconds: int = 30, **more: Any) -> Iterator[RestUpstream]:
+    upstream = RestUpstream("prod", RestSettings(there.url, timeout_seconds=seconds, **more))
     try:
         yield upstream
     finally:
@@ -161,7 +163,7 @@ def test_its_own_prefix_is_an_upstreams_to_say() -> None:
 def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "REST_SECONDS", 0)
     commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
-    with hostile() as there, asked(there) as upstream:
+    with hostile() as there, asked(there, seconds=SOON) as upstream:
         there.dripping = part
         for work, kind in (
             (lambda: upstream.load(PLACE), UnavailableError),
@@ -172,18 +174,18 @@ def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: p
             with pytest.raises(PvdmError) as caught:
                 work()
             assert isinstance(caught.value, kind), caught.value
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 20
 
 
 def test_a_list_without_an_end_is_given_up_in_time() -> None:
-    with hostile() as there, asked(there) as upstream:
+    with hostile() as there, asked(there, seconds=SOON) as upstream:
         there.pages = 3
         assert upstream.names(PLACE.levels) == ["t1", "t2", "t3"]
         there.pages = None
         began = time.monotonic()
         with pytest.raises(UnavailableError):
             upstream.names(PLACE.levels)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20
         there.slow_seconds = 0.4
         with pytest.raises(UnavailableError):
             upstream.names(PLACE.levels)
@@ -195,19 +197,19 @@ def test_an_answer_that_never_ends_is_given_up_behind_a_proxy_too(part: str, mon
     with hostile() as there:
         monkeypatch.setenv("http_proxy", there.url)
         monkeypatch.setenv("no_proxy", "")
-        upstream = RestUpstream("prod", RestSettings(f"http://{part}.example", timeout_seconds=1))
+        upstream = RestUpstream("prod", RestSettings(f"http://{part}.example", timeout_seconds=SOON))
         assert upstream.load(PLACE).location == LOADED["metadata-location"]
         there.dripping = part
         began = time.monotonic()
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20
         upstream.close()
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
 def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with hostile() as there, asked(there) as upstream:
+    with hostile() as there, asked(there, seconds=SOON) as upstream:
         upstream.load(PLACE)
         there.dripping = part
         with pytest.raises(UnavailableError):
@@ -233,16 +235,16 @@ def test_a_proxy_that_never_finishes_its_tunnel_is_given_up_in_time(monkeypatch:
     with hostile() as there:
         monkeypatch.setenv("https_proxy", there.url)
         monkeypatch.setenv("no_proxy", "")
-        upstream = RestUpstream("prod", RestSettings("https://tunnel.example", timeout_seconds=1))
+        upstream = RestUpstream("prod", RestSettings("https://tunnel.example", timeout_seconds=SOON))
         began = time.monotonic()
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20
 
 
 def test_a_commit_without_an_answer_keeps_nobody_from_looking_what_came_of_it() -> None:
     commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
-    with hostile() as there, asked(there) as upstream:
+    with hostile() as there, asked(there, seconds=SOON) as upstream:
         upstream.load(PLACE)
         there.dripping = "body"
         with pytest.raises(StateUnknownError):
