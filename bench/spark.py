@@ -25,6 +25,7 @@ from bench.spark_lineitem import Lineitem
 from bench.spark_memory import Fresh, in_a_fresh_process
 from bench.spark_steward import house_at
 from bench.steward_measure import Ratio
+from bench.stolen import Moment
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
 from pvdm.evaluation.shop import session
 from pvdm.lake.spark import ICEBERG_RUNTIME
@@ -97,9 +98,10 @@ class Measured:
     scale_factor: float
     rows: int
     seconds: Mapping[str, Sequence[float]]
-    fresh: Fresh
+    fresh: Sequence[Fresh]
     file_system: str
     load_before_and_after: tuple[float, float]
+    stolen: float | None
 
     def run(self) -> dict[str, float | None]:
         """The medians, as the record promises them."""
@@ -107,7 +109,7 @@ class Measured:
         for name, key in zip(COMMITS, ("plain_commit_ms", "gate_commit_ms", "gate_commit_ms_10000_files"), strict=True):
             took = self.median(name)
             found[key] = None if took is None else 1e3 * took
-        return found | {"verify_peak_memory_mb": self.fresh.peak_memory_mb}
+        return found | {"verify_peak_memory_mb": max(each.peak_memory_mb for each in self.fresh)}
 
     def median(self, name: str) -> float | None:
         """None for what was left out."""
@@ -122,22 +124,21 @@ class Measured:
             if pairs:
                 found = [mine / other for mine, other in pairs]
                 made[f"{over} / {under}"] = Ratio(statistics.median(found), min(found), max(found))
-        for name, once in self._once():
-            found = [once / each for each in self.seconds["write"]]
+        for name, took in self._after_the_repetitions():
+            found = [mine / write for mine in took for write in self.seconds["write"]]
             made[f"{name} / write"] = Ratio(statistics.median(found), min(found), max(found))
         return made
 
-    def _once(self) -> Iterator[tuple[str, float]]:
-        """What was measured once, beside every repetition's write."""
-        yield "verify_both in a fresh process", self.fresh.seconds
-        for name in ON_SPARK:
-            yield from ((name, took) for took in self.seconds[name])
+    def _after_the_repetitions(self) -> Iterator[tuple[str, Sequence[float]]]:
+        """What has no write of its own beside it, and is held to that of every repetition."""
+        yield "verify_both in a fresh process", [each.seconds for each in self.fresh]
+        yield from ((name, self.seconds[name]) for name in ON_SPARK if self.seconds[name])
 
 
 def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path, home: Path) -> Measured:
     """All repetitions at one scale factor, on a Steward of their own, after the warm-ups."""
     warm_ups = sizes.warm_ups if scale_factor == min(sizes.scale_factors) else 0
-    load, rounds = os.getloadavg()[0], warm_ups + sizes.repetitions
+    load, begun, rounds = os.getloadavg()[0], Moment.now(), warm_ups + sizes.repetitions
     whole = scale_factor <= WHOLE_MOST
     taken: dict[str, list[float]] = {name: [] for name in (*STEPS, *ON_SPARK, "gate", *COMMITS)}
     with house_at(folder) as house:
@@ -160,10 +161,10 @@ def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path
                     taken |= {name: [took] for name, took in on_spark(house, tools, attempt_id).items()}
         finally:
             lineitem.close()
-    # The Steward is closed by now: the process that is measured takes its folder over.
-    fresh = in_a_fresh_process(config, attempt_id)
+    # The Steward is closed by now: the processes that are measured take its folder over, one after the other.
+    fresh = [in_a_fresh_process(config, attempt_id) for _ in range(sizes.repetitions)]
     loads = (load, os.getloadavg()[0])
-    return Measured(scale_factor, lineitem.rows, taken, fresh, steward_ledger.filesystem(folder), loads)
+    return Measured(scale_factor, lineitem.rows, taken, fresh, steward_ledger.filesystem(folder), loads, begun.share())
 
 
 def _committed(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[float]]:
@@ -233,6 +234,12 @@ def _versions(spark: SparkSession) -> dict[str, str | None]:
     }
 
 
+def _line(name: str, taken: Sequence[float]) -> str:
+    unit, scale, digits = ("ms", 1e3, 1) if name in COMMITS else ("s", 1.0, 3)
+    spread = f"[{scale * min(taken):.{digits}f} - {scale * max(taken):.{digits}f}]"
+    return f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times"
+
+
 def _show(each: Measured, sizes: Sizes) -> None:
     """The figures for people."""
     print(
@@ -240,19 +247,16 @@ def _show(each: Measured, sizes: Sizes) -> None:
         f" {sizes.repetitions} repetitions in turn after {sizes.warm_ups} that did not count; range in brackets"
     )
     for name, taken in each.seconds.items():
-        if not taken:
-            print(f"{name:<26} left out")
-            continue
-        unit, scale, digits = ("ms", 1e3, 1) if name in COMMITS else ("s", 1.0, 3)
-        spread = f"[{scale * min(taken):.{digits}f} - {scale * max(taken):.{digits}f}]"
-        print(f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times")
-    print(f"{'verify_both, fresh process':<26} {each.fresh.seconds:>9.3f} s  (once)")
-    print(f"{'verify_peak_memory':<26} {each.fresh.peak_memory_mb:>9.0f} MB, of which")
-    print(f"{'  before it began':<26} {each.fresh.memory_before_mb:>9.0f} MB\n")
+        print(_line(name, taken) if taken else f"{name:<26} left out")
+    print(_line("verify_both, fresh process", [fresh.seconds for fresh in each.fresh]))
+    print(f"{'verify_peak_memory':<26} {max(fresh.peak_memory_mb for fresh in each.fresh):>9.0f} MB, of which")
+    print(f"{'  before it began':<26} {max(fresh.memory_before_mb for fresh in each.fresh):>9.0f} MB\n")
     for name, ratio in each.ratios().items():
         print(f"{name:<40} {ratio.median:>7.3f} [{ratio.least:.3f} - {ratio.most:.3f}]")
     before, after = each.load_before_and_after
-    print(f"file system: {each.file_system}; load before and after: {before:.1f}, {after:.1f}")
+    stolen = "unknown" if each.stolen is None else f"{each.stolen:.0%}"
+    print(f"file system: {each.file_system}; load before and after: {before:.1f}, {after:.1f}", end="")
+    print(f"; of the processors' time others of the host had: {stolen}")
     if sizes.many.files != MANY.files:
         print(f"(gate_commit_10000_files: on {sizes.many.files} files only.)")
     print(flush=True)

@@ -76,6 +76,7 @@ def test_machine_versions_seed_repetitions_and_ratios_are_printed(ran: tuple[Rec
     assert all(f"{name}: {json.dumps(record[name])}" in printed for name in ("machine", "versions", "seed", "sizes"))
     assert f"repetitions: {TINIEST.repetitions}" in printed
     assert all(name in printed for name in record["measured"][0]["ratios"])
+    assert 0 <= (record["measured"][0]["stolen"] or 0) < 1
     assert {"spark", "iceberg", "java", "pvdm-kernel", "tpchgen-cli"} <= set(record["versions"])
 
 
@@ -99,22 +100,29 @@ def test_what_it_is_compared_with_sees_a_missing_copy(spark: SparkSession) -> No
     assert sum_xxhash64(whole) != sum_xxhash64(part)
 
 
-def measured(**seconds: list[float]) -> Measured:
+FRESH = Fresh(1.0, 100.0, 50.0)
+
+
+def measured(*fresh: Fresh, **seconds: list[float]) -> Measured:
     taken = {name: [1.0] for name in (*STEPS, *ON_SPARK, "gate", *COMMITS)} | seconds
-    return Measured(1, 10, taken, Fresh(1.0, 100.0, 50.0), "ext4", (0.0, 0.0))
+    return Measured(1, 10, taken, fresh, "ext4", (0.0, 0.0), None)
 
 
 def test_a_ratio_is_of_times_taken_side_by_side() -> None:
-    found = measured(verify=[1.0, 9.0, 2.0], write=[2.0, 3.0, 8.0]).ratios()["verify / write"]
+    found = measured(FRESH, verify=[1.0, 9.0, 2.0], write=[2.0, 3.0, 8.0]).ratios()["verify / write"]
     assert (found.median, found.least, found.most) == (0.5, 0.25, 3.0)
 
 
 def test_what_was_left_out_is_null_and_in_no_ratio() -> None:
-    found = measured(hmac_builtin=[], except_all=[])
+    found = measured(FRESH, hmac_builtin=[], except_all=[])
     assert (found.run()["hmac_builtin_seconds"], found.run()["except_all_seconds"]) == (None, None)
     assert not any("hmac" in name or "except" in name for name in found.ratios())
 
 
-def test_what_was_measured_once_is_held_to_every_write() -> None:
-    found = measured(verify_spark=[6.0], write=[2.0, 3.0, 6.0]).ratios()["verify_spark / write"]
-    assert (found.median, found.least, found.most) == (2.0, 1.0, 3.0)
+def test_what_was_measured_after_the_repetitions_is_held_to_every_write() -> None:
+    fresh = [Fresh(seconds, memory, 50.0) for seconds, memory in ((1.0, 100.0), (2.0, 300.0), (9.0, 200.0))]
+    found = measured(*fresh, verify_spark=[6.0], write=[2.0, 3.0, 6.0])
+    on_spark, both = found.ratios()["verify_spark / write"], found.ratios()["verify_both in a fresh process / write"]
+    assert (on_spark.median, on_spark.least, on_spark.most) == (2.0, 1.0, 3.0)
+    assert (both.median, both.least, both.most) == (2 / 3, 1 / 6, 4.5)
+    assert found.run()["verify_peak_memory_mb"] == 300

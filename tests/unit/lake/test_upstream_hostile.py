@@ -135,7 +135,7 @@ def test_nothing_that_an_upstream_names_is_run_by_the_steward(tmp_path: Path) ->
 
 
 def test_the_stewards_credential_goes_nowhere_else() -> None:
-    secrets = ({"token": Secret(b"s3cret")}, {"credential": Secret(b"id:s3cret")})
+    secrets: tuple[dict[str, Any], ...] = ({"token": Secret(b"s3cret")}, {"credential": Secret(b"id:s3cret")})
     with hostile() as other:
         for given in secrets:
             for key in ("uri", "oauth2-server-uri"):
