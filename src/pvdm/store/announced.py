@@ -71,7 +71,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
 
 def get(unit: Unit, announced_id: str) -> Announced:
     """The announced publication; not being there is an error."""
-    row = unit.row(select(announced).where(announced.c.announced_id == announced_id))
+    row = unit.found(announced, announced_id=announced_id)
     if row is None:
         raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
     return _announced(row)

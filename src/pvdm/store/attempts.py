@@ -51,7 +51,7 @@ class Attempt:
 
 def find(unit: Unit, attempt_id: str) -> Attempt | None:
     """The attempt, if there is one."""
-    row = unit.row(select(attempts).where(attempts.c.attempt_id == attempt_id))
+    row = unit.found(attempts, attempt_id=attempt_id)
     return None if row is None else _attempt(row)
 
 

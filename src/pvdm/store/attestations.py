@@ -61,7 +61,7 @@ def challenge(unit: Unit, asked: ChallengeRecord) -> ChallengeRecord:
 
 def find_challenge(unit: Unit, nonce: str) -> ChallengeRecord | None:
     """The challenge of that nonce, if it was drawn."""
-    row = unit.row(select(challenges).where(challenges.c.nonce == nonce))
+    row = unit.found(challenges, nonce=nonce)
     if row is None:
         return None
     return ChallengeRecord(row["nonce"], row["attestor"], row["epoch"], row["request"], row["expires_micros"])
@@ -92,7 +92,7 @@ def put(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_inde
 
 def find(unit: Unit, attestation_id: str) -> AttestationRecord | None:
     """The attestation, if it is stored."""
-    row = unit.row(select(attestations).where(attestations.c.attestation_id == attestation_id))
+    row = unit.found(attestations, attestation_id=attestation_id)
     return None if row is None else _attestation(row)
 
 

@@ -94,7 +94,7 @@ def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
 
 def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
     """One chunk of the plan, if it has such a one."""
-    row = unit.row(select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.chunk_id == chunk_id))
+    row = unit.found(chunks, workload_id=workload_id, chunk_id=chunk_id)
     return None if row is None else Chunk(row["chunk_id"], row["definition"].encode())
 
 

@@ -49,7 +49,7 @@ def require_free(unit: Unit, workload_id: str, *, target: str, source: str, clai
 
 def find(unit: Unit, workload_id: str, *, target: str, source: str) -> Claim | None:
     """The workload's own claim on this target and source."""
-    row = unit.row(select(claims).where(claims.c.workload_id == workload_id, *_scope(target, source)))
+    row = unit.found(claims, workload_id=workload_id, target=target, source=source)
     return None if row is None else _claim(row)
 
 

@@ -43,12 +43,12 @@ def add(unit: Unit, handle: StoredHandle) -> None:
 
 def find(unit: Unit, handle_sha256: str) -> StoredHandle | None:
     """The handle of that hash, if it was ever issued."""
-    return _read(unit, unit.row(select(handles).where(handles.c.handle_sha256 == handle_sha256)))
+    return _read(unit, unit.found(handles, handle_sha256=handle_sha256))
 
 
 def find_job(unit: Unit, job_id: str) -> StoredHandle | None:
     """The handle of that job, if it has one."""
-    return _read(unit, unit.row(select(handles).where(handles.c.job_id == job_id)))
+    return _read(unit, unit.found(handles, job_id=job_id))
 
 
 def locked(unit: Unit, handle_sha256: str) -> StoredHandle | None:

@@ -28,6 +28,9 @@ Levels = tuple[str, ...]
 _BY_LEVELS: Final = select(namespaces).where(
     namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None)
 )
+_BY_ID: Final = select(namespaces).where(
+    namespaces.c.namespace_id == bindparam("of_id"), namespaces.c.dropped_micros.is_(None)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,7 @@ def get(unit: Unit, levels: Levels) -> Namespace:
 
 def find_id(unit: Unit, namespace_id: str) -> Namespace | None:
     """The namespace by its own id, if it is there."""
-    wanted = select(namespaces).where(namespaces.c.namespace_id == namespace_id, namespaces.c.dropped_micros.is_(None))
-    row = unit.row(wanted)
+    row = unit.row(_BY_ID, of_id=namespace_id)
     return None if row is None else of_row(row)
 
 

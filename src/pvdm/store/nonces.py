@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError
 from pvdm.model.states import NONCE, NonceState
@@ -12,6 +13,10 @@ from pvdm.store import ids
 from pvdm.store.link import Row
 from pvdm.store.schema import NoncePurpose, nonces
 from pvdm.store.unit import Unit
+
+_HELD: Final = select(nonces).where(
+    nonces.c.attempt_id == bindparam("of_attempt"), nonces.c.state != NonceState.ABORTED
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +71,13 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
 
 def find(unit: Unit, nonce: str) -> Nonce | None:
     """The nonce, if anyone ever reserved it."""
-    row = unit.row(select(nonces).where(nonces.c.nonce == nonce))
+    row = unit.found(nonces, nonce=nonce)
     return None if row is None else _nonce(row)
 
 
 def held_by(unit: Unit, attempt_id: str) -> Nonce | None:
     """The attempt's one nonce that is not ABORTED."""
-    wanted = select(nonces).where(nonces.c.attempt_id == attempt_id, nonces.c.state != NonceState.ABORTED)
-    row = unit.row(wanted)
+    row = unit.row(_HELD, of_attempt=attempt_id)
     return None if row is None else _nonce(row)
 
 

@@ -52,7 +52,7 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
 
 def get(unit: Unit, proof_id: str) -> ProofRecord:
     """The proof's record; not being there is an error."""
-    row = unit.row(select(proofs).where(proofs.c.proof_id == proof_id))
+    row = unit.found(proofs, proof_id=proof_id)
     if row is None:
         raise InputError("proof_unknown", "the ledger holds no such proof", got=ascii(proof_id[:80]))
     return _proof(row)
@@ -78,7 +78,7 @@ def last_of(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ProofRecord]:
 
 def find_word(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
     """What this notary has said for this nonce, if anything."""
-    row = unit.row(select(proofs).where(proofs.c.nonce == nonce, proofs.c.notary == notary))
+    row = unit.found(proofs, nonce=nonce, notary=notary)
     return None if row is None else _proof(row)
 
 

@@ -102,7 +102,7 @@ def keep_contract(unit: Unit, body: bytes, *, statement_id: str) -> str:
 
 def contract(unit: Unit, sha256: str) -> bytes:
     """A contract's bytes; not being there is an error."""
-    row = unit.row(select(contracts.c.body).where(contracts.c.contract_sha256 == sha256))
+    row = unit.found(contracts, contract_sha256=sha256)
     if row is None:
         raise InputError("contract_unknown", "the ledger holds no such contract", got=ascii(sha256[:80]))
     return bytes(row["body"])
@@ -119,13 +119,13 @@ def contract_domains(unit: Unit, sha256: str) -> set[str]:
 
 def find(unit: Unit, protection_id: str) -> ProtectionRecord | None:
     """The protection, if it is stored."""
-    row = unit.row(select(protections).where(protections.c.protection_id == protection_id))
+    row = unit.found(protections, protection_id=protection_id)
     return None if row is None else _protection(row)
 
 
 def find_migration(unit: Unit, migration_id: str) -> MigrationRecord | None:
     """The migration, if it is stored."""
-    row = unit.row(select(table_migrations).where(table_migrations.c.migration_id == migration_id))
+    row = unit.found(table_migrations, migration_id=migration_id)
     return None if row is None else _migration(row)
 
 

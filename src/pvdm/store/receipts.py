@@ -40,7 +40,7 @@ def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) 
 
 def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     """The receipt's record; not being there is an error."""
-    row = unit.row(select(receipts).where(receipts.c.receipt_id == receipt_id))
+    row = unit.found(receipts, receipt_id=receipt_id)
     if row is None:
         raise InputError("receipt_unknown", "the ledger holds no such receipt", got=ascii(receipt_id[:80]))
     return _receipt(row)

@@ -51,7 +51,7 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
     """The envelope, if it is stored."""
-    row = unit.row(select(statements).where(statements.c.statement_id == statement_id))
+    row = unit.found(statements, statement_id=statement_id)
     return None if row is None else _statement(row)
 
 

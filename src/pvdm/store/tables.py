@@ -61,6 +61,7 @@ _SWAP: Final = (
     )
     .values({name: bindparam(f"new_{name}") for name in (*_SWAPPED, "revision", "at_micros")})
 )
+_BY_UUID: Final = select(tables).where(tables.c.table_uuid == bindparam("of_uuid"), tables.c.dropped_micros.is_(None))
 _BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), tables.c.dropped_micros.is_(None))
 
 
@@ -158,7 +159,7 @@ def find_with_home(unit: Unit, levels: Levels, name: str) -> tuple[Namespace | N
 
 def find_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
     """The table of that UUID, however it is spelled, if it is there."""
-    row = unit.row(select(tables).where(tables.c.table_uuid == table_uuid.lower(), tables.c.dropped_micros.is_(None)))
+    row = unit.row(_BY_UUID, of_uuid=table_uuid.lower())
     return None if row is None else _table(row)
 
 

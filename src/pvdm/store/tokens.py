@@ -156,7 +156,7 @@ def revoke(unit: Unit, token_id: str, *, from_micros: int | None = None) -> Gran
 
 def get(unit: Unit, token_id: str) -> Grant:
     """What the token of that id allows, whatever its state."""
-    row = unit.row(select(tokens).where(tokens.c.token_id == token_id))
+    row = unit.found(tokens, token_id=token_id)
     if row is None:
         raise _unknown(token_id)
     return _grant(row)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Table, bindparam, func, inspect, select, text
+from sqlalchemy import BigInteger, Engine, Executable, RowMapping, Select, Table, bindparam, func, inspect, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -80,13 +80,18 @@ class Unit:
         self._require_open()
         return inspect(self._link.dressed()).has_table(name)
 
+    def found(self, table: Table, **key: str) -> Row | None:
+        """The row with this key, or None."""
+        return self.row(_finding(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
+
     def locked(self, table: Table, **key: str) -> Row | None:
         """The row under a lock that holds until the end, so that what is judged is what is changed."""
         return self.row(_locking(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
 
     def insert(self, table: Table, **values: Any) -> None:
         """Add one row with the unit's time; what is already there is a conflict."""
-        self.execute(table.insert(), self._timed(table, values))
+        timed = self._timed(table, values)
+        self.change(_insert(table, tuple(timed)), **timed)
 
     def insert_many(self, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Add several rows in one round trip."""
@@ -153,9 +158,19 @@ _LOCK_NAME = select(func.pg_advisory_xact_lock(bindparam("of_name", type_=BigInt
 
 
 @functools.cache
-def _locking(table: Table, names: tuple[str, ...]) -> Executable:
+def _finding(table: Table, names: tuple[str, ...]) -> Select[Any]:
     """Made once for each table: to make a statement takes longer than to run it."""
-    return select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names)).with_for_update()
+    return select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names))
+
+
+@functools.cache
+def _locking(table: Table, names: tuple[str, ...]) -> Executable:
+    return _finding(table, names).with_for_update()
+
+
+@functools.cache
+def _insert(table: Table, names: tuple[str, ...]) -> Executable:
+    return table.insert().values({name: bindparam(name) for name in names})
 
 
 @functools.cache

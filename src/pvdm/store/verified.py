@@ -97,7 +97,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
 
 def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
     """What was found for the nonce, if verification came so far."""
-    row = unit.row(select(verified).where(verified.c.nonce == nonce))
+    row = unit.found(verified, nonce=nonce)
     return None if row is None else _record(row)
 
 
@@ -159,7 +159,7 @@ def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
 
 def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
     """What became of the attempt's files, once that is done."""
-    row = unit.row(select(disposals).where(disposals.c.attempt_id == attempt_id))
+    row = unit.found(disposals, attempt_id=attempt_id)
     if row is None:
         return None
     return DisposalRecord(row["attempt_id"], DisposalWord(row["outcome"]), row["removed"], row["kept"], row["note"])

@@ -142,7 +142,7 @@ def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
 
 
 def _get(unit: Unit, view_id: str) -> ViewRow:
-    row = unit.row(select(views).where(views.c.view_id == view_id))
+    row = unit.found(views, view_id=view_id)
     if row is None:
         raise AssertionError("rows of views are never deleted")
     return _view(row)

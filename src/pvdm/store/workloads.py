@@ -58,7 +58,7 @@ class Workload:
 
 def find(unit: Unit, workload_id: str) -> Workload | None:
     """The workload, if it was ever opened."""
-    row = unit.row(select(workloads).where(workloads.c.workload_id == workload_id))
+    row = unit.found(workloads, workload_id=workload_id)
     return None if row is None else _workload(row)
 
 
