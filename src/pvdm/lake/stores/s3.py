@@ -51,6 +51,8 @@ class S3Store:
             except OSError:
                 if left == 0 or seen >= size:
                     raise
+            finally:
+                answer["Body"].close()  # whoever stops in the middle leaves nothing open
             answer = asked(self._client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
 
     def _body(self, place: Location, answer: Any, most: int | None = None) -> bytes:

@@ -167,9 +167,11 @@ def _ending(seconds: float) -> Iterator[None]:
 def _body(answer: requests.Response, most: int) -> bytes:
     """So much as an answer may be, and more than that if it is longer, by which that is noticed."""
     found = bytearray()
-    for chunk in answer.iter_content(_CHUNK_BYTES):
-        found += chunk
-        if len(found) > most:
-            answer.close()
-            break
+    try:
+        for chunk in answer.iter_content(_CHUNK_BYTES):
+            found += chunk
+            if len(found) > most:
+                break
+    finally:
+        answer.close()  # of one that was read to its end the connection is kept all the same
     return bytes(found)
