@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
+from pvdm.lake import lines
 from tests.databases import (
     in_memory,
     ledger,
@@ -90,6 +91,12 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     return Together(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _lines_forgotten() -> None:
+    """A server that one test found silent is asked by the next: at its address there may be another by then."""
+    lines._lines.clear()
 
 
 def _kernel() -> Engine:
