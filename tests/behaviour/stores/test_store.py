@@ -169,7 +169,7 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
     monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
     store = S3Store(s3_server.steward)
     store.put(bucket.child("a"), b"0123456789", NONE)
-    broken, inner = [1], store._body
+    broken, inner = [1], store._some
 
     def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
         if broken and "ContentRange" not in answer and answer["Body"].tell() == 4:
@@ -177,7 +177,7 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
             raise OSError("broken")
         return inner(place, answer, most)
 
-    monkeypatch.setattr(store, "_body", piece)
+    monkeypatch.setattr(store, "_some", piece)
     assert b"".join(store.reading(bucket.child("a")).pieces) == b"0123456789"
     assert broken == []
 
@@ -188,7 +188,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
     monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
     store = S3Store(s3_server.steward)
     store.put(bucket.child("a"), b"0123456789", NONE)
-    inner = store._body
+    inner = store._some
 
     def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
         if answer["Body"].tell() == 4:
@@ -196,9 +196,27 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
             raise OSError("broken")
         return inner(place, answer, most)
 
-    monkeypatch.setattr(store, "_body", piece)
+    monkeypatch.setattr(store, "_some", piece)
     with pytest.raises(OSError, match=r"Precondition|412"):
         b"".join(store.reading(bucket.child("a")).pieces)
+
+
+def test_an_object_that_is_not_read_to_its_end_leaves_no_connection_open(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, place = S3Store(s3_server.steward), parse_location(f"{s3_server.bucket().root}/long")
+    store.put_new(place, bytes(9 << 20), NONE)
+    get, bodies = store.client.get_object, []
+
+    def kept(**named: Any) -> Any:
+        answer = get(**named)
+        bodies.append(answer["Body"])
+        return answer
+
+    monkeypatch.setattr(store.client, "get_object", kept)
+    assert read(store, place, 3) == bytes(4)
+    assert store.read_tagged(place, 3)[0] == bytes(4)
+    assert [body._raw_stream.closed for body in bodies] == [True, True]
 
 
 def test_a_store_that_points_elsewhere_is_not_followed(s3_server: S3Server, bucket: Location) -> None:

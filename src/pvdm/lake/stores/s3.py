@@ -44,7 +44,7 @@ class S3Store:
         tag, size, seen = answer["ETag"], answer["ContentLength"], 0
         for left in reversed(range(self._tries)):
             try:
-                while piece := self._body(place, answer, PIECE_BYTES):
+                while piece := self._some(place, answer, PIECE_BYTES):
                     seen += len(piece)
                     yield piece
                 return
@@ -56,14 +56,17 @@ class S3Store:
             answer = asked(self._client.get_object, **_named(place), Range=f"bytes={seen}-", IfMatch=tag)
 
     def _body(self, place: Location, answer: Any, most: int | None = None) -> bytes:
+        """All that is wanted of an answer; one that is longer leaves no connection open."""
+        with contextlib.closing(answer["Body"]):
+            return self._some(place, answer, most)
+
+    def _some(self, place: Location, answer: Any, most: int | None) -> bytes:
         """Bytes of an answer that has begun; a server that falls silent in the middle is silent as any other."""
         begun = time.monotonic()
         try:
             found: bytes = asked(answer["Body"].read, of_bucket=place.authority, amt=most)
-        except OSError as error:
-            answer["Body"].close()
-            if isinstance(error, TimeoutError):
-                line_to(self._client).was_silent(begun)
+        except TimeoutError:
+            line_to(self._client).was_silent(begun)
             raise
         return found
 
