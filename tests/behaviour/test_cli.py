@@ -26,6 +26,7 @@ from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationErr
 
 ROOT = Path(__file__).parents[2]
 ENVELOPE = {"code", "message", "expected", "got", "hint", "details"}
+INTERRUPTED = "error: interrupted before the end (interrupted)\nhint: run the same command again"
 Capture = pytest.CaptureFixture[str]
 
 
@@ -83,7 +84,7 @@ def test_a_usage_error_of_every_command_is_an_envelope_under_json(words: tuple[s
 @pytest.mark.parametrize("words", GROUPS, ids=lambda words: " ".join(words) or "pvdm")
 def test_a_group_without_a_command_is_a_usage_error(words: tuple[str, ...], capsys: Capture) -> None:
     assert main(list(words)) == 2
-    assert capsys.readouterr().err.startswith("error: a command is missing\nhint: `pvdm")
+    assert capsys.readouterr().err.startswith("error: a command is missing (usage)\nhint: `pvdm")
 
 
 def test_an_unknown_command_is_a_usage_error(capsys: Capture) -> None:
@@ -123,7 +124,7 @@ def test_an_error_for_people_has_expected_got_details_and_hint(
     )
     main(["demo"])
     assert capsys.readouterr().err.endswith(
-        "error: no cast\n  expected long, got double\n  source column: [red]\nhint: widen it\n"
+        "error: no cast (cast_refused)\n  expected long, got double\n  source column: [red]\nhint: widen it\n"
     )
 
 
@@ -164,7 +165,7 @@ def test_a_bug_shows_its_traceback_on_request(
 def test_an_interruption_is_a_sentence(failing: Callable[[BaseException], None], capsys: Capture) -> None:
     failing(KeyboardInterrupt())
     main(["demo"])
-    assert "error: interrupted before the end\nhint: run the same command again\n" in capsys.readouterr().err
+    assert f"{INTERRUPTED}\n" in capsys.readouterr().err
 
 
 def interrupted(program: str, *before: Path) -> tuple[int, str]:
@@ -199,14 +200,14 @@ sys.exit(pvdm.cli.main(
 
 def test_ctrl_c_ends_a_real_run_with_code_4_and_no_traceback() -> None:
     code, shown = interrupted(STUDY)
-    assert (code, shown.strip()) == (4, "error: interrupted before the end\nhint: run the same command again")
+    assert (code, shown.strip()) == (4, INTERRUPTED)
 
 
 def test_ctrl_c_while_the_program_starts_is_a_sentence_too(tmp_path: Path) -> None:
     # A pyarrow that takes its time stands in for a slow disk.
     (tmp_path / "pyarrow.py").write_text("import time; print('ready', flush=True); time.sleep(60)")
     code, shown = interrupted("import sys; from pvdm.cli import main; sys.exit(main(['demo']))", tmp_path)
-    assert (code, shown) == (4, "error: interrupted before the end\nhint: run the same command again\n")
+    assert (code, shown) == (4, f"{INTERRUPTED}\n")
 
 
 def test_the_door_imports_nothing_heavy() -> None:
@@ -242,7 +243,8 @@ def pvdm_to(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
 def test_standard_output_that_takes_nothing_is_output_not_writable(words: str, redirection: str) -> None:
     done = pvdm_to(words, redirection)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: standard output cannot be written")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "error: standard output cannot be written (output_not_writable)"
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
@@ -285,7 +287,7 @@ def test_an_error_ends_as_it_would_where_nobody_reads_on() -> None:
 
 def test_an_error_that_standard_output_does_not_take_goes_to_standard_error() -> None:
     done = pvdm_to("demo --json --no-such-option", "> /dev/full")
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: no such option '--no-such-option'")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: no such option '--no-such-option' (usage)")
 
 
 def test_standard_error_that_takes_nothing_changes_no_outcome() -> None:

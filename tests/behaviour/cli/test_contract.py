@@ -155,7 +155,7 @@ def test_a_claim_of_a_type_that_only_the_source_knows_is_told_by_its_column(pvdm
 def test_validate_refuses_a_claim_that_the_filter_does_not_bound(pvdm: Run, given: tuple[str, ...]) -> None:
     told = pvdm("validate", claiming(f"{BOTH} or site is null"), *given)
     assert told.code == 2
-    assert told.err.startswith("error: claiming.yaml:9:10: boundary.where cannot be accepted\n")
+    assert told.err.startswith("error: claiming.yaml:9:10: boundary.where cannot be accepted (contract_invalid)\n")
     assert "ts = …, or ts >= … and ts < …" in told.err
 
 
@@ -177,7 +177,7 @@ def test_validate_says_file_line_and_column(pvdm: Run) -> None:
     line = next(at for at, text in enumerate(Path("c.yaml").read_text().splitlines(), start=1) if "merge" in text)
     told = pvdm("validate", "c.yaml")
     assert told.code == 2
-    assert told.err.startswith(f"error: c.yaml:{line}:14: boundary.operation cannot be accepted\n")
+    assert told.err.startswith(f"error: c.yaml:{line}:14: boundary.operation cannot be accepted (contract_invalid)\n")
     assert "expected append, overwrite-partitions or overwrite, got 'merge'" in told.err
     envelope = pvdm("validate", "c.yaml", "--json").json["error"]
     assert envelope["code"] == "contract_invalid"
