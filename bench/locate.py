@@ -72,16 +72,12 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run took; `verify_seconds` is the whole verification of both sides without the locating.
-
-    `processor_ratio` is of the time of processors, which other work beside the run does not change.
-    """
+    """What one run took; `verify_seconds` is the whole verification of both sides without the locating."""
 
     rows: int
     verify_seconds: float
     locate_seconds: float
     ratio: float
-    processor_ratio: float
     peak_memory_mb: float
 
 
@@ -186,22 +182,15 @@ def measured(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
     _forget_peak()
     with contextlib.ExitStack() as stack:
         for point in ("verify.after_digests", "verify.after_locate"):
-            noted = fault.Call(lambda name=point: times.update({name: _now()}))  # type: ignore[misc]
+            noted = fault.Call(lambda name=point: times.update({name: time.perf_counter()}))  # type: ignore[misc]
             stack.enter_context(fault.armed(point, noted))
-        begun = _now()
+        begun = time.perf_counter()
         found = verify(job, tools)
-        whole = _now() - begun
+        whole = time.perf_counter() - begun
     peak = own_peak_memory_mb()
     require_exact(found, faults)
     locating = times["verify.after_locate"] - times["verify.after_digests"]
-    verifying = whole - locating
-    ratio, processor_ratio = (locating / verifying).tolist()
-    return Figures(faults.rows, float(verifying[0]), float(locating[0]), ratio, processor_ratio, peak)
-
-
-def _now() -> np.ndarray[Any, Any]:
-    """By the clock on the wall, and in the time of processors that all threads had."""
-    return np.array([time.perf_counter(), time.process_time()])
+    return Figures(faults.rows, whole - locating, locating, locating / (whole - locating), peak)
 
 
 def require_exact(found: Verified, faults: Faults) -> None:
