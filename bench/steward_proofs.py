@@ -57,9 +57,11 @@ def with_files(core: ProofCore, count: int) -> ProofCore:
     added = tuple(
         AddedFile(
             f"{prefix}/data/part-{number:05}.parquet",
-            f"s3://lake/curated/orders/published/part-{number:05}.parquet",
             4_194_304 + number,
             fixed(f"bench file {number}"),
+            f"s3://lake/curated/orders/published/part-{number:05}.parquet",
+            4_193_280 + number,
+            fixed(f"published bench file {number}"),
         )
         for number in range(count)
     )

@@ -37,6 +37,9 @@ class Digester:
 def encode(plan: str, projection: int, batch: pa.RecordBatch) -> list[bytes]:
     """The canonical rows of one projection, on the same way as a digester makes them."""
 
+def splice(recipe: bytes, staged: bytes) -> bytes:
+    """The file to publish: page bodies of the staged file under metadata that the recipe holds."""
+
 def hash_paths() -> list[str]:
     """The SHA-256 implementations that this processor can run, fastest first."""
 
@@ -50,6 +53,12 @@ class ParquetFile:
     def __init__(self, data: bytes, request: str) -> None: ...
     def read(self, digester: Digester) -> str:
         """Every row, every column decoded, into the digester, without the GIL; gives the file's exact facts as JSON."""
+
+    def read_and_rewrite(self, digester: Digester) -> tuple[str, bytes]:
+        """Reads the same; gives the facts, with those of the file to publish, and the recipe by which `splice` makes it.
+
+        `names` of the request are pairs of a struct field's id and its name in published files.
+        """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches of those of the schema's columns that the file has; others are not decoded."""

@@ -235,7 +235,7 @@ class History:
             TABLE,
             core.target.base_snapshot_id,
             fail_proof_id,
-            core.files.hashes,
+            core.files.staged_hashes,
             fixed(f"break {self.counter}", 16),
             self.now,
             self.now + 3_600 * SECOND,
@@ -345,7 +345,7 @@ def sha256(data: bytes) -> str:
 
 def bound(file: DataFile) -> AddedFile:
     data = local(file.file_path).read_bytes()
-    return AddedFile(file.file_path, file.file_path, len(data), hashlib.sha256(data).hexdigest())
+    return AddedFile.in_place(file.file_path, len(data), hashlib.sha256(data).hexdigest())
 
 
 def standings(report: AuditReport) -> list[Standing]:

@@ -366,7 +366,14 @@ class House:
         operation, partition = _asked(self.contracts[name])
         rows = sum(file.record_count for file in files)
         added = [
-            AddedFile(file.file_path, kept.file_path, file.file_size_in_bytes, _sha256(file.file_path))
+            AddedFile(
+                file.file_path,
+                file.file_size_in_bytes,
+                _sha256(file.file_path),
+                kept.file_path,
+                kept.file_size_in_bytes,
+                _sha256(file.file_path),
+            )
             for file, kept in zip(files, published, strict=True)
         ]
         return ProofCore(

@@ -80,7 +80,9 @@ PARTS = st.tuples(
 
 
 def _file_set(found: dict[str, tuple[int, str]], removed: tuple[str, ...]) -> FileSet:
-    added = [AddedFile(f"s3://staged/{name}", f"s3://published/{name}", *facts) for name, facts in found.items()]
+    added = [
+        AddedFile(f"s3://staged/{name}", *facts, f"s3://published/{name}", *facts) for name, facts in found.items()
+    ]
     return FileSet(tuple(sorted(added, key=lambda file: file.published_path)), removed)
 
 

@@ -65,7 +65,10 @@ def subject_of(predicate: Predicate, statement: Json) -> Json:
     if isinstance(predicate, Proof):
         files = inner["core"]["files"]["added"]
         core = {"name": "urn:pvdm:core", "digest": {"sha256": hashlib.sha256(dump(inner["core"])).hexdigest()}}
-        return [core, *({"name": file["published_path"], "digest": {"sha256": file["sha256"]}} for file in files)]
+        return [
+            core,
+            *({"name": file["published_path"], "digest": {"sha256": file["published_sha256"]}} for file in files),
+        ]
     if "fail_proof_id" in inner:
         named = inner["fail_proof_id"]
         return [{"name": f"urn:pvdm:proof:{named}", "digest": {"sha256": named}}]

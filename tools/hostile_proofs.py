@@ -122,8 +122,10 @@ def targets() -> Iterator[Case]:
         ("staging-branch", "proof_wrong_staging", ("staged", "branch"), "pvdm-other"),
         ("staged-snapshot", "proof_wrong_staged", ("staged", "snapshot_id"), "2"),
         ("removals", "proof_wrong_removals", ("files", "removed"), []),
-        ("file-size", "proof_wrong_files", ("files", "added", 0, "size_bytes"), "2097152"),
-        ("file-digest", "proof_wrong_files", ("files", "added", 0, "sha256"), fixed("other bytes")),
+        ("staged-size", "proof_wrong_files", ("files", "added", 0, "staged_size_bytes"), "2097152"),
+        ("staged-digest", "proof_wrong_files", ("files", "added", 0, "staged_sha256"), fixed("other bytes")),
+        ("file-size", "proof_wrong_files", ("files", "added", 0, "published_size_bytes"), "2097152"),
+        ("file-digest", "proof_wrong_files", ("files", "added", 0, "published_sha256"), fixed("other bytes")),
         (
             "staged-path",
             "proof_wrong_files",
@@ -147,7 +149,7 @@ def targets() -> Iterator[Case]:
         "the subject names other bytes for a file than the core",
         signed(changed, "notary-a"),
     )
-    stale = spoiled(PROOF, put("core", "files", "added", 0, "sha256", value=fixed("other bytes")))
+    stale = spoiled(PROOF, put("core", "files", "added", 0, "published_sha256", value=fixed("other bytes")))
     yield _case(
         "changed-file-digest-unsigned",
         "signature_invalid",
@@ -431,7 +433,7 @@ def quorums() -> Iterator[Case]:
         ("rows", put("core", "rows", value={"intent": "48209", "staged": "48209"})),
         ("nonce", put("core", "attempt", "nonce", value=fixed("other nonce", 16))),
         ("checks", lambda predicate: predicate["core"]["checks"].pop()),
-        ("file-digest", put("core", "files", "added", 2, "sha256", value=fixed("other bytes"))),
+        ("file-digest", put("core", "files", "added", 2, "published_sha256", value=fixed("other bytes"))),
         ("source-snapshot", put("core", "sources", 0, "snapshot_id", value="1")),
         ("parameters", put("core", "attempt", "parameters", "business_date", value="2026-11-13")),
     ):

@@ -162,9 +162,11 @@ FILES: Final = FileSet(
     tuple(
         AddedFile(
             f"{_PREFIX}/data/part-{n}.parquet",
-            f"s3://lake/curated/orders/published/part-{n}.parquet",
             4_194_304 + n,
             fixed(f"file {n}"),
+            f"s3://lake/curated/orders/published/part-{n}.parquet",
+            4_193_280 + n,
+            fixed(f"published file {n}"),
         )
         for n in range(3)
     ),
@@ -268,7 +270,7 @@ OVERRIDE: Final = BreakGlass(
     table=TABLE,
     base_snapshot_id=CORE.target.base_snapshot_id,
     fail_proof_id=FAIL_PROOF_ID,
-    file_hashes=FILES.hashes,
+    file_hashes=FILES.staged_hashes,
     nonce=fixed("override nonce", 16),
     issued_at=ISSUED,
     expires_at=EXPIRES,

@@ -30,6 +30,7 @@ pub mod parquet_file;
 #[cfg(feature = "python")]
 mod python;
 mod resolve;
+mod rewrite;
 mod rows;
 pub mod schema;
 pub mod sha256;

@@ -13,6 +13,7 @@ use crate::indexed::{Indexed, Reading, indexed, is_of, others, woven};
 use crate::narrow::{leaves as leaves_read, place, present};
 use crate::one_reading::require_one_reading;
 use crate::resolve::{Known, Shape, resolved, shape};
+use crate::rewrite::{Name, Names, Rewriter, Rewritten};
 use crate::schema::{Field, Type, parse_fields, parse_value};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField};
 use bytes::Bytes;
@@ -35,12 +36,14 @@ pub struct ParquetFile {
     buckets: Value,
     batch_rows: usize,
     rows_max: Option<u64>,
+    /// The name of each struct field in published files, by id.
+    names: Names,
 }
 
 impl ParquetFile {
     /// `request` names the schema with its field ids, the ids of columns that the table once had, the buckets to tell;
-    /// every column by name, where a file without ids may be read by names; the most rows that it may have; and as `stored`
-    /// the columns that may come in batches as they are stored.
+    /// every column by name, where a file without ids may be read by names; the most rows that it may have; as `stored`
+    /// the columns that may come in batches as they are stored; and as `names` those that fields have in published files.
     pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
         let value = parse_value(request)?;
         let known = Known {
@@ -57,7 +60,8 @@ impl ParquetFile {
         buckets(&known.wanted, &value["buckets"])?;
         let batch_rows = batch_rows(&data, footer.metadata())?;
         let (stored, buckets, rows_max) = (ids(&value["stored"]), value["buckets"].clone(), value["rows_max"].as_u64());
-        Ok(ParquetFile { data, footer, known, shape, stored, buckets, batch_rows, rows_max })
+        let names = names(&value["names"]);
+        Ok(ParquetFile { data, footer, known, shape, stored, buckets, batch_rows, rows_max, names })
     }
 
     /// The rows in the columns that are asked for and that the file has; nothing else of it is decoded.
@@ -104,6 +108,32 @@ impl ParquetFile {
     /// Every row once, and every column: into the digester, and into the facts. What is read so is published, so it
     /// must be what any other reader sees.
     pub fn read(&self, digester: &mut Digester) -> Result<Value> {
+        let (rows, leaves, buckets) = self.read_into(digester, None)?;
+        Ok(self.facts(rows, &leaves, &buckets))
+    }
+
+    /// Reads the same, and tells how to make the file to publish: the staged page bodies under metadata of our own. The
+    /// facts say as `published` what its manifest entry has to say of that file.
+    pub fn read_and_rewrite(&self, digester: &mut Digester) -> Result<(Value, Rewritten)> {
+        let root = self.footer.parquet_schema().root_schema();
+        let metadata = self.footer.metadata();
+        let mut rewriter = Rewriter::new(&self.data, metadata, &self.known.wanted, &self.shape, root, &self.names)?;
+        let (rows, leaves, buckets) = self.read_into(digester, Some(&mut rewriter))?;
+        let made = rewriter.finish();
+        let mut facts = self.facts(rows, &leaves, &buckets);
+        facts["published"] = json!({
+            "size": made.size,
+            "split_offsets": made.split_offsets,
+            "column_sizes": pairs(&made.column_sizes),
+        });
+        Ok((facts, made))
+    }
+
+    fn read_into(
+        &self,
+        digester: &mut Digester,
+        mut rewriter: Option<&mut Rewriter<'_>>,
+    ) -> Result<(u64, Vec<Leaf>, Vec<Bucket>)> {
         require_types("", &self.known.wanted, &self.shape, self.footer.schema().fields())?;
         require_one_reading(&self.data, self.footer.metadata())?;
         let root = self.footer.parquet_schema().root_schema();
@@ -141,12 +171,15 @@ impl ParquetFile {
             require_group_rows(self.footer.metadata(), group, seen)?;
             readings.into_iter().try_for_each(Reading::finish).map_err(|fault| fault.in_group(group))?;
             claims.judge(group, &watched)?;
+            if let Some(rewriter) = &mut rewriter {
+                rewriter.add_group(group, &watched)?;
+            }
             leaves.iter_mut().try_for_each(|leaf| leaf.join(&watched))?;
             texts = texts.saturating_add(claims.texts(&watched));
             rows += seen;
         }
         require_rows(self.footer.metadata(), rows)?;
-        Ok(self.facts(rows, &leaves, &buckets))
+        Ok((rows, leaves, buckets))
     }
 
     /// The rows of one row group, whose pages are measured on the way: a decoder, and the columns that it does not decode.
@@ -191,16 +224,19 @@ impl ParquetFile {
 
     fn facts(&self, rows: u64, leaves: &[Leaf], buckets: &[Bucket]) -> Value {
         let metadata = self.footer.metadata();
-        let sizes: Vec<Value> = column_sizes(metadata).into_iter().map(|(id, size)| json!([id, size])).collect();
         json!({
             "rows": rows,
             "row_groups": metadata.num_row_groups(),
             "split_offsets": split_offsets(metadata),
-            "column_sizes": sizes,
+            "column_sizes": pairs(&column_sizes(metadata)),
             "leaves": leaves.iter().map(Leaf::to_json).collect::<Vec<_>>(),
             "buckets": buckets.iter().map(Bucket::to_json).collect::<Vec<_>>(),
         })
     }
+}
+
+fn pairs(sizes: &BTreeMap<i32, i64>) -> Vec<Value> {
+    sizes.iter().map(|(id, size)| json!([id, size])).collect()
 }
 
 /// Refuses a file that says itself that it has more rows than somebody knows of: a few bytes can stand for any number.
@@ -248,6 +284,16 @@ fn is_promoted(field: &Field, of_file: &ArrowField) -> bool {
         (Type::Decimal { precision, .. }, DataType::Decimal128(given, _)) => given != precision,
         _ => false,
     }
+}
+
+/// Pairs of an id and a name, in the table's order.
+fn names(listed: &Value) -> Names {
+    let pairs = listed.as_array().into_iter().flatten().enumerate();
+    let read = pairs.filter_map(|(position, pair)| {
+        let id = i32::try_from(pair[0].as_i64()?).ok()?;
+        Some((id, Name { position, text: pair[1].as_str()?.to_owned() }))
+    });
+    read.collect()
 }
 
 fn ids(listed: &Value) -> HashSet<i32> {

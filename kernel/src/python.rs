@@ -6,6 +6,7 @@ use crate::error::Fault;
 use crate::locate::{Place, Sieve, Suspects};
 use crate::locate_spool::{Records, Spool};
 use crate::parquet_file::ParquetFile;
+use crate::rewrite;
 use crate::schema::Plan;
 use crate::sha256::Path;
 use arrow_array::{Array, RecordBatch, StructArray};
@@ -114,6 +115,16 @@ impl PyParquetFile {
     /// Every row into the digester; the facts as JSON.
     fn read(&self, py: Python<'_>, digester: &mut PyDigester) -> PyResult<String> {
         Ok(py.detach(|| self.0.read(&mut digester.0))?.to_string())
+    }
+
+    /// The same, and the recipe of the file to publish.
+    fn read_and_rewrite<'py>(
+        &self,
+        py: Python<'py>,
+        digester: &mut PyDigester,
+    ) -> PyResult<(String, Bound<'py, PyBytes>)> {
+        let (facts, made) = py.detach(|| self.0.read_and_rewrite(&mut digester.0))?;
+        Ok((facts.to_string(), PyBytes::new(py, &made.recipe)))
     }
 
     fn batches(&self) -> PyResult<PyBatches> {
@@ -237,6 +248,13 @@ fn encode<'py>(
     Ok(rows.iter().map(|row| PyBytes::new(py, row)).collect())
 }
 
+/// The file to publish: staged bytes put together as the recipe says.
+#[pyfunction]
+fn splice<'py>(py: Python<'py>, recipe: PyBackedBytes, staged: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
+    let size = rewrite::spliced_size(&recipe, &staged)?;
+    PyBytes::new_with(py, size, |out| Ok(rewrite::splice(&recipe, &staged, out)?))
+}
+
 #[pyfunction]
 fn hash_paths() -> Vec<&'static str> {
     Path::available().into_iter().map(Path::name).collect()
@@ -258,6 +276,7 @@ fn pvdm_kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySuspects>()?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
     module.add_function(wrap_pyfunction!(hash_paths, module)?)?;
+    module.add_function(wrap_pyfunction!(splice, module)?)?;
     module.add("KernelError", module.py().get_type::<KernelError>())?;
     module.add("PanicException", module.py().get_type::<pyo3::panic::PanicException>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -21,10 +21,12 @@ mod tests;
 mod told;
 mod typed;
 
+pub use judge::whole;
 pub use kept::Kept;
 pub use measure::{Chunk, Measure};
 pub use pages::{Pages, Watch, Watched};
 pub use sorted::Sorted;
+pub use told::Page as PageHeader;
 
 use crate::bound::Order;
 use crate::error::{Fault, Result};
@@ -180,7 +182,7 @@ impl<'a> Claims<'a> {
         if Order::of(column.column_descr()) != Order::Bytes {
             return Told::default();
         }
-        let headers = headers(self.data, column).unwrap_or_default();
+        let headers = page_headers(self.data, column).unwrap_or_default();
         let data = headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
         let mut pages: Vec<usize> = data.map(|page| page.statistics.longest()).collect();
         if let Some(found) = index.and_then(|range| told::column_index(&self.data[range], pages.len())) {
@@ -214,7 +216,7 @@ impl<'a> Claims<'a> {
         chunk.finish()?;
         let path = column.column_path().string();
         let (code, odd) = (STATISTICS, |got| Fault::new("parquet_ambiguous", &path, "pages that rows need", got));
-        let headers = headers(self.data, column).ok_or_else(|| odd("others"))?;
+        let headers = page_headers(self.data, column).ok_or_else(|| odd("others"))?;
         let data: Vec<&told::Page<'_>> =
             headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2)).collect();
         if data.len() != chunk.pages.len() {
@@ -284,7 +286,8 @@ impl<'a> Claims<'a> {
     }
 }
 
-fn headers<'a>(data: &'a Bytes, column: &ColumnChunkMetaData) -> Option<Vec<told::Page<'a>>> {
+/// The headers of all pages of a column chunk; `None` where one cannot be read.
+pub fn page_headers<'a>(data: &'a Bytes, column: &ColumnChunkMetaData) -> Option<Vec<told::Page<'a>>> {
     let (mut at, end, mut found) = (chunk_start(column), chunk_end(data, column)?, Vec::new());
     while at < end {
         let page = told::page(&data[..end], at)?;

@@ -74,8 +74,14 @@ pub struct Page<'a> {
     pub rows: Option<i64>,
     pub sorted: bool,
     pub statistics: Statistics<'a>,
-    /// Its bytes once they are decompressed.
+    /// Its bytes once they are decompressed, and as they lie there.
     pub size: i64,
+    pub body_size: usize,
+    pub values: i64,
+    /// Of a page of the second version: the bytes of its levels, and whether its values are compressed.
+    pub definition_size: i64,
+    pub repetition_size: i64,
+    pub is_compressed: bool,
     pub start: usize,
     pub end: usize,
 }
@@ -248,7 +254,7 @@ fn sizes(scan: &mut Scan<'_>) -> Option<Sizes> {
 
 /// The header of the page that begins there.
 pub fn page(data: &[u8], at: usize) -> Option<Page<'_>> {
-    let (mut found, mut size) = (Page { start: at, ..Page::default() }, 0);
+    let (mut found, mut size) = (Page { start: at, is_compressed: true, ..Page::default() }, 0);
     let mut scan = Scan::new(data, at);
     scan.fields(|scan, id, _| {
         match id {
@@ -257,7 +263,11 @@ pub fn page(data: &[u8], at: usize) -> Option<Page<'_>> {
             3 => size = scan.integer()?,
             5 | 7 | 8 => scan.fields(|scan, inner, wire| {
                 match (id, inner) {
+                    (_, 1) => found.values = scan.integer()?,
                     (5 | 7, 2) | (8, 4) => found.encoding = scan.integer()?,
+                    (8, 5) => found.definition_size = scan.integer()?,
+                    (8, 6) => found.repetition_size = scan.integer()?,
+                    (8, 7) => found.is_compressed = wire == 1,
                     (7, 3) => found.sorted = wire == 1,
                     (8, 2) => found.nulls = Some(scan.integer()?),
                     (8, 3) => found.rows = Some(scan.integer()?),
@@ -270,7 +280,8 @@ pub fn page(data: &[u8], at: usize) -> Option<Page<'_>> {
         }
         Some(true)
     })?;
-    found.end = scan.at.checked_add(usize::try_from(size).ok()?).filter(|end| *end <= data.len())?;
+    found.body_size = usize::try_from(size).ok()?;
+    found.end = scan.at.checked_add(found.body_size).filter(|end| *end <= data.len())?;
     Some(found)
 }
 

@@ -133,7 +133,7 @@ def _override(failed: Proof, proof_id: str, *, operator: str, reason: str, now: 
         table=core.target.table,
         base_snapshot_id=core.target.base_snapshot_id,
         fail_proof_id=proof_id,
-        file_hashes=core.files.hashes,
+        file_hashes=core.files.staged_hashes,
         nonce=secrets.token_hex(16),
         issued_at=now,
         expires_at=expires_at,

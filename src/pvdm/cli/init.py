@@ -53,7 +53,7 @@ projections:
   #   exclude:
   #     - {{column: loaded_at, reason: differs from run to run}}
 
-storage: open                   # or copied: the Steward's own copies are published; sealed: the store keeps writers out
+storage: copied                 # the Steward publishes files of its own; or open, sealed: the job's files as they are
 # extraction: direct            # or spark, with copied or sealed: rows are digested as Spark's own reader gives them
 
 governance:

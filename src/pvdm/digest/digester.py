@@ -57,13 +57,19 @@ class Digester:
         except InputError as refusal:
             raise _explained(refusal, first_row) from None
 
-    def read_parquet(self, data: bytes, request: FileRequest) -> ParquetFacts:
-        """Add every row of a Parquet file in memory, its columns found by field id; gives the file's exact facts."""
+    def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool = False) -> ParquetFacts:
+        """Add every row of a Parquet file in memory, its columns found by field id; gives the file's exact facts.
+
+        `rewrite` adds how to make the file to publish: the same page bodies under metadata of the Steward's own.
+        """
         accumulator = self._accumulator
         if not isinstance(accumulator, ParquetAccumulator):
             raise kernel_missing("the reference reads no files")
         with self._adding():
-            found = facts(accumulator.read_parquet(data, request.to_text()))
+            if rewrite:
+                found = facts(*accumulator.rewrite_parquet(data, request.to_text()))
+            else:
+                found = facts(accumulator.read_parquet(data, request.to_text()))
             self._rows += found.rows
         return found
 

@@ -28,6 +28,9 @@ class ParquetAccumulator(Accumulator, Protocol):
     def read_parquet(self, data: bytes, request: str) -> str:
         """Add every row of a Parquet file in memory; gives its facts as JSON."""
 
+    def rewrite_parquet(self, data: bytes, request: str) -> tuple[str, bytes]:
+        """The same; gives the recipe of the file to publish as well."""
+
 
 class Engine(Protocol):
     """One implementation of spec/canonical.md and spec/digest.md."""

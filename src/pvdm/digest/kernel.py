@@ -58,6 +58,11 @@ class KernelAccumulator:
         with guarded_file():
             return pvdm_kernel.ParquetFile(data, request).read(self._digester)
 
+    def rewrite_parquet(self, data: bytes, request: str) -> tuple[str, bytes]:
+        """The same; gives the recipe of the file to publish as well."""
+        with guarded_file():
+            return pvdm_kernel.ParquetFile(data, request).read_and_rewrite(self._digester)
+
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
         """Rows and sum so far."""
         return {
@@ -75,6 +80,12 @@ def parquet_batches(data: bytes, request: str) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file in memory, resolved by field id."""
     with guarded_file():
         yield from pvdm_kernel.ParquetFile(data, request).batches()
+
+
+def splice_parquet(recipe: bytes, staged: bytes) -> bytes:
+    """The file to publish, as the recipe says."""
+    with guarded_file():
+        return pvdm_kernel.splice(recipe, staged)
 
 
 def plan_json(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,16 @@ class LeafFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedFacts:
+    """What a manifest entry says of the file that the Steward makes of a staged one; `recipe` tells how to make it."""
+
+    size: int
+    split_offsets: tuple[int, ...]
+    column_sizes: Mapping[int, int]
+    recipe: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ParquetFacts:
     """What a file holds, as it was read; by field id."""
 
@@ -39,6 +49,7 @@ class ParquetFacts:
     column_sizes: Mapping[int, int]
     leaves: Mapping[int, LeafFacts]
     buckets: tuple[frozenset[int | None], ...] = ()
+    published: PublishedFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,8 @@ class FileRequest:
     seen, two at most, for then a file lies in more than one partition. `named` are all columns that a file without any
     field id may have, by their exact names; where it is not given, such a file is refused. A file that says that it has
     more rows than `rows_max` is not read. `stored` are columns that batches may have as the file has them: strings and
-    numbers by their dictionary, decimals of 64 bits as such.
+    numbers by their dictionary, decimals of 64 bits as such. `names` are the names that struct fields have in published
+    files, by id and in the table's order, for a file that is rewritten.
     """
 
     schema: Schema
@@ -60,6 +72,7 @@ class FileRequest:
     named: Schema | None = None
     rows_max: int | None = None
     stored: Collection[int] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """As the kernel reads it."""
@@ -72,12 +85,13 @@ class FileRequest:
                 "named": None if self.named is None else self.named.to_json(),
                 "rows_max": self.rows_max,
                 "stored": sorted(self.stored),
+                "names": list(self.names.items()),
             }
         )
 
 
-def facts(text: str) -> ParquetFacts:
-    """What the kernel says of a file."""
+def facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
+    """What the kernel says of a file, and of the one to publish where there is a recipe for it."""
     found: dict[str, Any] = json.loads(text)
     return ParquetFacts(
         rows=found["rows"],
@@ -86,7 +100,12 @@ def facts(text: str) -> ParquetFacts:
         column_sizes=dict(found["column_sizes"]),
         leaves={leaf["id"]: _leaf(leaf) for leaf in found["leaves"]},
         buckets=tuple(frozenset(each) for each in found["buckets"]),
+        published=None if recipe is None else _published(found["published"], recipe),
     )
+
+
+def _published(found: Mapping[str, Any], recipe: bytes) -> PublishedFacts:
+    return PublishedFacts(found["size"], tuple(found["split_offsets"]), dict(found["column_sizes"]), recipe)
 
 
 def _leaf(found: Mapping[str, Any]) -> LeafFacts:
@@ -101,6 +120,13 @@ def _leaf(found: Mapping[str, Any]) -> LeafFacts:
         found["upper_cut"],
         found["present"],
     )
+
+
+def splice(recipe: bytes, staged: bytes) -> bytes:
+    """The file to publish: the staged page bodies, with page headers, indexes and a footer of the Steward's own."""
+    from pvdm.digest.kernel import splice_parquet
+
+    return splice_parquet(recipe, staged)
 
 
 def read_batches(

@@ -97,7 +97,7 @@ def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
         table=core.target.table,
         base_snapshot_id=core.target.base_snapshot_id,
         fail_proof_id=fail_proof_id,
-        file_hashes=core.files.hashes,
+        file_hashes=core.files.staged_hashes,
         nonce=secrets.token_hex(16),
         issued_at=now,
         expires_at=now + _HOUR_MICROS,

@@ -67,7 +67,7 @@ def _data(walked: Sequence[Walked]) -> Iterator[Bound]:
         for file in () if each.changed is None else each.changed.removed:
             live.pop(file.file_path, None)
         for path, proved in each.files.items():
-            live[path] = Bound(path, proved.size_bytes, proved.sha256, each.notes, proved.version)
+            live[path] = Bound(path, *proved.published_bytes, each.notes, proved.version)
     yield from live.values()
 
 

@@ -154,13 +154,13 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
         raise refused(
             "audit_verdict_not_pass", "rows were published that failed", "PASS, or an override", f"FAIL ({classes})"
         )
-    same = override.table.uuid == core.target.table.uuid and override.file_hashes == core.files.hashes
+    same = override.table.uuid == core.target.table.uuid and override.file_hashes == core.files.staged_hashes
     if not same:
         raise refused(
             "audit_override_for_others",
             "the override is for other bytes than those that failed and were published",
             f"{len(override.file_hashes)} files of the override",
-            f"{len(core.files.hashes)} files, others",
+            f"{len(core.files.staged_hashes)} files, others",
         )
 
 
@@ -181,7 +181,7 @@ def require_added(chunks: Sequence[ProvedChunk], changed: Changed) -> dict[str, 
                 )
             bound[file.published_path] = file
     shown = [(file.file_path, file.file_size_in_bytes) for file in changed.added]
-    proved = {(file.published_path, file.size_bytes) for file in bound.values()}
+    proved = {(file.published_path, file.published_size_bytes) for file in bound.values()}
     if len(set(shown)) != len(shown) or set(shown) != proved:
         raise refused(
             "audit_files_added_differ",

@@ -34,11 +34,11 @@ def check_10_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) ->
     """The bytes to be published are still those that were verified, each read again to its end."""
     with ThreadPoolExecutor(threads) as pool:
         for file, seen in zip(added, pool.map(lambda each: files.hash(each.published_path), added), strict=True):
-            if (seen.size, seen.sha256) != (file.size_bytes, file.sha256):
+            if (seen.size, seen.sha256) != file.published_bytes:
                 raise refused(
                     "published_bytes_changed",
                     "a file was changed after it was verified",
-                    f"{file.size_bytes} bytes, SHA-256 {file.sha256}",
+                    f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
                     f"{seen.size} bytes, SHA-256 {seen.sha256} at {file.published_path}",
                     "nothing was published; with storage `copied` producers cannot reach what is published",
                 )

@@ -112,7 +112,7 @@ def require_waived(said: BreakGlass, failed: ProofCore, core: ProofCore) -> None
         ("override_wrong_base", "base snapshot", said.base_snapshot_id, core.target.base_snapshot_id),
         ("override_wrong_chunk", "workload", tried.workload_id, now.workload_id),
         ("override_wrong_chunk", "chunk", tried.chunk_id, now.chunk_id),
-        ("override_wrong_files", "set of files", said.file_hashes, core.files.hashes),
+        ("override_wrong_files", "set of files", said.file_hashes, core.files.staged_hashes),
     ):
         if expected != got:
             raise NotAllowedError(

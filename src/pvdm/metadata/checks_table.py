@@ -134,6 +134,20 @@ def check_9_files(part: Part, core: ProofCore, metadata: TableMetadata, reader: 
         require_home(file, part.attempt, vault)
 
 
+def check_9_copies(proof: VerifiedProof, vault: Location) -> None:
+    """Where a notary says that the Steward's own files are published, none of the producer's is among them."""
+    if all(each.predicate.notary.storage is not Storage.COPIED for each in proof.statements):
+        return
+    for file in proof.core.files.added:
+        if not parse_location(file.published_path).is_under(vault):
+            raise refused(
+                "published_path_outside",
+                "a producer's own file would be published where the proof says that the Steward's are",
+                f"a file below {vault}",
+                file.published_path,
+            )
+
+
 def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
     """What the branch's own snapshots did, read from their manifests."""
     head = None if core.staged.snapshot_id is None else metadata.snapshot(core.staged.snapshot_id)
@@ -154,7 +168,7 @@ def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader
 def require_verified(part: Part, core: ProofCore) -> None:
     """The manifest that verification wrote for this core: its files are what gets published, to the last row."""
     listed = {file.file_path: file for file in part.files}
-    bound = {file.published_path: file.size_bytes for file in core.files.added}
+    bound = {file.published_path: file.published_size_bytes for file in core.files.added}
     sizes = {path: file.file_size_in_bytes for path, file in listed.items()}
     if len(listed) != len(part.files) or sizes != bound:
         raise refused(

@@ -120,6 +120,7 @@ def judge_base(judged: Judged, base: Base, gate: Gate) -> None:
                 checks_table.check_8_branch(each.core, each.part.attempt, metadata)
             with check(9):
                 checks_table.check_9_files(each.part, each.core, metadata, gate.files, vault)
+                checks_table.check_9_copies(each.proof, vault)
                 checks_table.check_9_boundary(each.part, each.core, metadata, gate.files)
     with check(9):
         checks_table.check_9_apart([each.core for each in judged.parts])

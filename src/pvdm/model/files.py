@@ -11,37 +11,69 @@ from pvdm.model.fields import Fields, decimal, invalid, require_long, require_se
 
 FILES_MAX: Final = 20_000
 _PINNED: Final = "version_id"
+_KEYS: Final = (
+    "staged_path",
+    "staged_size_bytes",
+    "staged_sha256",
+    "published_path",
+    "published_size_bytes",
+    "published_sha256",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A verified data file: where it was staged, where it is published, its exact bytes.
+    """A verified data file: path and exact bytes as it was staged, and as it is published.
 
-    With storage `sealed` also the version of it that the store showed when it was frozen.
+    With storage `copied` the Steward publishes a file of its own, with the staged page bodies. Otherwise both are the
+    same. With storage `sealed` also the version of it that the store showed when it was frozen.
     """
 
     staged_path: str
+    staged_size_bytes: int
+    staged_sha256: str
     published_path: str
-    size_bytes: int
-    sha256: str
+    published_size_bytes: int
+    published_sha256: str
     version: str | None = None
 
     def __post_init__(self) -> None:
         require_text(self.staged_path, "the staged path")
+        require_long(self.staged_size_bytes, "the size of a staged file")
+        require_sha256(self.staged_sha256, "the hash of a staged file")
         require_text(self.published_path, "the published path")
-        require_long(self.size_bytes, "the size of a file")
-        require_sha256(self.sha256, "the hash of a file")
+        require_long(self.published_size_bytes, "the size of a published file")
+        require_sha256(self.published_sha256, "the hash of a published file")
         if self.version is not None:
             require_text(self.version, "the version of a file")
+        if self.staged_path == self.published_path and self.staged_bytes != self.published_bytes:
+            raise invalid("a file that is published in place", "one size and one hash", "two")
+
+    @classmethod
+    def in_place(cls, path: str, size_bytes: int, sha256: str, version: str | None = None) -> AddedFile:
+        """A staged file that is published as it is, where it is."""
+        return cls(path, size_bytes, sha256, path, size_bytes, sha256, version)
+
+    @property
+    def staged_bytes(self) -> tuple[int, str]:
+        """Size and SHA-256 of the file that the producer wrote."""
+        return self.staged_size_bytes, self.staged_sha256
+
+    @property
+    def published_bytes(self) -> tuple[int, str]:
+        """Size and SHA-256 of the file that consumers read."""
+        return self.published_size_bytes, self.published_sha256
 
     def to_json(self) -> dict[str, Value]:
         """The file in a proof; a version stands there only if one is pinned."""
         pinned: dict[str, Value] = {} if self.version is None else {_PINNED: self.version}
         return {
             "staged_path": self.staged_path,
+            "staged_size_bytes": decimal(self.staged_size_bytes),
+            "staged_sha256": self.staged_sha256,
             "published_path": self.published_path,
-            "size_bytes": decimal(self.size_bytes),
-            "sha256": self.sha256,
+            "published_size_bytes": decimal(self.published_size_bytes),
+            "published_sha256": self.published_sha256,
             **pinned,
         }
 
@@ -49,13 +81,14 @@ class AddedFile:
     def from_json(cls, value: Value) -> AddedFile:
         """The file that `to_json` wrote."""
         pinned = isinstance(value, Mapping) and _PINNED in value
-        keys = ("staged_path", "published_path", "size_bytes", "sha256", *((_PINNED,) if pinned else ()))
-        fields = Fields(value, "an added file", keys)
+        fields = Fields(value, "an added file", (*_KEYS, *((_PINNED,) if pinned else ())))
         return cls(
             fields.text("staged_path"),
+            fields.decimal("staged_size_bytes"),
+            fields.text("staged_sha256"),
             fields.text("published_path"),
-            fields.decimal("size_bytes"),
-            fields.text("sha256"),
+            fields.decimal("published_size_bytes"),
+            fields.text("published_sha256"),
             fields.text(_PINNED) if pinned else None,
         )
 
@@ -79,9 +112,14 @@ class FileSet:
             raise invalid("the removed files", "none of the added ones", both[0])
 
     @property
-    def hashes(self) -> tuple[str, ...]:
-        """The SHA-256 of each added file, sorted; equal bytes count as often as they occur."""
-        return tuple(sorted(file.sha256 for file in self.added))
+    def staged_hashes(self) -> tuple[str, ...]:
+        """The SHA-256 of each staged file, sorted; equal bytes count as often as they occur."""
+        return tuple(sorted(file.staged_sha256 for file in self.added))
+
+    @property
+    def published_hashes(self) -> tuple[str, ...]:
+        """The same of the published files."""
+        return tuple(sorted(file.published_sha256 for file in self.added))
 
     def to_json(self) -> dict[str, Value]:
         """The files in a proof."""

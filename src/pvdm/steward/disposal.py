@@ -179,11 +179,11 @@ class Disposal:
         lost = []
         for file in ended.core.files.added:
             try:
-                fetched = self._files.fetch_frozen(Seen(file.published_path, file.size_bytes, file.sha256))
+                fetched = self._files.fetch_frozen(Seen(file.staged_path, *file.staged_bytes))
                 self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
             except VerificationError as error:
-                if file.sha256 not in self._in_quarantine(ended):
-                    lost.append(f"{file.sha256}: {error.code}")
+                if file.staged_sha256 not in self._in_quarantine(ended):
+                    lost.append(f"{file.staged_sha256}: {error.code}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
 

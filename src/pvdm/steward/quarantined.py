@@ -41,7 +41,8 @@ def quarantine_of(
     bound = read_signed(proofs.envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
     kept = [
         KeptFile(
-            each.staged_path, vault.place(table, VaultKind.QUARANTINE, quarantine_name(attempt.attempt_id, each.sha256))
+            each.staged_path,
+            vault.place(table, VaultKind.QUARANTINE, quarantine_name(attempt.attempt_id, each.staged_sha256)),
         )
         for each in bound
         if each.staged_path in named

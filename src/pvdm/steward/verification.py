@@ -207,7 +207,7 @@ class Verification:
 
     def _waived(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
         """The override that waives this FAIL, if its files could be read; the gate judges the override itself."""
-        found = find_waiver(unit, attempt, core.files.hashes)
+        found = find_waiver(unit, attempt, core.files.staged_hashes)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
         return found[0].record.override_id

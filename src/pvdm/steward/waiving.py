@@ -163,12 +163,12 @@ class Waiving:
         attempt_id = core.attempt.attempt_id
         listed = self._vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, attempt_id)
         kept = {location.rpartition("/")[2] for location in listed}
-        missing = set(core.files.hashes) - kept
+        missing = set(core.files.staged_hashes) - kept
         if missing:
             raise VerificationError(
                 "override_files_gone",
                 "the files that failed are not in quarantine",
-                expected=f"{len(set(core.files.hashes))} files of attempt {attempt_id}",
+                expected=f"{len(set(core.files.staged_hashes))} files of attempt {attempt_id}",
                 got=f"{len(missing)} of them missing",
                 hint="nothing was published; under `on-fail: delete` nothing is kept, so stage the same bytes again",
             )
@@ -196,7 +196,7 @@ class Waiving:
         table = parse_location(row.location)
         root = warehouse if table.is_under(warehouse) and table != warehouse else table
         prefix = prefix_at(root, folder, self._files.stores)
-        hashes = {each.published_path: (each.sha256, each.size_bytes) for each in core.files.added}
+        hashes = {each.published_path: (each.staged_sha256, each.staged_size_bytes) for each in core.files.added}
         added = []
         for at, file in enumerate(files):
             sha256, size = hashes[file.file_path]
@@ -206,7 +206,10 @@ class Waiving:
             # A name of its own: a try that was stopped half way leaves none that is in the way.
             place = folder.child("data", f"{at:05d}-{secrets.token_hex(8)}.parquet")
             prefix.write(place, self._vault.read(kept, sha256=sha256, most=size))
-            added.append(replace(file, file_path=str(place)))
+            # The entry is that of the file which was to be published; of these bytes it may claim no more than rows.
+            added.append(
+                replace(file, file_path=str(place), file_size_in_bytes=size, column_sizes=None, split_offsets=None)
+            )
         metadata = self._catalog().states.of(row).metadata
         made = next_snapshot(
             metadata,

@@ -93,11 +93,11 @@ def require_proof(said: BreakGlass, failed: VerifiedProof) -> None:
 
 def require_files(said: BreakGlass, failed: VerifiedProof) -> None:
     """The exact bytes that failed."""
-    if said.file_hashes != failed.core.files.hashes:
+    if said.file_hashes != failed.core.files.staged_hashes:
         raise refused(
             "override_wrong_files",
             "the override is for other bytes",
-            f"{len(failed.core.files.hashes)} files of the proof",
+            f"{len(failed.core.files.staged_hashes)} files of the proof",
             f"{len(said.file_hashes)} others",
         )
 

@@ -92,7 +92,7 @@ def read_signed(envelope: bytes, kind: type[P]) -> P:
 def _subject(predicate: Predicate) -> list[Value]:
     match predicate:
         case Proof(core=core):
-            files = [_named(file.published_path, file.sha256) for file in core.files.added]
+            files = [_named(file.published_path, file.published_sha256) for file in core.files.added]
             return [_named("urn:pvdm:core", hashlib.sha256(core.to_bytes()).hexdigest()), *files]
         case Receipt():
             return [

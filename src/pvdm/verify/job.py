@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -139,18 +140,20 @@ def _work(
 ) -> Work:
     """One order a file, each with the bytes it was frozen with."""
     entries = sorted(staged.added, key=lambda entry: entry.data_file.file_path)
+    rewrites = job.storage is Storage.COPIED
 
-    def keep(order: StagedOrder, data: bytes) -> str:
+    def keep(order: StagedOrder, data: bytes) -> Seen:
         uuid, attempt_id = job.table.uuid, job.attempt.attempt_id
-        return tools.copies.copy_in(uuid, attempt_id, order.position, data, order.frozen.sha256)
+        sha256 = hashlib.sha256(data).hexdigest()
+        return Seen(tools.copies.copy_in(uuid, attempt_id, order.position, data, sha256), len(data), sha256)
 
     return Work(
-        ground=Ground(plan, job.metadata, job.bound, job.chunk, job.source),
+        ground=Ground(plan, job.metadata, job.bound, job.chunk, job.source, rewrites),
         staged=tuple(
             StagedOrder(at, entry, frozen.files[entry.data_file.file_path]) for at, entry in enumerate(entries)
         ),
         source=tuple(_source_orders(job, chosen, source)),
-        keep=keep if job.storage is Storage.COPIED else None,
+        keep=keep if rewrites else None,
     )
 
 
@@ -186,7 +189,7 @@ def _located(job: VerifyJob, tools: Tools, plan: Plan, source: Freeze, digests: 
     def staged(read: ReadFile) -> StagedFile:
         # Where there is a copy of our own, nobody can change it under us.
         added, entry = read.added, read.observed.file
-        seen = Seen(added.published_path, added.size_bytes, added.sha256)
+        seen = Seen(added.published_path, *added.published_bytes)
         return StagedFile(added.staged_path, entry, lambda: tools.files.fetch_frozen(seen).data)
 
     files = tuple(staged(each) for each in digests.whole)

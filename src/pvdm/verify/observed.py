@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from pvdm.digest import Digester
-from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts
+from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts, PublishedFacts
 from pvdm.errors import VerificationError
 from pvdm.lake.entries import header_of
 from pvdm.lake.format.bounds import MetricsMode, is_ordered, lower_bound, upper_bound
 from pvdm.lake.format.manifest_entry import DataFile, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest_fields import avro_name
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.metrics_modes import metrics_modes
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.single_value import Value, decode_value
-from pvdm.model.schema import Type
+from pvdm.model.schema import Field, Type
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.claims import judge_claims
 from pvdm.verify.fetch import Fetched
@@ -41,11 +42,15 @@ _SCHEMA_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen; `file` is the entry to publish, at its staged path, and None where the file was refused."""
+    """What was seen; `file` is the entry to publish, at its staged path, and None where the file was refused.
+
+    `recipe` tells how to make the file to publish, where it is not the staged one.
+    """
 
     file: DataFile | None
     rows: int
     findings: tuple[Finding, ...]
+    recipe: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +61,27 @@ class _Table:
     modes: Mapping[int, MetricsMode]
 
 
-def observe(digester: Digester, fetched: Fetched, metadata: TableMetadata, entry: ManifestEntry) -> Observed:
+def observe(
+    digester: Digester, fetched: Fetched, metadata: TableMetadata, entry: ManifestEntry, *, rewrite: bool
+) -> Observed:
     """Every row of the fetched bytes once: into the digester, and into the facts of the entry.
 
-    A refused file voids the digester, so each file wants its own; their partials are combined.
+    With `rewrite` the entry is that of the file which the Steward makes of the staged one. A refused file voids the
+    digester, so each file wants its own; their partials are combined.
     """
     path = entry.data_file.file_path
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     schema = to_model(metadata.current_schema)
     listed = entry.data_file.record_count
-    request = FileRequest(schema, needed=_with_default(metadata), buckets=buckets_asked(spec), rows_max=listed)
+    request = FileRequest(
+        schema,
+        needed=_with_default(metadata),
+        buckets=buckets_asked(spec),
+        rows_max=listed,
+        names=_names_in_files(metadata) if rewrite else {},
+    )
     try:
-        facts = digester.read_parquet(fetched.data, request)
+        facts = digester.read_parquet(fetched.data, request, rewrite=rewrite)
     except VerificationError as error:
         return Observed(None, 0, (Finding.of(class_of(error.code), error, path),))
     try:
@@ -78,7 +92,27 @@ def observe(digester: Digester, fetched: Fetched, metadata: TableMetadata, entry
     table = _Table(types, metrics_modes(metadata))
     rebuilt = replace(_rebuilt(path, len(fetched.data), facts, table), partition=partition)
     findings = tuple(replace(each, file=path) for each in judge_claims(entry.data_file, rebuilt, facts, types))
-    return Observed(rebuilt, facts.rows, findings)
+    if facts.published is None:
+        return Observed(rebuilt, facts.rows, findings)
+    return Observed(_as_published(rebuilt, facts.published), facts.rows, findings, facts.published.recipe)
+
+
+def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:
+    """The entry with what is different in the file that the Steward makes: sizes and offsets."""
+    sizes, listed = published.column_sizes, rebuilt.column_sizes or ()
+    return replace(
+        rebuilt,
+        file_size_in_bytes=published.size,
+        column_sizes=_ids((each, sizes[each]) for each in listed if each in sizes),
+        split_offsets=published.split_offsets or None,
+    )
+
+
+def _names_in_files(metadata: TableMetadata) -> dict[int, str]:
+    """The name of every struct field in Parquet files, as Iceberg's Java library makes it, in the table's order."""
+    schema = metadata.current_schema
+    named = {each.field_id: avro_name(each.name) for _, each in to_model(schema).walk() if isinstance(each, Field)}
+    return {field_id: named[field_id] for field_id in schema.fields if field_id in named}
 
 
 def _with_default(metadata: TableMetadata) -> tuple[int, ...]:

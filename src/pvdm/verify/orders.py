@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pvdm.digest import Digester, Keys, Plan, combine_each, kernel_engine
+from pvdm.digest.parquet import splice
 from pvdm.lake.format.manifest_entry import DataFile, ManifestEntry
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.scan import ScanFile
@@ -54,23 +55,27 @@ class SourceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all files of a job are judged on."""
+    """What all files of a job are judged on.
+
+    `rewrites` says that the Steward publishes files of its own, which it makes of the staged ones.
+    """
 
     plan: Plan
     metadata: TableMetadata
     bound: BoundContract
     chunk: ChunkDefinition
     source: PinnedSource
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All that has to be read for one verdict; `keep` puts bytes where they are published from, and says where."""
+    """All that has to be read for one verdict; `keep` writes a file where it is published from."""
 
     ground: Ground
     staged: tuple[StagedOrder, ...]
     source: tuple[SourceOrder, ...]
-    keep: Callable[[StagedOrder, bytes], str] | None = None
+    keep: Callable[[StagedOrder, bytes], Seen] | None = None
     """None where the staged files themselves are published."""
 
     @property
@@ -133,14 +138,16 @@ class Reader(Protocol):
         """Every file once, held to its freeze, and digested."""
 
 
-def published_at(work: Work, order: StagedOrder, data: bytes) -> str:
-    """Where these bytes are published from: what was hashed is what is kept."""
-    return order.path if work.keep is None else work.keep(order, data)
+def added_file(work: Work, order: StagedOrder, observed: Observed, staged: Callable[[], bytes]) -> AddedFile:
+    """What the proof binds of a file. Where the Steward makes the published one, it is made and kept here.
 
-
-def added_file(order: StagedOrder, published: str) -> AddedFile:
-    """What the proof binds of a file."""
-    return AddedFile(order.path, published, order.frozen.size, order.frozen.sha256, order.frozen.version)
+    `staged` gives the bytes that were observed. A file that was refused has none to publish.
+    """
+    frozen = order.frozen
+    if work.keep is None or observed.recipe is None:
+        return AddedFile.in_place(order.path, frozen.size, frozen.sha256, frozen.version)
+    kept = work.keep(order, splice(observed.recipe, staged()))
+    return AddedFile(order.path, frozen.size, frozen.sha256, kept.location, kept.size, kept.sha256, frozen.version)
 
 
 def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] | None:

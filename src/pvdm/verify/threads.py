@@ -23,7 +23,6 @@ from pvdm.verify.orders import (
     StagedOrder,
     Work,
     added_file,
-    published_at,
     together,
 )
 from pvdm.verify.usable import source_readable
@@ -72,14 +71,14 @@ class Threads:
         return Outcome(read, staged, intent.partials())
 
     def _staged(self, work: Work, order: StagedOrder, keys: Keys) -> tuple[ReadFile, Partials | None] | Finding:
-        """One file: fetched once; what was hashed is what is kept, and what is decoded."""
+        """One file: fetched once; what was hashed is what is decoded, and what the published file is made of."""
         try:
             fetched = self.files.fetch_frozen(order.frozen)
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, order.path)
-        published = published_at(work, order, fetched.data)
         observed, partials = judged(work.ground, order, fetched, keys)
-        return ReadFile(added_file(order, published), observed, partials is not None), partials
+        added = added_file(work, order, observed, lambda: fetched.data)
+        return ReadFile(added, observed, partials is not None), partials
 
     def _fetching(self, work: Work) -> Fetch:
         """Files of the source, held to what they were frozen with."""
@@ -97,7 +96,7 @@ class Threads:
 def judged(ground: Ground, order: StagedOrder, fetched: Fetched, keys: Keys) -> tuple[Observed, Partials | None]:
     """A staged file through a digester of its own; one that could not be read to its end has no digest."""
     digester = Digester(ground.plan, keys, engine=kernel_engine())
-    observed = observe(digester, fetched, ground.metadata, order.entry)
+    observed = observe(digester, fetched, ground.metadata, order.entry, rewrite=ground.rewrites)
     return observed, _partials(digester)
 
 

@@ -187,7 +187,7 @@ def _unread(frozen: Freeze) -> tuple[AddedFile, ...]:
     """What a FAIL without digests binds: the hashes of what could be hashed, where it lies."""
 
     def added(seen: Seen) -> AddedFile:
-        return AddedFile(seen.location, seen.location, seen.size, seen.sha256, seen.version)
+        return AddedFile.in_place(seen.location, seen.size, seen.sha256, seen.version)
 
     return tuple(added(seen) for seen in frozen.files.values())
 

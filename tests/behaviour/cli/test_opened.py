@@ -68,7 +68,8 @@ def _core(core: ProofCore, file: Path) -> ProofCore:
         ProvedProjection(projection, PLAN.fingerprint(projection.name).hex())
         for projection in sorted(PLAN.projections, key=lambda projection: projection.name.value)
     )
-    added = AddedFile("s3://staged/0", "s3://published/0", len(data), hashlib.sha256(data).hexdigest())
+    facts = (len(data), hashlib.sha256(data).hexdigest())
+    added = AddedFile("s3://staged/0", *facts, "s3://published/0", *facts)
     return replace(core, projections=projections, rows=RowCounts(3, 3), files=FileSet((added,), core.files.removed))
 
 

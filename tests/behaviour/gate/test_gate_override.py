@@ -61,7 +61,7 @@ def waived(
             core.target.table,
             core.target.base_snapshot_id,
             record.proof_id,
-            core.files.hashes,
+            core.files.staged_hashes,
             fixed(f"glass {house.number()}", 16),
             house.scene.now,
             house.scene.now + HOUR,

@@ -60,7 +60,7 @@ def test_what_failed_is_quarantined_outside_the_table_under_its_hash(bench: Benc
     hashes = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
     core = bench.verify(attempt)
     assert not core.verdict.passed
-    assert [path.name for path in bench.quarantined(attempt)] == hashes == sorted(core.files.hashes)
+    assert [path.name for path in bench.quarantined(attempt)] == hashes == sorted(core.files.staged_hashes)
     assert [hashlib.sha256(path.read_bytes()).hexdigest() for path in bench.quarantined(attempt)] == hashes
     assert bench.left(attempt) == []
     assert not parse_location(attempt.prefix).local.exists()
@@ -74,7 +74,7 @@ def test_data_that_could_not_be_listed_is_quarantined_all_the_same(bench: Bench)
     manifest.write_bytes(b"no manifest")
     core = bench.verify(bench.hand_in(attempt))
     assert not core.verdict.passed
-    assert core.files.hashes == ()
+    assert core.files.staged_hashes == ()
     assert [path.name for path in bench.quarantined(attempt)] == [sha256]
     assert bench.left(attempt) == []
 

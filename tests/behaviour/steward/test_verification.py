@@ -81,7 +81,7 @@ def test_the_verified_manifest_holds_observed_facts_and_not_the_producers(shared
     (file,) = read_verified(shared.vault, record)
     assert (file.file_path, file.file_size_in_bytes) == (
         core.files.added[0].published_path,
-        core.files.added[0].size_bytes,
+        core.files.added[0].published_size_bytes,
     )
     assert file.record_count == 100
     assert file.value_counts is not None  # the staged entry had none
@@ -266,7 +266,7 @@ def test_bytes_that_are_good_only_while_they_are_digested_do_not_pass(tmp_path: 
 def test_bytes_that_are_swapped_after_the_digest_are_not_those_that_the_proof_binds(shared: Bench) -> None:
     core = meddled(shared, "after", nothing, rewritten(altered(ROWS, 0, amount=9.0)))
     assert core.verdict.passed
-    assert Files().hash(core.files.added[0].published_path).sha256 != core.files.added[0].sha256
+    assert Files().hash(core.files.added[0].published_path).sha256 != core.files.added[0].published_sha256
 
 
 def test_a_file_that_grows_after_the_freeze_is_not_read_further(shared: Bench) -> None:
@@ -341,12 +341,12 @@ def test_copied_storage_publishes_the_stewards_own_copies(tmp_path: Path) -> Non
         ]
         for each in core.files.added:
             assert bench.vault.holds(each.published_path)
-            assert Files().hash(each.published_path).sha256 == each.sha256
+            assert Files().hash(each.published_path).sha256 == each.published_sha256
         assert [each.file_path for each in read_verified(bench.vault, bench.record(attempt))] == [
             each.published_path for each in core.files.added
         ]
         write(paths[0], ROWS[:1])
-        assert Files().hash(core.files.added[0].published_path).sha256 == core.files.added[0].sha256
+        assert Files().hash(core.files.added[0].published_path).sha256 == core.files.added[0].published_sha256
 
 
 def test_copies_are_made_of_the_bytes_that_were_digested(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_copies_are_made_of_the_bytes_that_were_digested(tmp_path: Path) -> None
     with bench_at(tmp_path, storage="copied") as bench:
         core = meddled(bench, "work", nothing, rewritten(altered(ROWS, 0, amount=9.0)))
         assert core.verdict.passed
-        assert Files().hash(core.files.added[0].published_path).sha256 == core.files.added[0].sha256
+        assert Files().hash(core.files.added[0].published_path).sha256 == core.files.added[0].published_sha256
 
 
 def test_two_staged_files_with_the_same_bytes_have_two_copies(tmp_path: Path) -> None:

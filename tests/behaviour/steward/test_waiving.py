@@ -62,7 +62,7 @@ def test_the_bytes_of_a_waived_fail_come_back_and_wait_for_the_gate(bench: Bench
     assert brought.attempt_id != attempt.attempt_id
     again = bench.verify(brought)
     assert not again.verdict.passed
-    assert again.files.hashes == core.files.hashes
+    assert again.files.staged_hashes == core.files.staged_hashes
     assert bench.now(brought).state is AttemptState.COMMITTING
     assert override_id in bench.now(brought).reason
 
@@ -128,7 +128,7 @@ def test_what_could_not_be_read_is_not_waived_when_it_is_staged_again(bench: Ben
     second = bench.attempt(reason="once more")
     bench.stage(second, WRONG, change=unreadable)
     again = bench.verify(bench.hand_in(second))
-    assert again.files.hashes == core.files.hashes
+    assert again.files.staged_hashes == core.files.staged_hashes
     assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
 
 
@@ -217,7 +217,7 @@ def test_a_call_that_was_stopped_before_its_commit_is_taken_up(bench: Bench, mon
             bench.bring_back(override_id)
     brought = bench.bring_back(override_id)
     assert (brought.number, brought.state) == (2, AttemptState.VERIFYING)
-    assert bench.verify(brought).files.hashes == core.files.hashes
+    assert bench.verify(brought).files.staged_hashes == core.files.staged_hashes
 
 
 def test_the_same_call_at_the_same_time_is_one_attempt(bench: Bench) -> None:
@@ -264,7 +264,7 @@ def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_at
     head = metadata.snapshot(metadata.refs[found.branch].snapshot_id)
     assert head is not None
     assert head.parent_id == metadata.current_snapshot_id
-    assert bench.verify(found).files.hashes == core.files.hashes
+    assert bench.verify(found).files.staged_hashes == core.files.staged_hashes
 
 
 def test_the_same_call_waits_for_one_that_is_staging(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

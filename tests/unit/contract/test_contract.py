@@ -64,7 +64,7 @@ def test_what_is_left_out_has_the_documented_default() -> None:
     assert (contract.boundary.partition, contract.boundary.claim) == ((), None)
     assert contract.chunking == Chunking(ChunkingBy.NONE, (), None, None, ())
     assert (contract.profile, contract.extraction) == (Profile.A, ExtractionPath.DIRECT)
-    assert (contract.atomicity, contract.storage) == (Atomicity.CHUNK, Storage.OPEN)
+    assert (contract.atomicity, contract.storage) == (Atomicity.CHUNK, Storage.COPIED)
     governance = contract.governance
     assert (governance.on_fail, governance.attempts_max) == (OnFail.QUARANTINE, 5)
     assert governance.sample_keys == (Role.AUDITOR, Role.OPERATOR)

@@ -258,8 +258,9 @@ class Document(_Part):
     """What becomes visible at once; an overwrite of several chunks needs `workload`."""
     extraction: Literal["direct", "spark"] = "direct"
     """Who reads the rows: pvdm's own reader, or the Steward's Spark (`spark`), with `copied` or `sealed`."""
-    storage: Literal["open", "copied", "sealed"] = "open"
-    """Who can write the verified bytes: the producer still (`open`), the Steward only (`copied`), nobody (`sealed`)."""
+    storage: Literal["open", "copied", "sealed"] = "copied"
+    """Which files are published: the Steward's own, with the staged page bodies (`copied`); or the staged ones, which
+    the producer can still write (`open`) or nobody can (`sealed`)."""
     governance: Governance = Governance()
     """What happens on FAIL, and what a publication needs."""
     limits: Limits = Limits()

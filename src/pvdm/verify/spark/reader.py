@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pvdm.digest import Digester, Keys, kernel_engine
 from pvdm.digest.sharing import mapped
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.compare import Partials
-from pvdm.verify.fetch import Files, Seen
+from pvdm.verify.fetch import Files
 from pvdm.verify.finding import Finding
 from pvdm.verify.intent import Intent
 from pvdm.verify.orders import (
@@ -22,7 +22,6 @@ from pvdm.verify.orders import (
     StagedOrder,
     Work,
     added_file,
-    published_at,
     together,
 )
 from pvdm.verify.spark.access import StoreAccess
@@ -62,19 +61,14 @@ class SparkReader:
         return TASK_TRIES_MAX * len(_tasks(work.staged, work.source, self.application.cores()))
 
     def read(self, work: Work, held: Held) -> Outcome:
-        """Copies first, where copies are published: workers then read those, and write nothing."""
-        placed = mapped(self.threads, lambda order: self._placed(work, order), work.staged)
-        staged = tuple(each for each in placed if isinstance(each, StagedOrder))
-        store = self.access.vended(held.job_id, *_sides(staged, work.source))
-        tasks = _tasks(staged, work.source, self.application.cores())
+        """Workers read and write nothing; where the Steward publishes its own files, it makes them by their recipes."""
+        store = self.access.vended(held.job_id, *_sides(work.staged, work.source))
+        tasks = _tasks(work.staged, work.source, self.application.cores())
         reports = self._reports(work.ground, tasks, held, store)
         found = {each.position: each for report in reports for each in report.files}
-        if found.keys() != {order.position for order in staged}:
+        if found.keys() != {order.position for order in work.staged}:
             raise _incomplete()
-        read = tuple(
-            each if isinstance(each, Finding) else _read(work.staged[at], each, found[at])
-            for at, each in enumerate(placed)
-        )
+        read = tuple(mapped(self.threads, lambda order: self._read(work, order, found[order.position]), work.staged))
         plan, keys = work.ground.plan, held.keys
         whole = all(isinstance(each, ReadFile) and each.digested for each in read)
         sums = [report.staged for report in reports if report.staged is not None]
@@ -85,16 +79,15 @@ class SparkReader:
             together(plan, keys, [_no_rows(work.ground, keys), *intent]),
         )
 
-    def _placed(self, work: Work, order: StagedOrder) -> StagedOrder | Finding:
-        """The order with the place that workers read: the copy, of exactly the frozen bytes, or the staged file."""
-        if work.keep is None:
-            return order
+    def _read(self, work: Work, order: StagedOrder, report: FileReport) -> ReadFile | Finding:
+        """What a worker saw in a file, and the file to publish, made of exactly the bytes that the worker read."""
+        if isinstance(report.seen, Finding):
+            return report.seen
         try:
-            fetched = self.files.fetch_frozen(order.frozen)
+            added = added_file(work, order, report.seen, lambda: self.files.fetch_frozen(order.frozen).data)
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, order.path)
-        place = published_at(work, order, fetched.data)
-        return replace(order, frozen=Seen(place, order.frozen.size, order.frozen.sha256))
+        return ReadFile(added, report.seen, report.digested)
 
     def _reports(
         self, ground: Ground, tasks: Sequence[Task], held: Held, store: Mapping[str, str] | None
@@ -140,12 +133,6 @@ def _tasks(staged: Sequence[StagedOrder], source: Sequence[SourceOrder], cores: 
         )
         for group in grouped(sized, cores)
     ]
-
-
-def _read(order: StagedOrder, placed: StagedOrder, report: FileReport) -> ReadFile | Finding:
-    if isinstance(report.seen, Finding):
-        return report.seen
-    return ReadFile(added_file(order, placed.frozen.location), report.seen, report.digested)
 
 
 def _no_rows(ground: Ground, keys: Keys) -> Partials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -106,6 +107,7 @@ def _file(report: FileReport) -> dict[str, Value]:
         "rebuilt": seen.file is not None,
         "digested": report.digested,
         "findings": [each.to_json() for each in seen.findings],
+        "recipe": None if seen.recipe is None else base64.b64encode(zlib.compress(seen.recipe, 1)).decode(),
     }
 
 
@@ -119,14 +121,30 @@ def _file_of(value: Value, rebuilt: Iterator[DataFile]) -> FileReport:
             "rebuilt": bool(is_rebuilt),
             "digested": bool(digested),
             "findings": list(findings),
+            "recipe": None | str() as packed,
             **rest,
         } if not rest:
             file = next(rebuilt, None) if is_rebuilt else None
             if is_rebuilt and file is None:
                 raise _malformed("an entry for each file", "fewer")
-            return FileReport(position, Observed(file, int(rows), tuple(map(_finding, findings))), digested=digested)
+            seen = Observed(file, int(rows), tuple(map(_finding, findings)), _recipe(packed))
+            return FileReport(position, seen, digested=digested)
         case _:
             raise _malformed("a file's report", "something else")
+
+
+def _recipe(packed: str | None) -> bytes | None:
+    """The recipe of a published file; `splice` judges it."""
+    if packed is None:
+        return None
+    opened = zlib.decompressobj()
+    try:
+        found = opened.decompress(base64.b64decode(packed, validate=True), REPORT_MAX_BYTES)
+    except zlib.error as error:
+        raise _malformed("a recipe", str(error)) from None
+    if not opened.eof:
+        raise _malformed("a recipe within the limit", "another")
+    return found
 
 
 def _finding(value: Value) -> Finding:

@@ -32,7 +32,7 @@ class KeyDoor:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The files of one task; a staged file is fetched from where it is published."""
+    """The files of one task."""
 
     staged: tuple[StagedOrder, ...]
     source: tuple[SourceOrder, ...]
@@ -82,6 +82,7 @@ class Common:
     bound: BoundContract
     chunk: ChunkDefinition
     source: tuple[TableRef, int, Scan]
+    rewrites: bool
     store: bytes | None = None
 
     @classmethod
@@ -90,12 +91,13 @@ class Common:
         pinned = ground.source
         scan = replace(pinned.scan, files=(), defaults=dict(pinned.scan.defaults))
         source = (pinned.ref, pinned.snapshot_id, scan)
-        return cls(door, ground.plan, ground.metadata.to_bytes(), ground.bound, ground.chunk, source, store)
+        metadata = ground.metadata.to_bytes()
+        return cls(door, ground.plan, metadata, ground.bound, ground.chunk, source, ground.rewrites, store)
 
     def ground(self) -> Ground:
         """The ground again."""
         metadata = TableMetadata.parse(self.metadata)
-        return Ground(self.plan, metadata, self.bound, self.chunk, PinnedSource(*self.source))
+        return Ground(self.plan, metadata, self.bound, self.chunk, PinnedSource(*self.source), self.rewrites)
 
     def to_bytes(self) -> bytes:
         """For a worker."""

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, combine_each, kernel_engine
-from pvdm.errors import PvdmError, UnavailableError, VerificationError
+from pvdm.errors import PvdmError, VerificationError
 from pvdm.lake.resolved import pc
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.stores.vended import settings_of
@@ -138,25 +138,14 @@ def _staged(
         try:
             fetched = files.fetch_frozen(order.frozen)
         except VerificationError as error:
-            read.append(FileReport(order.position, _changed(order, error), digested=False))
+            read.append(
+                FileReport(order.position, Finding.of(FailureClass.PHYSICAL, error, order.path), digested=False)
+            )
             continue
         observed, partials = judged(ground, order, fetched, keys)
         read.append(FileReport(order.position, observed, partials is not None))
         sums += [] if partials is None else [partials]
     return tuple(read), summed(sums)
-
-
-def _changed(order: StagedOrder, error: VerificationError) -> Finding:
-    """Bytes that are not what was frozen are the producer's; in the Steward's own copy they are nobody's verdict."""
-    if order.frozen.location != order.path:
-        raise UnavailableError(
-            "copy_changed",
-            "the Steward's copy of a staged file is not what it was",
-            expected=error.expected,
-            got=error.got,
-            hint="only the Steward may write the vault",
-        )
-    return Finding.of(FailureClass.PHYSICAL, error, order.path)
 
 
 def _intent(ground: Ground, orders: Sequence[SourceOrder], keys: Keys, files: Files) -> Partials | None:

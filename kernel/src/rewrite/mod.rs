@@ -1,0 +1,243 @@
+//! The published file: the staged page bodies under page headers, indexes and a footer of the Steward's own.
+//!
+//! Engines take names, offsets, statistics and hints from a footer, each in its own way. So none of a producer's is published:
+//! everything but the page bodies is written from what was measured while the pages were decoded.
+
+mod elements;
+mod footer;
+mod recipe;
+mod statistics;
+mod thrift_writer;
+
+#[cfg(feature = "python")]
+pub use recipe::{splice, spliced_size};
+
+use crate::claims::{Chunk, Measure, PageHeader, Watch, page_headers, whole};
+use crate::error::{Fault, Result};
+use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE};
+use crate::resolve::Shape;
+use crate::schema::Field;
+use bytes::Bytes;
+use elements::{Column, FileSchema};
+use footer::{ChunkFacts, Ends, GroupFacts, PageFacts, write_end};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::Type as FileElement;
+use recipe::Recipe;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use thrift_writer::{Fields, write_struct};
+
+/// `Encoding` of the format: how levels are written.
+const RLE: i32 = 3;
+
+/// What a struct field is called in published files, and where it stands among the table's fields.
+pub struct Name {
+    pub position: usize,
+    pub text: String,
+}
+
+/// By field id.
+pub type Names = HashMap<i32, Name>;
+
+/// Collects what a published file is made of, row group by row group.
+pub struct Rewriter<'a> {
+    data: &'a Bytes,
+    metadata: &'a ParquetMetaData,
+    schema: FileSchema,
+    recipe: Recipe,
+    groups: Vec<GroupFacts>,
+}
+
+/// A file that was rewritten, and what its manifest entry says of it.
+pub struct Rewritten {
+    pub recipe: Vec<u8>,
+    pub size: u64,
+    pub split_offsets: Vec<i64>,
+    pub column_sizes: BTreeMap<i32, i64>,
+}
+
+impl<'a> Rewriter<'a> {
+    /// Refuses columns that cannot be stated with the table's types, before anything is decoded.
+    pub fn new(
+        data: &'a Bytes,
+        metadata: &'a ParquetMetaData,
+        wanted: &[Field],
+        shape: &Shape,
+        root: &FileElement,
+        names: &Names,
+    ) -> Result<Rewriter<'a>> {
+        let schema = FileSchema::new(wanted, shape, root, names)?;
+        let mut recipe = Recipe::default();
+        recipe.add(0..0, |out| out.extend_from_slice(b"PAR1"));
+        Ok(Rewriter { data, metadata, schema, recipe, groups: Vec::new() })
+    }
+
+    /// Adds a row group whose pages were all seen and judged. One without rows is left out: no reader needs it.
+    pub fn add_group(&mut self, group: usize, watched: &[Watch]) -> Result<()> {
+        let of_file = self.metadata.row_group(group);
+        if of_file.num_rows() == 0 {
+            return Ok(());
+        }
+        let offset = self.recipe.size() as i64;
+        let mut chunks = Vec::with_capacity(self.schema.columns.len());
+        for column in &self.schema.columns {
+            let made = chunk_facts(self.data, &mut self.recipe, of_file, column, watched);
+            chunks.push(made.map_err(|fault| fault.in_group(group))?);
+        }
+        self.groups.push(GroupFacts { rows: of_file.num_rows(), offset, chunks });
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Rewritten {
+        let start = self.recipe.size();
+        let (schema, groups) = (&self.schema, &self.groups);
+        self.recipe.add(0..0, |out| write_tail(out, start, schema, groups));
+        let mut column_sizes = BTreeMap::new();
+        for chunk in groups.iter().flat_map(|group| group.chunks.iter().zip(&schema.columns)) {
+            if let Some(id) = chunk.1.id {
+                *column_sizes.entry(id).or_insert(0) += chunk.0.compressed;
+            }
+        }
+        Rewritten {
+            recipe: self.recipe.to_bytes(),
+            size: self.recipe.size(),
+            split_offsets: groups.iter().map(|group| group.offset).collect(),
+            column_sizes,
+        }
+    }
+}
+
+/// Indexes and footer have offsets in the file, so they are written into a buffer that begins at `start` of it.
+fn write_tail(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) {
+    let mut tail = Vec::new();
+    write_end(&mut tail, start, &schema.elements, &schema.columns, groups);
+    out.extend_from_slice(&tail);
+}
+
+fn chunk_facts(
+    data: &Bytes,
+    recipe: &mut Recipe,
+    group: &RowGroupMetaData,
+    column: &Column,
+    watched: &[Watch],
+) -> Result<ChunkFacts> {
+    let odd = || Fault::new("parquet_ambiguous", &column.path.join("."), "pages that rows need", "others");
+    let of_file: &ColumnChunkMetaData = group.columns().get(column.source).ok_or_else(odd)?;
+    let headers = page_headers(data, of_file).ok_or_else(odd)?;
+    let watch = watched.get(column.source).ok_or_else(odd)?;
+    watch.with(|chunk| {
+        let (whole, is_flat) = (whole(chunk), chunk.column.max_rep_level() == 0);
+        let mut made = empty_chunk(of_file, column, &whole, is_flat)?;
+        let (mut pages, mut row) = (chunk.pages.iter(), 0);
+        let mut counts = BTreeMap::<(i32, i32), i32>::new();
+        for header in &headers {
+            let measured = if header.kind == DICTIONARY_PAGE { None } else { Some(pages.next().ok_or_else(odd)?) };
+            let at = recipe.size();
+            let body = header.end - header.body_size..header.end;
+            recipe.add(body, |out| write_page_header(out, header, measured));
+            let size = recipe.size() - at;
+            made.compressed += size as i64;
+            made.uncompressed += (size - header.body_size as u64) as i64 + header.size;
+            *counts.entry((header.kind as i32, header.encoding as i32)).or_default() += 1;
+            match measured {
+                None => made.dictionary_offset = Some(at as i64),
+                Some(measured) => {
+                    made.pages.push(page_facts(column, measured, at, size, row));
+                    made.begins_rows &= measured.begins_row;
+                    row += measured.rows as i64;
+                }
+            }
+        }
+        made.data_offset = made.pages.first().ok_or_else(odd)?.offset;
+        made.encodings = encodings(&counts, chunk);
+        made.encoding_counts = counts.into_iter().map(|((kind, encoding), count)| [kind, encoding, count]).collect();
+        Ok(made)
+    })
+}
+
+fn empty_chunk(of_file: &ColumnChunkMetaData, column: &Column, whole: &Measure, is_flat: bool) -> Result<ChunkFacts> {
+    let codec = codec_number(of_file)
+        .ok_or_else(|| Fault::new("parquet_codec_unsupported", &column.path.join("."), "a known codec", "another"))?;
+    Ok(ChunkFacts {
+        codec,
+        encodings: Vec::new(),
+        encoding_counts: Vec::new(),
+        values: whole.entries as i64,
+        uncompressed: 0,
+        compressed: 0,
+        data_offset: 0,
+        dictionary_offset: None,
+        nulls: is_flat.then_some((whole.entries - whole.present) as i64),
+        ends: if is_flat { ends(column, whole) } else { None },
+        pages: Vec::new(),
+        begins_rows: true,
+    })
+}
+
+fn page_facts(column: &Column, measured: &Measure, at: u64, size: u64, first_row: i64) -> PageFacts {
+    PageFacts {
+        offset: at as i64,
+        size: size as i32,
+        first_row,
+        nulls: (measured.entries - measured.present) as i64,
+        is_null: measured.present == 0,
+        ends: ends(column, measured),
+    }
+}
+
+fn ends(column: &Column, measured: &Measure) -> Option<Ends> {
+    let (least, greatest) = statistics::ends(column, measured)?;
+    Some(Ends { least, greatest })
+}
+
+fn encodings(counts: &BTreeMap<(i32, i32), i32>, chunk: &Chunk) -> Vec<i32> {
+    let mut found: BTreeSet<i32> = counts.keys().map(|(_, encoding)| *encoding).collect();
+    if chunk.column.max_def_level() > 0 || chunk.column.max_rep_level() > 0 {
+        found.insert(RLE);
+    }
+    found.into_iter().collect()
+}
+
+/// The header of a page from what was measured of it; the dictionary's number of values was held to its bytes.
+fn write_page_header(out: &mut Vec<u8>, page: &PageHeader<'_>, measured: Option<&Measure>) {
+    write_struct(out, |fields| {
+        fields.int(1, page.kind as i32);
+        fields.int(2, page.size as i32);
+        fields.int(3, page.body_size as i32);
+        match (page.kind, measured) {
+            (DATA_PAGE, Some(measured)) => fields.nested(5, |inner| {
+                inner.int(1, measured.entries as i32);
+                inner.int(2, page.encoding as i32);
+                inner.int(3, RLE);
+                inner.int(4, RLE);
+            }),
+            (DATA_PAGE_V2, Some(measured)) => fields.nested(8, |inner| write_second_version(inner, page, measured)),
+            _ => fields.nested(7, |inner| {
+                inner.int(1, page.values as i32);
+                inner.int(2, page.encoding as i32);
+            }),
+        }
+    });
+}
+
+fn write_second_version(fields: &mut Fields<'_>, page: &PageHeader<'_>, measured: &Measure) {
+    fields.int(1, measured.entries as i32);
+    fields.int(2, (measured.entries - measured.present) as i32);
+    fields.int(3, measured.rows as i32);
+    fields.int(4, page.encoding as i32);
+    fields.int(5, page.definition_size as i32);
+    fields.int(6, page.repetition_size as i32);
+    fields.flag(7, page.is_compressed);
+}
+
+/// `CompressionCodec` of the format.
+fn codec_number(column: &ColumnChunkMetaData) -> Option<i32> {
+    use parquet::basic::Compression;
+    match column.compression() {
+        Compression::UNCOMPRESSED => Some(0),
+        Compression::SNAPPY => Some(1),
+        Compression::GZIP(_) => Some(2),
+        Compression::ZSTD(_) => Some(6),
+        Compression::LZ4_RAW => Some(7),
+        _ => None,
+    }
+}

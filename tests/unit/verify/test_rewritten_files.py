@@ -1,0 +1,298 @@
+"""The file that the Steward publishes: the staged page bodies under page headers, indexes and a footer of its own."""
+
+from __future__ import annotations
+
+import io
+import struct
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from pvdm.digest.parquet import read_batches, splice
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
+from pvdm.verify.observed import Observed
+from tests.lake_metadata_examples import column
+from tests.parquet_edit import (
+    BINARY,
+    I64,
+    LIST,
+    STRUCT,
+    columns,
+    edited,
+    get,
+    groups,
+    pages,
+    parse,
+    put,
+    split,
+    statistics,
+    told,
+    written,
+)
+from tests.parquet_lies import FILTERED, HONEST, SORTED, TABLE, field, file, rows
+from tests.staged_examples import metadata, parquet, seen
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "pages of version 2": {"data_page_version": "2.0"},
+    "no dictionary": {"use_dictionary": False},
+    "no statistics": {"write_statistics": False, "write_page_index": False},
+    "gzip": {"compression": "gzip"},
+    "zstd": {"compression": "zstd"},
+    "lz4": {"compression": "lz4"},
+    "no compression": {"compression": "none"},
+    "checksums": {"write_page_checksum": True},
+    "one row group": {"row_group_size": 60},
+    "decimals as integers": {"store_decimal_as_integer": True},
+    "without Arrow's schema": {"store_schema": False},
+    "byte streams": {"use_dictionary": False, "column_encoding": {"ratio": "BYTE_STREAM_SPLIT"}},
+    "deltas": {"use_dictionary": False, "column_encoding": {"id": "DELTA_BINARY_PACKED"}},
+}
+
+
+def made(data: bytes, table: TableMetadata = TABLE) -> tuple[bytes, Observed]:
+    """The file that is published for these staged bytes, and its entry."""
+    found = seen(data, table, rewrite=True)
+    assert found.findings == ()
+    assert found.recipe is not None
+    return splice(found.recipe, data), found
+
+
+def kernel_rows(data: bytes, table: TableMetadata = TABLE) -> list[dict[str, Any]]:
+    return [row for batch in read_batches(data, to_model(table.current_schema)) for row in batch.to_pylist()]
+
+
+def arrow_rows(data: bytes) -> list[dict[str, Any]]:
+    return pq.read_table(pa.BufferReader(data)).to_pylist()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_reader_sees_the_staged_rows(name: str, tmp_path: Any) -> None:
+    staged = file(**OPTIONS[name])
+    published, _ = made(staged)
+    assert kernel_rows(published) == kernel_rows(staged)
+    assert arrow_rows(published) == arrow_rows(staged) == rows().to_pylist()
+    place = tmp_path / "published.parquet"
+    place.write_bytes(published)
+    shown = duckdb.sql(f"select * from read_parquet('{place}')").to_arrow_table().to_pylist()
+    assert shown == rows().to_pylist()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_published_file_is_published_as_it_is(name: str) -> None:
+    published, _ = made(file(**OPTIONS[name]))
+    assert made(published)[0] == published
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_page_bodies_are_the_staged_ones_and_nothing_else_is(name: str) -> None:
+    staged = file(**OPTIONS[name])
+    published, _ = made(staged)
+    for group in range(len(groups(split(staged)[1]))):
+        for leaf in range(8):
+            ours, theirs = pages(published, leaf, group), pages(staged, leaf, group)
+            assert [body for _, body in ours] == [body for _, body in theirs]
+
+
+def test_the_entry_is_that_of_the_published_file() -> None:
+    published, found = made(HONEST)
+    footer = pq.read_metadata(pa.BufferReader(published))
+    assert found.file is not None
+    assert found.file.file_size_in_bytes == len(published)
+    starts = [
+        min(each for each in (first.dictionary_page_offset, first.data_page_offset) if each is not None)
+        for first in (footer.row_group(at).column(0) for at in range(footer.num_row_groups))
+    ]
+    assert list(found.file.split_offsets or ()) == starts
+    sizes = found.file.column_sizes or {}
+    assert sizes[1] == sum(footer.row_group(at).column(0).total_compressed_size for at in range(footer.num_row_groups))
+
+
+def test_nothing_that_the_producer_wrote_beside_the_pages_is_published() -> None:
+    def change(footer: Any) -> None:
+        put(footer, 6, BINARY, b"parquet-mr version 1.0.0 (build x)")
+        put(footer, 5, LIST, (STRUCT, [[[1, BINARY, b"secret"], [2, BINARY, b"word"]]]))
+
+    published, _ = made(edited(FILTERED, change))
+    footer = pq.read_metadata(pa.BufferReader(published))
+    assert footer.metadata is None
+    assert footer.created_by == "pvdm version 0.1.0"
+    assert b"secret" not in published
+    for group in groups(split(published)[1]):
+        for chunk in columns(group):
+            assert not {14, 15, 16} & {number for number, _, _ in told(chunk)}
+    assert all(number != 4 for group in groups(split(made(SORTED)[0])[1]) for number, _, _ in group)
+
+
+def test_page_headers_say_no_more_than_a_decoder_needs() -> None:
+    staged = file(write_page_checksum=True)
+    for head, _ in pages(made(staged)[0], 1):
+        assert {number for number, _, _ in head} <= {1, 2, 3, 5, 7}
+        inner = get(head, 5) if any(number == 5 for number, _, _ in head) else get(head, 7)
+        assert {number for number, _, _ in inner} <= {1, 2, 3, 4}
+
+
+def test_statistics_are_exact() -> None:
+    published, _ = made(HONEST)
+    footer = pq.read_metadata(pa.BufferReader(published))
+    table = rows()
+    for group in range(2):
+        part = table.slice(30 * group, 30)
+        for leaf, name in enumerate(["id", "town", "price", "ratio", "flag", "day"]):
+            found = footer.row_group(group).column(leaf).statistics
+            ends = pc.min_max(part[name]).as_py()
+            assert (found.min, found.max) == (ends["min"], ends["max"]), name
+            assert found.null_count == part[name].null_count
+        assert footer.row_group(group).column(6).statistics is None
+
+
+def test_statistics_that_were_absent_are_written() -> None:
+    published, _ = made(file(write_statistics=False, write_page_index=False))
+    chunk = pq.read_metadata(pa.BufferReader(published)).row_group(0).column(0)
+    assert (chunk.statistics.min, chunk.statistics.max) == (0, 29)
+    assert chunk.has_column_index
+
+
+def one(kind: Any, arrow: Any, values: list[Any], **options: Any) -> tuple[bytes, TableMetadata]:
+    table = metadata(column(1, "x", kind))
+    return parquet(pa.table({"x": pa.array(values, arrow)}, schema=pa.schema([field("x", arrow, 1)])), **options), table
+
+
+def ends_of(data: bytes) -> tuple[Any, Any] | None:
+    found = statistics(split(data)[1], 0)
+    numbers = {number: value for number, _, value in found}
+    return (numbers[6], numbers[5]) if 5 in numbers else None
+
+
+def test_a_zero_at_either_end_stands_for_both_zeros() -> None:
+    published, _ = made(*one("double", pa.float64(), [0.0, -0.0]))
+    assert ends_of(published) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
+
+
+def test_a_column_with_nan_has_no_ends() -> None:
+    published, _ = made(*one("double", pa.float64(), [1.0, float("nan")]))
+    assert ends_of(published) is None
+
+
+def test_a_long_text_has_no_ends() -> None:
+    assert ends_of(made(*one("string", pa.string(), ["a" * 63]))[0]) == (b"a" * 63, b"a" * 63)
+    assert ends_of(made(*one("string", pa.string(), ["a" * 64, "b"]))[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow", "values"),
+    [
+        ("uuid", pa.binary(16), [bytes(16)]),
+        ("fixed[3]", pa.binary(3), [b"abc"]),
+        ("binary", pa.binary(), [b"abc"]),
+    ],
+)
+def test_bytes_have_no_ends(kind: str, arrow: Any, values: list[Any]) -> None:
+    published, _ = made(*one(kind, arrow, values))
+    assert ends_of(published) is None
+
+
+def test_a_wide_decimal_has_ends_of_its_own_length() -> None:
+    values = [Decimal("-1.25"), Decimal("99.50")]
+    published, _ = made(*one("decimal(30, 2)", pa.decimal128(30, 2), values))
+    low, high = ends_of(published) or (b"", b"")
+    assert [int.from_bytes(each, "big", signed=True) for each in (low, high)] == [-125, 9950]
+    assert len(low) == len(high) == 13
+
+
+def test_columns_have_the_names_and_the_order_of_the_table() -> None:
+    table = metadata(column(1, "order id"), column(2, "town", "string"))
+    data = pa.table(
+        {"b": pa.array(["x"]), "a": pa.array([7])},
+        schema=pa.schema([field("b", pa.string(), 2), field("a", pa.int64(), 1)]),
+    )
+    published, _ = made(parquet(data), table)
+    assert arrow_rows(published) == [{"order_x20id": 7, "town": "x"}]
+
+
+def test_two_columns_whose_names_in_files_are_the_same_are_refused() -> None:
+    table = metadata(column(1, "a b"), column(2, "a_x20b"))
+    data = pa.table({"x": [1], "y": [2]}, schema=pa.schema([field("x", pa.int64(), 1), field("y", pa.int64(), 2)]))
+    (only,) = seen(parquet(data), table, rewrite=True).findings
+    assert only.code == "parquet_names_collide"
+
+
+MAP: Any = {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "string", "value-required": False}
+
+
+def test_map_children_that_were_named_the_other_way_round_are_named_right() -> None:
+    table = metadata(column(1, "m", MAP))
+    kind = pa.map_(field("key", pa.string(), 2).with_nullable(False), field("value", pa.string(), 3))
+    staged = parquet(pa.table({"m": pa.array([[("k", "v")]], kind)}, schema=pa.schema([field("m", kind, 1)])))
+
+    def swap(footer: Any) -> None:
+        elements = get(footer, 2)[1]
+        put(elements[3], 4, BINARY, b"value")
+        put(elements[4], 4, BINARY, b"key")
+        for chunk, name in zip(columns(groups(footer)[0]), (b"value", b"key"), strict=True):
+            path = get(told(chunk), 3)[1]
+            path[-1] = name
+
+    published, _ = made(edited(staged, swap), table)
+    footer = pq.read_metadata(pa.BufferReader(published))
+    assert [footer.schema.column(at).path for at in range(2)] == ["m.key_value.key", "m.key_value.value"]
+    assert arrow_rows(published) == [{"m": [("k", "v")]}]
+
+
+def test_a_row_group_says_where_it_begins() -> None:
+    def change(footer: Any) -> None:
+        put(groups(footer)[1], 5, I64, 4)
+
+    published, _ = made(edited(HONEST, change))
+    _, footer = split(published)
+    first = [get(told(columns(group)[0]), 11) for group in groups(footer)]
+    assert [get(group, 5) for group in groups(footer)] == first
+    assert [get(group, 7) for group in groups(footer)] == [0, 1]
+
+
+def test_bytes_between_pages_are_not_published() -> None:
+    """What no page holds is nothing that was proved."""
+    body, footer = split(HONEST)
+    hidden = body + b"hidden bytes"
+    data = hidden + written(footer) + struct.pack("<I", len(written(footer))) + b"PAR1"
+    published, _ = made(data)
+    assert b"hidden bytes" not in published
+
+
+def test_a_row_group_without_rows_is_left_out() -> None:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, rows().schema) as writer:
+        writer.write_table(rows().slice(0, 0))
+        writer.write_table(rows())
+    published, found = made(sink.getvalue())
+    assert pq.read_metadata(pa.BufferReader(published)).num_row_groups == 1
+    assert found.file is not None
+    assert len(found.file.split_offsets or ()) == 1
+
+
+def test_a_file_without_rows_is_published() -> None:
+    published, found = made(file(rows().slice(0, 0)))
+    assert pq.read_metadata(pa.BufferReader(published)).num_rows == 0
+    assert found.rows == 0
+
+
+def test_a_narrower_decimal_is_refused() -> None:
+    data, _ = one("decimal(9, 2)", pa.decimal128(9, 2), [Decimal("1.25")])
+    (only,) = seen(data, metadata(column(1, "x", "decimal(18, 2)")), rewrite=True).findings
+    assert only.code == "cast_refused"
+
+
+def test_the_footer_is_spelled_plainly() -> None:
+    """The file passes every check that a producer's own footer has to pass."""
+    published, _ = made(HONEST)
+    assert seen(published, TABLE).findings == ()
+    _, footer = split(published)
+    assert written(footer) == written(parse(written(footer))[0])
