@@ -82,12 +82,12 @@ def day(number: int) -> int:
 def contract(
     name: str = "orders", *, operation: str = "append", partition: Mapping[str, str] | None = None, more: str = ""
 ) -> str:
-    """The example contract with another operation and whatever else."""
+    """The example contract with another operation and whatever else; staged files are published as they are."""
     text = contract_for(name).replace("operation: append", f"operation: {operation}")
     if partition:
         pairs = ", ".join(f"{column}: '{value}'" for column, value in partition.items())
         text = text.replace("projections:", f"  partition: {{{pairs}}}\nprojections:")
-    return text + more
+    return text + ("" if "storage:" in more else "storage: open\n") + more
 
 
 @dataclass(slots=True)

@@ -36,6 +36,8 @@ pub struct ChunkFacts {
     pub compressed: i64,
     pub data_offset: i64,
     pub dictionary_offset: Option<i64>,
+    /// Whether any entry is not null.
+    pub has_values: bool,
     /// None inside lists and maps, where writers count in different ways.
     pub nulls: Option<i64>,
     pub ends: Option<Ends>,

@@ -88,6 +88,9 @@ impl<'a> Rewriter<'a> {
     }
 
     pub fn finish(mut self) -> Rewritten {
+        for column in 0..self.schema.columns.len() {
+            same_ends_everywhere(&mut self.groups, column);
+        }
         let start = self.recipe.size();
         let (schema, groups) = (&self.schema, &self.groups);
         self.recipe.add(0..0, |out| write_tail(out, start, schema, groups));
@@ -103,6 +106,15 @@ impl<'a> Rewriter<'a> {
             split_offsets: groups.iter().map(|group| group.offset).collect(),
             column_sizes,
         }
+    }
+}
+
+/// Ends of a column in every row group that has values, or in none: DataFusion takes the ends of those that have them for
+/// the ends of the file.
+fn same_ends_everywhere(groups: &mut [GroupFacts], column: usize) {
+    let lacks = |group: &GroupFacts| group.chunks[column].has_values && group.chunks[column].ends.is_none();
+    if groups.iter().any(lacks) {
+        groups.iter_mut().for_each(|group| group.chunks[column].ends = None);
     }
 }
 
@@ -166,6 +178,7 @@ fn empty_chunk(of_file: &ColumnChunkMetaData, column: &Column, whole: &Measure, 
         compressed: 0,
         data_offset: 0,
         dictionary_offset: None,
+        has_values: whole.present > 0,
         nulls: is_flat.then_some((whole.entries - whole.present) as i64),
         ends: if is_flat { ends(column, whole) } else { None },
         pages: Vec::new(),

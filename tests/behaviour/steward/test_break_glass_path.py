@@ -98,7 +98,7 @@ def shown(line: Line) -> list[str]:
 
 def hashes_of(line: Line, proof_id: str | None) -> set[str]:
     with line.notary.ledger.read() as unit:
-        return set(read_signed(proofs.envelope(unit, str(proof_id)), Proof).core.files.staged_hashes)
+        return set(read_signed(proofs.envelope(unit, str(proof_id)), Proof).core.files.published_hashes)
 
 
 def audited(line: Line) -> AuditReport:

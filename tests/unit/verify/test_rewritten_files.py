@@ -182,6 +182,16 @@ def test_a_column_with_nan_has_no_ends() -> None:
     assert ends_of(published) is None
 
 
+def test_a_column_has_ends_in_every_row_group_or_in_none() -> None:
+    """DataFusion takes the ends of the row groups that have them for those of the whole file."""
+    data, table = one("double", pa.float64(), [1.0, 2.0, float("nan"), 7.0, None, None], row_group_size=2)
+    footer = pq.read_metadata(pa.BufferReader(made(data, table)[0]))
+    assert [footer.row_group(at).column(0).statistics.has_min_max for at in range(3)] == [False] * 3
+    data, table = one("double", pa.float64(), [1.0, 2.0, 3.0, 7.0, None, None], row_group_size=2)
+    footer = pq.read_metadata(pa.BufferReader(made(data, table)[0]))
+    assert [footer.row_group(at).column(0).statistics.has_min_max for at in range(3)] == [True, True, False]
+
+
 def test_a_long_text_has_no_ends() -> None:
     assert ends_of(made(*one("string", pa.string(), ["a" * 63]))[0]) == (b"a" * 63, b"a" * 63)
     assert ends_of(made(*one("string", pa.string(), ["a" * 64, "b"]))[0]) is None
