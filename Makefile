@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-spark bench-long rck rck-postgresql vectors fuzz wheel clean
+	bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-spark bench-long rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -119,7 +119,7 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-spark ## every benchmark
+bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-spark ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
@@ -140,6 +140,10 @@ bench-publish: setup ## what a publication costs on a table of 10,000 files besi
 bench-locate: setup ## what locating wrong rows costs beside the verification that found them; build/bench/locate.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.locate --out build/bench/locate.json
+
+bench-storage: setup ## what storage copied costs beside open, on lineitem at scale factor 1; build/bench/storage.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.storage --out build/bench/storage.json
 
 bench-spark: setup ## what proof costs beside Spark's plain write of lineitem (needs Java 17); build/bench/spark.json
 	@mkdir -p build/bench

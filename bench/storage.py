@@ -1,0 +1,250 @@
+"""What storage `copied` costs beside `open`: lineitem verified and published by turns, and a plain copy of it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench import tpch
+from bench.steward_measure import Ratio
+from bench.stolen import Moment
+from pvdm.evaluation.record import machine, require_writable, versions, write_json
+from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from tests.gate_examples import House
+from tests.protection_examples import scene_at
+from tests.verify_examples import RAW, SALES, Bench
+from tools.proof_kit import SECOND
+
+MOST: Final = 1.25
+"""How many times the whole publication of `open` that of `copied` may take."""
+STORAGES: Final = ("open", "copied")
+PARTS: Final = ("verify", "gate", "dispose", "whole")
+COPY: Final = "plain copy"
+_ICEBERG: Final = {"int64": "long", "int32": "int", "date32[day]": "date", "string": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done; the first repetition warms up and does not count."""
+
+    scale_factor: float = 1.0
+    files: int = 2
+    repetitions: int = 5
+
+
+TINY: Final = Sizes(scale_factor=0.001, files=1, repetitions=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Seconds of every repetition by storage and part, and the bytes that were staged and that each published."""
+
+    seconds: dict[str, dict[str, list[float]]]
+    bytes: dict[str, int]
+    rows: int
+    stolen: float | None
+
+    def ratios(self) -> dict[str, Ratio]:
+        """`copied` over `open`, repetition by repetition: both were taken side by side."""
+        made = {}
+        for part in PARTS:
+            pairs = zip(self.seconds["copied"][part], self.seconds["open"][part], strict=True)
+            found = [copied / opened for copied, opened in pairs]
+            made[part] = Ratio(statistics.median(found), min(found), max(found))
+        return made
+
+
+def contract(name: str, storage: str) -> str:
+    """A copy of the whole source."""
+    return (
+        "apiVersion: pvdm/v1\nkind: DataProduct\n"
+        f"metadata:\n  domain: sales\n  product: {name}\n  owner: sales\n"
+        f"boundary:\n  source:\n    table: raw.lineitem\n  target: sales.{name}\n  operation: append\n"
+        f"projections:\n  identity: [l_orderkey, l_linenumber]\nstorage: {storage}\n"
+    )
+
+
+def source_files(sizes: Sizes, folder: Path) -> list[DataFile]:
+    """Lineitem with field ids, as a job would write it."""
+    made = []
+    for at, path in enumerate(tpch.lineitem(sizes.scale_factor, parts=sizes.files)):
+        table = pq.read_table(path)
+        fields = [
+            pa.field(each.name, _plain(each.type), metadata={"PARQUET:field_id": str(number)})
+            for number, each in enumerate(table.schema, 1)
+        ]
+        place = folder / f"{at:05}.parquet"
+        pq.write_table(table.cast(pa.schema(fields)), place, compression="zstd")
+        made.append(
+            DataFile(
+                file_path=f"file://{place}",
+                file_format="PARQUET",
+                record_count=table.num_rows,
+                file_size_in_bytes=place.stat().st_size,
+            )
+        )
+    return made
+
+
+def _plain(kind: Any) -> Any:
+    return pa.string() if kind in (pa.string_view(), pa.large_string()) else kind
+
+
+def _iceberg(kind: Any) -> str:
+    return f"decimal({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else _ICEBERG[str(kind)]
+
+
+class Measured:
+    """A Steward with the source, and a target of its own for every publication."""
+
+    def __init__(self, bench: Bench, sizes: Sizes) -> None:
+        self._bench = bench
+        self._publishing = House(bench.scene.stand, bench.scene).publishing()
+        folder = bench.folder / "lineitem"
+        folder.mkdir()
+        self.files = source_files(sizes, folder)
+        schema = pq.read_schema(parse_location(self.files[0].file_path).local)
+        listed = [
+            {"id": at, "name": each.name, "required": False, "type": _iceberg(each.type)}
+            for at, each in enumerate(schema, 1)
+        ]
+        self._body: dict[str, Any] = {
+            "schema": {"type": "struct", "schema-id": 0, "fields": listed},
+            "properties": {"format-version": "2"},
+        }
+        catalog, operator = bench.scene.notary.catalog, bench.scene.grant()
+        catalog.namespaces.create(operator, RAW, {"pvdm.domain": "sales"})
+        catalog.tables.create(operator, RAW, {"name": "lineitem", **self._body})
+        bench.write_snapshot("lineitem", RAW, "main", self.files)
+
+    def publish(self, storage: str, number: int) -> tuple[dict[str, float], int]:
+        """The whole source into a new table; gives what each part took, and how many bytes are published."""
+        bench, name = self._bench, f"{storage}{number}"
+        attempt_id, workload_id = self._staged(name, storage)
+        took = {
+            "verify": seconds(lambda: bench.verification.verify(attempt_id)),
+            "gate": seconds(lambda: self._publishing.publish(workload_id, [attempt_id])),
+            "dispose": seconds(lambda: bench.disposal.dispose(attempt_id)),
+        }
+        snapshot = bench.state(name).metadata.current_snapshot
+        assert snapshot is not None
+        size = int(snapshot.summary["total-files-size"])
+        return took | {"whole": sum(took.values())}, size
+
+    def _staged(self, name: str, storage: str) -> tuple[str, str]:
+        bench, scene = self._bench, self._bench.scene
+        scene.notary.catalog.tables.create(scene.grant(), SALES, {"name": name, **self._body})
+        scene.protect(scene.protection(name, contract=contract(name, storage)))
+        scene.stand.time.pass_by(SECOND)
+        producer = scene.grant(Role.PRODUCER, "sales")
+        bench.workloads.open(producer, name, f"sales.{name}", {})
+        attempt = bench.workloads.next_attempt(producer, name, "all", "measured")
+        prefix = parse_location(attempt.prefix).local
+        (prefix / "data").mkdir(parents=True)
+        staged = []
+        for at, file in enumerate(self.files):
+            place = prefix / "data" / f"{at:05}.parquet"
+            os.link(parse_location(file.file_path).local, place)
+            staged.append(replace(file, file_path=f"file://{place}"))
+        bench.write_snapshot(name, SALES, attempt.branch, staged, home=prefix / "metadata", role=Role.PRODUCER)
+        bench.workloads.staged(producer, attempt.attempt_id)
+        return attempt.attempt_id, name
+
+    def copy(self, number: int) -> None:
+        """The files once more, synced, by reading and writing all of them."""
+        for file in self.files:
+            place = self._bench.folder / f"copy-{number}.parquet"
+            with place.open("wb") as out:
+                out.write(parse_location(file.file_path).local.read_bytes())
+                out.flush()
+                os.fsync(out.fileno())
+            place.unlink()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """What one call took, by the wall."""
+    gc.collect()  # what others left is not this one's to clear away
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+@contextlib.contextmanager
+def furnished(folder: Path, sizes: Sizes) -> Iterator[Measured]:
+    """A Steward in a folder."""
+    with scene_at(folder) as scene:
+        yield Measured(Bench(scene, folder.resolve()), sizes)
+
+
+def measure(sizes: Sizes, folder: Path) -> Figures:
+    """Both storages and the plain copy by turns, in one run."""
+    taken: dict[str, dict[str, list[float]]] = {each: {part: [] for part in PARTS} for each in STORAGES}
+    taken[COPY] = {"whole": []}
+    with furnished(folder, sizes) as measured:
+        sizes_published = {"staged": sum(file.file_size_in_bytes for file in measured.files)}
+        moment = Moment.now()
+        for number in range(sizes.repetitions + 1):
+            for storage in STORAGES if number % 2 else STORAGES[::-1]:
+                took, sizes_published[storage] = measured.publish(storage, number)
+                if number:
+                    for part, each in took.items():
+                        taken[storage][part].append(each)
+            copied = seconds(lambda number=number: measured.copy(number))  # type: ignore[misc]
+            if number:
+                taken[COPY]["whole"].append(copied)
+        rows = sum(file.record_count for file in measured.files)
+        return Figures(taken, sizes_published, rows, moment.share())
+
+
+def report(sizes: Sizes, out: Path) -> None:
+    """Measure, print and write the record."""
+    require_writable(out)
+    with tempfile.TemporaryDirectory(prefix="pvdm-bench-") as folder:
+        figures = measure(sizes, Path(folder))
+    print(f"lineitem at scale factor {sizes.scale_factor:g}: {figures.rows:,} rows, {sizes.repetitions} repetitions")
+    for storage in STORAGES:
+        parts = ", ".join(f"{part} {statistics.median(figures.seconds[storage][part]):.2f} s" for part in PARTS)
+        print(f"{storage}: {parts}; {figures.bytes[storage]:,} bytes published of {figures.bytes['staged']:,} staged")
+    print(f"{COPY}: {statistics.median(figures.seconds[COPY]['whole']):.2f} s")
+    ratios = figures.ratios()
+    for part, ratio in ratios.items():
+        print(f"copied / open, {part}: {ratio.median:.2f} [{ratio.least:.2f}-{ratio.most:.2f}]")
+    held = "holds" if ratios["whole"].median <= MOST else "does not hold"
+    print(f"copied / open of the whole publication at most {MOST}: {held}")
+    record = {
+        "machine": machine(),
+        "versions": versions(),
+        "sizes": asdict(sizes),
+        **asdict(figures),
+        "ratios": {part: asdict(ratio) for part, ratio in ratios.items()},
+        "most": MOST,
+    }
+    write_json(out, record)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/bench/storage.json"), help="where the figures go")
+    parser.add_argument("--repetitions", type=int, default=Sizes().repetitions, help="publications of each storage")
+    parser.add_argument("--tiny", action="store_true", help="a few rows: whether it runs, not how fast")
+    asked = parser.parse_args(arguments)
+    report(TINY if asked.tiny else replace(Sizes(), repetitions=asked.repetitions), asked.out)
+
+
+if __name__ == "__main__":
+    main()
