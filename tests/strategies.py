@@ -312,10 +312,15 @@ def _nfc(text: str, mode: Mode) -> str:
 
 
 def comparable(value: Value, mode: Mode) -> Hashable:
-    """The value with strings as the mode writes them and maps without order; equal just where encodings must be."""
+    """The value with strings as the mode writes them, one NaN, and maps without order.
+
+    Two values are equal just where their encodings must be.
+    """
     match value:
         case str(text):
             return _nfc(text, mode)
+        case FloatBits(bits, width):
+            return FloatBits(one_nan(bits, width), width)
         case StructValue(parts):
             return ("struct", tuple((name, comparable(part, mode)) for name, part in parts))
         case MapValue(entries):
@@ -326,6 +331,12 @@ def comparable(value: Value, mode: Mode) -> Hashable:
             return ("list", tuple(comparable(element, mode) for element in value))
         case _:
             return value
+
+
+def one_nan(bits: int, width: int) -> int:
+    """The bits of a float with every NaN as the one of its width; inside variants NaNs stay apart."""
+    infinity, nan = {32: (0x7F800000, 0x7FC00000), 64: (0x7FF0000000000000, 0x7FF8000000000000)}[width]
+    return nan if bits & (1 << width - 1) - 1 > infinity else bits
 
 
 def _comparable_variant(value: VariantValue, mode: Mode) -> Hashable:

@@ -121,15 +121,33 @@ pub enum Floats {
 impl Floats {
     fn push(&self, index: usize, tag: u8, out: &mut Vec<u8>) {
         match self {
-            Floats::F16To32(bits) => {
-                push_cell(out, tag, &(widen(bits[index].into(), HALF, SINGLE) as u32).to_be_bytes())
-            }
-            Floats::F16To64(bits) => push_cell(out, tag, &widen(bits[index].into(), HALF, DOUBLE).to_be_bytes()),
-            Floats::F32(bits) => push_cell(out, tag, &bits[index].to_be_bytes()),
-            Floats::F32To64(bits) => push_cell(out, tag, &widen(bits[index].into(), SINGLE, DOUBLE).to_be_bytes()),
-            Floats::F64(bits) => push_cell(out, tag, &bits[index].to_be_bytes()),
+            Floats::F16To32(bits) => push_single(out, tag, widen(bits[index].into(), HALF, SINGLE) as u32),
+            Floats::F16To64(bits) => push_double(out, tag, widen(bits[index].into(), HALF, DOUBLE)),
+            Floats::F32(bits) => push_single(out, tag, bits[index]),
+            Floats::F32To64(bits) => push_double(out, tag, widen(bits[index].into(), SINGLE, DOUBLE)),
+            Floats::F64(bits) => push_double(out, tag, bits[index]),
         }
     }
+}
+
+fn push_single(out: &mut Vec<u8>, tag: u8, bits: u32) {
+    push_cell(out, tag, &canonicalize_single(bits).to_be_bytes());
+}
+
+fn push_double(out: &mut Vec<u8>, tag: u8, bits: u64) {
+    push_cell(out, tag, &canonicalize_double(bits).to_be_bytes());
+}
+
+/// Replaces every NaN by the one NaN of binary32 (spec/canonical.md section 5.3); other bits stay as they are.
+#[inline(always)]
+pub fn canonicalize_single(bits: u32) -> u32 {
+    if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fc0_0000 } else { bits }
+}
+
+/// Replaces every NaN by the one NaN of binary64; other bits stay as they are.
+#[inline(always)]
+pub fn canonicalize_double(bits: u64) -> u64 {
+    if bits & 0x7fff_ffff_ffff_ffff > 0x7ff0_0000_0000_0000 { 0x7ff8_0000_0000_0000 } else { bits }
 }
 
 /// Exponent and fraction bits of a binary format.
@@ -138,7 +156,7 @@ const HALF: Format = (5, 10);
 const SINGLE: Format = (8, 23);
 const DOUBLE: Format = (11, 52);
 
-/// Moves sign, exponent and fraction to a wider format without touching a NaN's payload (spec/canonical.md section 5.3).
+/// Moves sign, exponent and fraction to a wider format. A NaN stays a NaN; `canonicalize_*` then makes it the one NaN.
 fn widen(bits: u64, (from_exponent, from_fraction): Format, (to_exponent, to_fraction): Format) -> u64 {
     let sign = bits >> (from_exponent + from_fraction) << (to_exponent + to_fraction);
     let exponent = bits >> from_fraction & ((1 << from_exponent) - 1);
@@ -486,6 +504,26 @@ mod tests {
             }
         }
         assert_eq!(widen(0x7f80_0001, SINGLE, DOUBLE), 0x7ff0_0000_2000_0000);
+    }
+
+    #[test]
+    fn every_nan_is_written_as_one() {
+        for bits in [0x7f80_0001, 0x7fa0_0000, 0x7fbf_ffff, 0x7fc0_0000, 0x7fff_ffff, 0xff80_0001, 0xffff_ffff] {
+            assert_eq!(canonicalize_single(bits), 0x7fc0_0000, "{bits:#010x}");
+            assert_eq!(canonicalize_double(widen(bits.into(), SINGLE, DOUBLE)), 0x7ff8_0000_0000_0000, "{bits:#010x}");
+        }
+        for bits in [0x7ff0_0000_0000_0001, 0x7fff_ffff_ffff_ffff, 0xfff0_0000_0000_0001, u64::MAX] {
+            assert_eq!(canonicalize_double(bits), 0x7ff8_0000_0000_0000, "{bits:#018x}");
+        }
+    }
+
+    #[test]
+    fn zeros_infinities_and_numbers_keep_their_bits() {
+        for bits in [0, 1, 0x8000_0000, 0x7f7f_ffff, 0x7f80_0000, 0xff80_0000] {
+            assert_eq!(canonicalize_single(bits), bits);
+            let wide = widen(bits.into(), SINGLE, DOUBLE);
+            assert_eq!(canonicalize_double(wide), wide);
+        }
     }
 
     #[test]

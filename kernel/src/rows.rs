@@ -1,6 +1,9 @@
 //! Canonical rows of a batch, a tile at a time: column by column into slots, padded where they lie, ready to hash.
 
-use crate::column::{ByteStrings, Column, Conversion, Decimals, Floats, Integers, Unscaled, Values, has_prefix};
+use crate::column::{
+    ByteStrings, Column, Conversion, Decimals, Floats, Integers, Unscaled, Values, canonicalize_double,
+    canonicalize_single, has_prefix,
+};
 use crate::error::{Fault, Result};
 use crate::schema::{Mode, ROW_SIZE_MAX_BYTES};
 use crate::sha256::{self, Messages};
@@ -344,13 +347,13 @@ impl Tile {
             (_, Values::Floats { tag, values: Floats::F64(bits) }) => self.write(column, first, rows, |slot, row| {
                 let cell = slot.first_chunk_mut::<10>()?;
                 (cell[0], cell[1]) = (*tag, 8);
-                cell[2..].copy_from_slice(&bits[first + row].to_be_bytes());
+                cell[2..].copy_from_slice(&canonicalize_double(bits[first + row]).to_be_bytes());
                 Some(10)
             }),
             (_, Values::Floats { tag, values: Floats::F32(bits) }) => self.write(column, first, rows, |slot, row| {
                 let cell = slot.first_chunk_mut::<6>()?;
                 (cell[0], cell[1]) = (*tag, 4);
-                cell[2..].copy_from_slice(&bits[first + row].to_be_bytes());
+                cell[2..].copy_from_slice(&canonicalize_single(bits[first + row]).to_be_bytes());
                 Some(6)
             }),
             (_, Values::Boolean(values)) => self.write(column, first, rows, |slot, row| {

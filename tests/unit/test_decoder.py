@@ -80,7 +80,11 @@ EXAMPLES: list[tuple[str, Type, Mode, str, Value]] = [
      obj(("a", VariantValue(VariantKind.STRING, "")))),
     # The rest of the types, by hand from section 4.
     ("false", BOOLEAN, S, "01 05 66 61 6c 73 65", False),
-    ("NaN with a payload", FLOAT, S, "04 04 7f 80 00 01", FloatBits(0x7F800001, 32)),
+    ("the NaN of float", FLOAT, S, "04 04 7f c0 00 00", FloatBits(0x7FC00000, 32)),
+    ("the NaN of double", DOUBLE, S, "05 08 7f f8 00 00 00 00 00 00", FloatBits(0x7FF8000000000000, 64)),
+    ("negative infinity", FLOAT, S, "04 04 ff 80 00 00", FloatBits(0xFF800000, 32)),
+    ("NaN with a payload in a variant", VARIANT, S, "13 06 04 04 7f 80 00 01",
+     VariantValue(VariantKind.FLOAT, FloatBits(0x7F800001, 32))),
     ("time", TIME, S, "07 01 30", 0),
     ("timestamp", TIMESTAMP, S, "08 02 2d 31", -1),
     ("timestamp_ns", TIMESTAMP_NS, S, "0a 01 39", 9),
@@ -119,6 +123,11 @@ def test_the_row_of_section_9_decodes_in_canonical_column_order() -> None:
 
 
 MALFORMED: list[tuple[str, Type, Mode, str, int]] = [
+    ("float NaN with a payload", FLOAT, S, "04 04 7f c0 00 01", 2),
+    ("float NaN with a sign", FLOAT, S, "04 04 ff c0 00 00", 2),
+    ("signaling float NaN", FLOAT, S, "04 04 7f 80 00 01", 2),
+    ("double NaN with a payload", DOUBLE, S, "05 08 7f f8 00 00 00 00 00 01", 2),
+    ("double NaN with a sign", DOUBLE, S, "05 08 ff f8 00 00 00 00 00 00", 2),
     # Framing.
     ("nothing at all", LONG, S, "", 0),
     ("tag without a length", LONG, S, "02", 1),

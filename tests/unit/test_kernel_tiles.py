@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from random import Random
@@ -36,6 +37,11 @@ def scaled(scale: int, digits: int) -> Callable[[Random], Decimal]:
     return lambda rnd: Decimal(rnd.choice((1, -1)) * rnd.randrange(10 ** rnd.randint(0, digits))).scaleb(-scale)
 
 
+NANS = [
+    struct.unpack(">d", bytes.fromhex(bits))[0] for bits in ("7ff8000000000000", "fff8000000000000", "7ff8000020000000")
+]
+"""Python's and Arrow's conversions keep sign and payload of these."""
+
 COLUMNS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
     "int32": (pa.int32(), lambda rnd: number(rnd) % 2**31 - 2**30),
     "int64": (pa.int64(), number),
@@ -45,8 +51,8 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
     "date64": (pa.date64(), lambda rnd: rnd.randrange(-40_000, 40_000) * 86_400_000),
     "time us": (pa.time64("us"), lambda rnd: rnd.randrange(86_400_000_000)),
     "bool": (pa.bool_(), lambda rnd: rnd.random() < 0.5),
-    "double": (pa.float64(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, float("nan"), rnd.random()))),
-    "float": (pa.float32(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, float("inf"), rnd.random()))),
+    "double": (pa.float64(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, *NANS, rnd.random()))),
+    "float": (pa.float32(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, float("inf"), *NANS, rnd.random()))),
     "decimal(9,2)": (pa.decimal128(9, 2), scaled(2, 9)),
     "decimal(18,0)": (pa.decimal128(18, 0), scaled(0, 18)),
     "decimal(18,18)": (pa.decimal128(18, 18), scaled(18, 18)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from pvdm.digest.decoded import DecimalValue, FloatBits, MapValue, StructValue, Value, VariantValue
 from pvdm.model.schema import DecimalType, Kind, ListType, MapType, PrimitiveType, StructType, Type
+from tests.strategies import one_nan
 
 
 def agrees(kind: Type, given: Any, decoded: Value, *, portable: bool) -> bool:
@@ -52,7 +53,7 @@ def _scalar_agrees(kind: Kind, given: Any, decoded: Value, *, portable: bool) ->
         case Kind.BOOLEAN:
             return decoded is given
         case Kind.FLOAT | Kind.DOUBLE:
-            return decoded == FloatBits(int(given, 16), 4 * len(given))
+            return decoded == FloatBits(one_nan(int(given, 16), 4 * len(given)), 4 * len(given))
         case Kind.STRING:
             text = bytes.fromhex(given["repeat"]).decode() * given["times"] if isinstance(given, dict) else given
             return decoded == (unicodedata.normalize("NFC", text) if portable else text)

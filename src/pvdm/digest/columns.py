@@ -303,14 +303,33 @@ class FloatFormat:
         """The stored exponent of infinities and NaNs."""
         return (1 << self.exponent) - 1
 
+    @property
+    def infinity(self) -> int:
+        """The bits of positive infinity."""
+        return self.special << self.fraction
+
+    @property
+    def nan(self) -> int:
+        """The bits of the one NaN that is written: quiet, without sign or payload."""
+        return self.infinity | 1 << self.fraction - 1
+
+    def is_nan(self, bits: int) -> bool:
+        """Whether the bits are one of the format's NaNs, whatever sign and payload."""
+        return bits & (1 << self.exponent + self.fraction) - 1 > self.infinity
+
 
 HALF: Final = FloatFormat(5, 10)
 SINGLE: Final = FloatFormat(8, 23)
 DOUBLE: Final = FloatFormat(11, 52)
 
 
+def canonicalize_nan(bits: int, kind: FloatFormat) -> int:
+    """Replace every NaN by the format's one NaN (spec/canonical.md section 5.3)."""
+    return kind.nan if kind.is_nan(bits) else bits
+
+
 def widen(bits: int, narrow: FloatFormat, wide: FloatFormat) -> int:
-    """The same number, or the same NaN, in a wider format (spec/canonical.md section 5.3)."""
+    """The same number in a wider format, or one of its NaNs for a NaN."""
     fraction = bits & (1 << narrow.fraction) - 1
     exponent = bits >> narrow.fraction & narrow.special
     sign = bits >> narrow.fraction + narrow.exponent

@@ -24,7 +24,7 @@ class DecimalValue:
 
 @dataclass(frozen=True, slots=True)
 class FloatBits:
-    """The bits of a binary32 or binary64 number; a Python float would lose NaN payloads."""
+    """The bits of a binary32 or binary64 number; a Python float would lose the NaN payloads of variants."""
 
     bits: int
     width: int

@@ -104,6 +104,12 @@ _VARIANT_RANGES: Final[Mapping[VariantKind, range]] = {
 _VARIANT_DECIMAL_DIGITS: Final = 38
 _NOT_PORTABLE: Final = frozenset({VariantKind.DECIMAL, VariantKind.FLOAT, VariantKind.DOUBLE})
 
+# Bytes of a float -> the bits of infinity, above which NaNs are, and of the only NaN that is written.
+_INFINITY_AND_NAN: Final = {
+    4: (0x7F80_0000, 0x7FC0_0000),
+    8: (0x7FF0_0000_0000_0000, 0x7FF8_0000_0000_0000),
+}
+
 # 2^28, the largest length a row can hold, takes five groups of seven bits.
 _LENGTH_BYTES_MAX: Final = 5
 _INTEGER_CHARS_MAX: Final = len(str(-(2**63)))
@@ -264,9 +270,9 @@ class _Reader:
             case Kind.BOOLEAN:
                 return self.boolean(start, stop)
             case Kind.FLOAT:
-                return self.float_bits(start, stop, 4)
+                return self.number(start, stop, 4)
             case Kind.DOUBLE:
-                return self.float_bits(start, stop, 8)
+                return self.number(start, stop, 8)
             case Kind.STRING:
                 return self.string(start, stop)
             case Kind.UUID:
@@ -306,6 +312,14 @@ class _Reader:
         if unscaled >= 10**precision:
             raise _malformed(start, f"at most {precision} digits", str(len(str(unscaled))))
         return DecimalValue(-unscaled if sign else unscaled, len(fraction))
+
+    def number(self, start: int, stop: int, size: int) -> FloatBits:
+        """A float outside variants, of which only one NaN is written."""
+        found = self.float_bits(start, stop, size)
+        infinity, nan = _INFINITY_AND_NAN[size]
+        if found.bits & (1 << found.width - 1) - 1 > infinity and found.bits != nan:
+            raise _malformed(start, f"the NaN {nan:x}", "another one")
+        return found
 
     def float_bits(self, start: int, stop: int, size: int) -> FloatBits:
         return FloatBits(int.from_bytes(self.sized(start, stop, size), "big"), size * 8)

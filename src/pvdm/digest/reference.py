@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from pvdm.digest import exported, variant
 from pvdm.digest.arrow import Shape, Source, holds_variant, is_shredded, source, variant_shredded
-from pvdm.digest.columns import DOUBLE, SINGLE, Column, open_column, widen, within
+from pvdm.digest.columns import DOUBLE, SINGLE, Column, canonicalize_nan, open_column, widen, within
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
 from pvdm.errors import InputError
@@ -124,9 +124,9 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
         case DecimalType():
             return frame(Tag.DECIMAL, decimal_text(value, _written_scale(kind)))
         case PrimitiveType(Kind.FLOAT):
-            return frame(Tag.FLOAT, value.to_bytes(4, "big"))
+            return frame(Tag.FLOAT, canonicalize_nan(value, SINGLE).to_bytes(4, "big"))
         case PrimitiveType(Kind.DOUBLE):
-            return frame(Tag.DOUBLE, value.to_bytes(8, "big"))
+            return frame(Tag.DOUBLE, canonicalize_nan(value, DOUBLE).to_bytes(8, "big"))
         case PrimitiveType(Kind.STRING):
             return frame(Tag.STRING, text(value, mode))
         case PrimitiveType(Kind.UUID):
@@ -209,6 +209,11 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
             raise _refused("portable_float", "the variant holds a raw binary float", "a decimal outside variants", kind)
         case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
             raise _refused("portable_scale_undeclared", "the variant holds a decimal", "a declared scale", kind)
+        # Engines copy the bytes of a variant, so that a NaN inside keeps its bits.
+        case variant.Scalar(PrimitiveType(Kind.FLOAT), int(value)):
+            return frame(Tag.FLOAT, value.to_bytes(4, "big"))
+        case variant.Scalar(PrimitiveType(Kind.DOUBLE), int(value)):
+            return frame(Tag.DOUBLE, value.to_bytes(8, "big"))
         case variant.Scalar(kind, value):
             return scalar_cell(kind, value, mode)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ SCHEMA = Schema(
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
 Row = tuple[Any, Any, Any, Any]
 NAN = float("nan")
+# Another sign: the same value, and the same `repr`.
+NEGATIVE_NAN = math.copysign(NAN, -1.0)
 
 
 def table(rows: Sequence[Row], stamp: int) -> pa.Table:
@@ -103,7 +106,7 @@ CLASSES = ("missing", "added", "duplicated", "modified")
 rows_strategy = st.lists(
     st.tuples(
         st.one_of(st.none(), st.integers(0, 4)),
-        st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, NAN])),
+        st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, NAN, NEGATIVE_NAN])),
         st.one_of(st.none(), st.sampled_from(["", "a", "ä"])),
         st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 1)), max_size=2)),
     ),
@@ -169,6 +172,18 @@ def test_each_class_is_told_with_its_places_and_the_fields_that_differ() -> None
 def test_a_column_that_is_left_out_of_the_content_is_never_told() -> None:
     found, _ = located(ROWS, [*ROWS[1:], (0, 9.0, "note 0", [0])])
     assert found["fields"] == [["amount", 1]]
+
+
+def test_nans_of_other_bits_are_one_key() -> None:
+    plan = Plan(SCHEMA, (identity(SCHEMA, ["amount"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
+    intent, staged = [(1, NAN, "a", None), (2, 0.0, "b", None)], [(1, NEGATIVE_NAN, "c", None), (2, -0.0, "b", None)]
+    found = Locating(plan, Intended([intent]), Staged([staged])).run(Rows(2, 2))
+    assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {
+        "modified": 1,
+        "missing": 1,
+        "added": 1,
+    }
+    assert found["fields"] == [["note", 1]]
 
 
 def test_a_changed_key_is_one_row_missing_and_one_added() -> None:
