@@ -148,6 +148,18 @@ def _holds(operator: Operator, left: Any, right: Any) -> bool:
             return bool(left >= right)
 
 
+def float_filters(column: str) -> list[str]:
+    """The texts of every comparison of a float column with both zeros and with a number, and of their opposites."""
+    found = [f"{column} is nan", f"{column} is not nan", f"{column} is null", f"{column} is not null"]
+    for literal in ("0.0", "-0.0", "1.5"):
+        found += [f"{column} {operator.value} {literal}" for operator in Operator]
+        found += [
+            f"{column} {among} ({literals})" for among in ("in", "not in") for literals in (literal, f"{literal}, 7")
+        ]
+    found.append(f"{column} >= -100 and {column} < 0")
+    return found + [f"not ({each})" for each in found]
+
+
 @dataclass(frozen=True)
 class Table:
     """A random table: its schema, its rows for the oracle, and the same rows as Arrow."""

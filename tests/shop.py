@@ -80,9 +80,15 @@ class Shop:
         return self.steward.as_role(role, domain, name=f"a {role}")
 
     def make(
-        self, name: str, spec: Sequence[tuple[int, str, str]] = (), *, version: int = 2, **properties: str
+        self,
+        name: str,
+        spec: Sequence[tuple[int, str, str]] = (),
+        *,
+        version: int = 2,
+        columns: Sequence[tuple[str, str]] = COLUMNS,
+        **properties: str,
     ) -> None:
-        """An empty table of `id`, `day` and `town`."""
+        """An empty table of `id`, `day` and `town`, or of other columns."""
         *levels, last = name.split(".")
         fields = [
             {"source-id": source, "field-id": 1000 + at, "name": named, "transform": transform}
@@ -93,7 +99,7 @@ class Shop:
             "schema-id": 0,
             "fields": [
                 {"id": at, "name": column, "required": False, "type": kind}
-                for at, (column, kind) in enumerate(COLUMNS, 1)
+                for at, (column, kind) in enumerate(columns, 1)
             ],
         }
         with httpx.Client(base_url=self.steward.url) as http:
@@ -134,6 +140,10 @@ class Shop:
 
     def write(self, rows: Sequence[Row], table: str = "raw.orders", branch: str = "main") -> None:
         """Rows on a branch, past any coordinator; on `main` of a table that is not protected."""
+        self.write_table(table_of(rows), table, branch)
+
+    def write_table(self, rows: pa.Table, table: str, branch: str = "main") -> None:
+        """The same for rows of any columns."""
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
         with self.client(role, "*") as client:
             location = TableMetadata.from_json(TableClient(client, *split_name(table)).load()).location
@@ -141,7 +151,7 @@ class Shop:
             to = Destination(
                 self.steward.url, table, branch, location, "none", "none", "0" * 32, token, Operation.APPEND
             )
-            SmallStager(client).stage(lambda: table_of(rows), to)
+            SmallStager(client).stage(lambda: rows, to)
 
     def metadata(self, table: str, role: Role = Role.CONSUMER) -> TableMetadata:
         with self.client(role) as client:

@@ -15,6 +15,7 @@ from pvdm.lake.format.manifest import ManifestHeader
 from pvdm.lake.format.manifest_entry import IdMap
 from pvdm.lake.format.partition import PartitionField, source_types
 from pvdm.lake.format.partition_transform import apply
+from pvdm.lake.format.partition_value import value_key
 from pvdm.lake.format.single_value import Value
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType, Type
 
@@ -79,8 +80,7 @@ def _numbered(
     places: dict[object, int] = {}
     for value in _values(encoded.dictionary, kinds[source]):
         found = apply(field.transform, kinds[source], value)
-        # NaN is one value here, and is equal to nothing.
-        key = ("nan",) if isinstance(found, float) and found != found else (type(found), found)  # noqa: PLR0124
+        key = value_key(found)
         if key not in places:
             places[key] = len(distinct)
             distinct.append(found)

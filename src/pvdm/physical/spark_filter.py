@@ -51,6 +51,7 @@ _SPARK: Final[dict[Kind, str]] = {
     Kind.STRING: "string",
     Kind.UUID: "string",
 }
+_FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
 _BY_TEXT: Final = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.UUID})
 
 
@@ -109,17 +110,37 @@ def _predicate(predicate: Predicate) -> Column:
         case IsNan(_, negated):
             found = functions.isnan(column)
         case Compare(_, sign, given):
-            compared: Column = _COMPARISONS[sign](column, _literal(given))
+            compared: Column = _COMPARISONS[sign](_comparable(column, given), _literal(given))
             return compared
         case OneOf(_, literals, negated):
             # Not by a set: Spark looks floats up there by their bits, and negative zero is zero.
-            found = functools.reduce(operator.or_, (column == _literal(each) for each in literals))
+            found = functools.reduce(operator.or_, (_comparable(column, each) == _literal(each) for each in literals))
         case StartsWith(_, prefix, negated):
             found = column.startswith(_literal(prefix))
     return ~found if negated else found
 
 
-def _literal(given: Literal) -> Column:
+def _comparable(column: Column, given: Literal) -> Column:
+    """The column in a form that only Spark compares, where its sources have an order of their own.
+
+    Iceberg and Parquet leave out partitions, files and row groups by what they know of floats and uuids. There -0.0 is
+    below 0.0, bounds do not count NaN, which Spark has above all numbers, and Iceberg compares uuids with a sign. Spark
+    hands no predicate over a sum or a concatenation down to them. A sum with zero is the value, with 0.0 for -0.0.
+    """
+    from pyspark.sql import functions
+
+    kind = _typed(given).type
+    if kind in _FLOATS:
+        return column + literal(0.0, kind)
+    return functions.concat(column, functions.lit("")) if kind == PrimitiveType(Kind.UUID) else column
+
+
+def _typed(given: Literal) -> Typed:
     if not isinstance(given, Typed):
         raise AssertionError("a filter is bound before it is used")
-    return literal(given.value, given.type)
+    return given
+
+
+def _literal(given: Literal) -> Column:
+    typed = _typed(given)
+    return literal(typed.value, typed.type)

@@ -13,6 +13,7 @@ from pvdm.model.expression_bind import bind
 from pvdm.model.expression_text import parse_expression
 from pvdm.model.schema import Field, Schema, type_from_json
 from pvdm.verify.filtering import kept, mask
+from tests.filter_oracle import float_filters, truth
 
 
 def asked(text: str, kind: str, column: Any) -> list[bool | None]:
@@ -33,6 +34,19 @@ def test_nan_is_above_every_number() -> None:
 def test_null_is_neither_nan_nor_unknown_when_asked_for_it() -> None:
     assert asked("c is nan", "double", FLOATS) == [False, False, False, True, False]
     assert asked("c is not nan", "double", FLOATS) == [True, True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow"), [("float", pa.float32()), ("double", pa.float64()), ("double", pa.float32())], ids=str
+)
+@pytest.mark.parametrize("text", float_filters("c"))
+def test_every_comparison_of_floats_is_the_oracles(text: str, kind: str, arrow: pa.DataType) -> None:
+    values = [None, -0.0, 0.0, math.nan, math.copysign(math.nan, -1.0), -1.5, 1.5, math.inf, -math.inf]
+    expression = bind(parse_expression(text), Schema((Field("c", type_from_json(kind)),)), {})
+    expected = [truth(expression, {"c": value}) for value in values]
+    column: Any = pa.array(values, arrow)
+    assert asked(text, kind, column) == expected
+    assert asked(text, kind, column.dictionary_encode()) == expected
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
