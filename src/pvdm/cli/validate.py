@@ -73,7 +73,11 @@ def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | N
         "sha256": contract.sha256,
         "domain": contract.product.domain,
         "product": contract.product.product,
-        "source": {"table": boundary.source.table, "manifest": boundary.source.manifest},
+        "source": {
+            "table": boundary.source.table,
+            "uuid": boundary.source.uuid,
+            "manifest": boundary.source.manifest,
+        },
         "where": str(boundary.where),
         "target": boundary.target,
         "operation": boundary.operation.value,
@@ -93,6 +97,8 @@ def _lines(contract: DataProductContract, bound: BoundContract | None) -> list[s
     boundary = contract.boundary
     declared = ", ".join(f"{each.name} ({each.type.value})" for each in contract.parameters)
     source = boundary.source.table or f"files of {boundary.source.manifest}"
+    if boundary.source.uuid is not None:
+        source += f" (the table {boundary.source.uuid})"
     lines = [
         f"{contract.product.domain}/{contract.product.product}: a valid contract",
         f"  sha256     {contract.sha256}",

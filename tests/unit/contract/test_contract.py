@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "orders.yaml"
 DAY = ("parameters/day", {"type": "date"})
 BY_DAY = ("boundary/where", "day = ${day}")
+UUID = "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"
 
 
 def test_the_example_says_what_it_says() -> None:
@@ -176,6 +177,8 @@ def test_a_claim_column_that_the_filter_bounds_is_accepted(where: str) -> None:
 UNFIT: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([("boundary/source", {})], "boundary.source", "a table or files"),
     ([("boundary/source/files", {"manifest": "m"})], "boundary.source", "a table or files"),
+    ([("boundary/source", {"files": {"manifest": "m"}, "uuid": UUID})], "boundary.source.uuid", "the UUID of a table"),
+    ([("boundary/source/uuid", UUID.upper())], "boundary.source.uuid", "a UUID of lower-case"),
     ([("boundary/claim", {"column": "a"}), ("boundary/operation", "overwrite")], "boundary.claim", "a claim only"),
     ([("boundary/partition", {"a": 1}), ("boundary/operation", "overwrite")], "boundary.partition", "none with"),
     ([("boundary/where", "a = ")], "boundary.where", "a literal"),

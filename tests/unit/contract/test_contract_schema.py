@@ -84,7 +84,7 @@ FORM: list[tuple[str, Any, str]] = [
     ("boundary/source/files", {}, "a value"),
     ("boundary/source/files", {"manifest": ""}, "a text that is not empty"),
     ("boundary/source/files", {"manifest": "m", "glob": "*"}, "one of manifest"),
-    ("boundary/source/query", "select 1", "one of table, files"),
+    ("boundary/source/query", "select 1", "one of table, uuid, files"),
     ("boundary/where", 5, "a text"),
     ("boundary/where", False, "a text"),
     ("boundary/where", "", "a text that is not empty"),

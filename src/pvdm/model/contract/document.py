@@ -15,6 +15,7 @@ CONTRACT_TEXT_MAX_CHARACTERS: Final = 4_096
 BOUNDS_MAX: Final = 10_000
 
 PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+TABLE_UUID: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 SIZE: Final = r"^[1-9][0-9]{0,15}(KiB|MiB|GiB|TiB)?$"
 
 
@@ -96,6 +97,8 @@ class Source(_Part):
 
     table: _Table | None = None
     """A table of the Steward's catalog, as namespace.name; its snapshot is pinned when a workload is opened."""
+    uuid: Annotated[str, Field(pattern=TABLE_UUID)] | None = None
+    """The UUID of `table`. Left out: that of the table which was last published under this name, if any was."""
     files: Files | None = None
     """Parquet files that a manifest lists with their hashes."""
 

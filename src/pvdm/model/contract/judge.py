@@ -120,6 +120,8 @@ class _Judge:
         if (source.table is None) == (source.files is None):
             both = source.table is not None
             self._refuse(("boundary", "source"), "a table or files, one of the two", "both" if both else "neither")
+        if source.uuid is not None and source.table is None:
+            self._refuse(("boundary", "source", "uuid"), "the UUID of a table", "one beside a manifest of files")
         where = self._where(asked.where)
         if asked.claim is not None and asked.operation != "append":
             self._refuse(("boundary", "claim"), "a claim only with operation append", asked.operation)
@@ -128,7 +130,7 @@ class _Judge:
         if asked.partition and asked.operation == "overwrite":
             self._refuse(("boundary", "partition"), "none with operation overwrite: it replaces the whole table", "one")
         return types.DomainTransactionBoundary(
-            source=types.Source(source.table, None if source.files is None else source.files.manifest),
+            source=types.Source(source.table, None if source.files is None else source.files.manifest, source.uuid),
             where=Always() if where is None else where,
             mapping=self._mapping(),
             target=asked.target,

@@ -14,6 +14,7 @@ from pvdm.model.contract.positions import Path, Place, Placed, Plain
 
 _SHOWN: Final = 80
 PATTERNS: Final = {
+    document.TABLE_UUID: "a UUID of lower-case hexadecimal digits",
     document.SIZE: "a number of bytes, plain or with KiB, MiB, GiB or TiB",
     document.PARAMETER_NAME: "a name of letters, digits and _, not beginning with a digit",
     r"^[^.\s`/]+(\.[^.\s`/]+)+$": "a table as namespace.name",

@@ -86,10 +86,14 @@ class ParameterRef:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the intended rows are: a table of the catalog, or Parquet files that a manifest lists with their hashes."""
+    """Where the intended rows are: a table of the catalog, or Parquet files that a manifest lists with their hashes.
+
+    `uuid` is the one table of that name which an operator has approved by signing the contract; None where any is.
+    """
 
     table: str | None
     manifest: str | None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
