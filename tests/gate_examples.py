@@ -46,6 +46,7 @@ from pvdm.model.role import Role
 from pvdm.model.table import SourceSnapshot, TableRef
 from pvdm.model.verdict import Outcome, Verdict
 from pvdm.steward.access import OWN
+from pvdm.steward.config import StewardConfig
 from pvdm.steward.proofs import Recorded
 from pvdm.steward.proposals import Proposals
 from pvdm.steward.publishing import Ground, Publishing
@@ -215,11 +216,18 @@ class House:
 
     # Attempts
 
-    def open(self, workload_id: str, chunk_ids: Sequence[str] = ("all",), *, name: str = "orders") -> None:
+    def open(
+        self,
+        workload_id: str,
+        chunk_ids: Sequence[str] = ("all",),
+        *,
+        name: str = "orders",
+        source: str = SOURCE.uuid,
+    ) -> None:
         """A workload of the table under its contract."""
         row = self.found(name).row
         atomicity = Atomicity.WORKLOAD if "atomicity: workload" in self.contracts[name] else Atomicity.CHUNK
-        asked = Opening(workload_id, str(row.contract_hash), row.table_uuid, SOURCE.uuid, b"{}", atomicity, "sales")
+        asked = Opening(workload_id, str(row.contract_hash), row.table_uuid, source, b"{}", atomicity, "sales")
         planned = [Chunk(chunk_id, b'{"id":"%s","where":"true"}' % chunk_id.encode()) for chunk_id in chunk_ids]
         epoch = self.notary.keys.epoch_for(None)
         pinned = Pinned("77", fixed(f"plan {workload_id}"), epoch, planned)
@@ -400,7 +408,7 @@ class House:
             Staged(attempt.branch, staged),
             FileSet(tuple(sorted(added, key=lambda file: file.published_path)), tuple(sorted(removed))),
             RowCounts(rows, rows),
-            (SourceSnapshot(SOURCE, 77, fixed("source")),),
+            (SourceSnapshot(replace(SOURCE, uuid=workload.opening.source), 77, fixed("source")),),
             Method(Profile.A, "stored", "hmac-sha256", ExtractionPath.DIRECT, "kernel-1"),
             tuple(ProvedProjection(each, fingerprint(schema.select(each.columns)).hex()) for each in projections),
             ("row-counts",),
@@ -458,10 +466,16 @@ def _sha256(location: str) -> str:
 
 
 @contextlib.contextmanager
-def house_at(folder: Path, *, ledger_url: str | None = None) -> Iterator[House]:
+def house_at(
+    folder: Path,
+    *,
+    ledger_url: str | None = None,
+    changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
+) -> Iterator[House]:
     """A Steward in this folder with a catalog, the namespace `sales`, and no table yet."""
     folder = folder.resolve()
-    with stand_at(folder, ledger_url=ledger_url, changed=placed(with_catalog(folder))) as stand:
+    catalog = placed(with_catalog(folder))
+    with stand_at(folder, ledger_url=ledger_url, changed=lambda config: changed(catalog(config))) as stand:
         scene = Scene(stand)
         stand.notary.catalog.namespaces.create(scene.grant(), SALES, {"pvdm.domain": "sales"})
         yield House(stand, scene)

@@ -53,14 +53,15 @@ def contract(*more: str, operation: str = "append", **boundary: str) -> str:
 BY_DAY = "chunking:\n  by: partition\n  columns: [day]"
 
 
-def table_of(rows: Sequence[Row]) -> pa.Table:
+def table_of(rows: Sequence[Row], names: Sequence[str] = SCHEMA.names) -> pa.Table:
+    """The rows as Arrow, under other names where a table has them."""
     days = [datetime.date.fromisoformat(day) for _, day, _ in rows]
     columns: list[Any] = [
         pa.array([number for number, _, _ in rows], pa.int64()),
         pa.array(days, pa.date32()),
         pa.array([town for _, _, town in rows], pa.string()),
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.Table.from_arrays(columns, schema=SCHEMA).rename_columns(list(names))
 
 
 @dataclass(slots=True)
@@ -87,16 +88,28 @@ class Line:
     def protect(self, text: str | None = None) -> None:
         self.scene.protect(self.scene.protection(contract=text or contract()))
 
-    def write(self, rows: Sequence[Row], table: str = "raw.orders", branch: str = "main") -> None:
+    def write(
+        self,
+        rows: Sequence[Row],
+        table: str = "raw.orders",
+        branch: str = "main",
+        names: Sequence[str] = SCHEMA.names,
+    ) -> None:
         """Rows added to a table without a gate, or on a branch of one that has one."""
         *levels, name = table.split(".")
         location = self.scene.found(name, tuple(levels)).metadata.location
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
         with self.client(role, "*") as client:
             to = self._destination(table, branch, location, "none", "none", "0" * 32, self.token(role, "*"))
-            SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows), to)
+            SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
 
-    def stage(self, client: StewardClient, attempt: AttemptView, rows: Sequence[Row]) -> None:
+    def stage(
+        self,
+        client: StewardClient,
+        attempt: AttemptView,
+        rows: Sequence[Row],
+        names: Sequence[str] = SCHEMA.names,
+    ) -> None:
         """Rows on the attempt's branch, by the attempt's own token."""
         token = client.attempt_token(attempt.attempt_id).token
         to = self._destination(
@@ -108,7 +121,7 @@ class Line:
             attempt.attempt_id,
             token,
         )
-        SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows), to)
+        SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
 
     def attempt(self, client: StewardClient, workload_id: str = "run-1") -> tuple[ChunkView, AttemptView]:
         """The workload's first chunk, and a new attempt at it."""
@@ -138,11 +151,12 @@ def line_at(
     *,
     rows: Sequence[Row] = ROWS,
     changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
+    ledger_url: str | None = None,
 ) -> Iterator[Line]:
     """The scene in this folder, its target not yet protected."""
     folder = folder.resolve()
     catalog = placed(with_catalog(folder))
-    with served(folder, changed=lambda config: changed(catalog(config))) as running:
+    with served(folder, changed=lambda config: changed(catalog(config)), ledger_url=ledger_url) as running:
         scene = Scene(running.stand)
         for levels, domain in ((RAW, "sales"), (SALES, "sales"), (("risk",), "risk")):
             scene.notary.catalog.namespaces.create(scene.grant(), levels, {"pvdm.domain": domain})

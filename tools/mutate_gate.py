@@ -83,6 +83,7 @@ MUTATIONS: Final = (
     Mutation("11", "checks_ledger.py", "check_11_logged"),
     Mutation("12 nonce", "checks_ledger.py", "check_12_nonce", part="ledger"),
     Mutation("12 nonce and chunk", "checks_ledger.py", "check_12_once", part="ledger"),
+    Mutation("12 source", "checks_ledger.py", "check_12_source", part="sources"),
     Mutation("12 claim", "checks_ledger.py", "check_12_claim", part="ledger"),
     Mutation("12 override", "checks_ledger.py", "check_12_override", part="override"),
     Mutation("14", "checks_ledger.py", "check_14_shown", part="ledger"),

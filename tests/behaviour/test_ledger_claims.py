@@ -21,13 +21,13 @@ LATER = Claim.between("day", "date", 20_005, 20_012)
 
 @pytest.fixture
 def unit(scratch: Unit) -> Unit:
-    for name in ("one", "two"):
+    for name in ("one", "two", "three"):
         opened(scratch, name)
     return scratch
 
 
-def take(unit: Unit, workload_id: str, claim: Claim, *, target: str = "t", source: str = "s") -> None:
-    claims.take(unit, workload_id, target=target, source=source, claim=claim)
+def take(unit: Unit, workload_id: str, claim: Claim, *, target: str = "t") -> None:
+    claims.take(unit, workload_id, target=target, claim=claim)
 
 
 OVERLAPPING = [
@@ -72,30 +72,48 @@ def test_an_overlapping_claim_of_another_workload_is_refused(unit: Unit, first: 
 def test_claims_that_share_nothing_stand_side_by_side(unit: Unit, first: Claim, second: Claim) -> None:
     take(unit, "one", first)
     take(unit, "two", second)
-    assert claims.find(unit, "two", target="t", source="s") == second
+    assert claims.find(unit, "two", target="t") == second
 
 
 @pytest.mark.parametrize(("first", "second"), OVERLAPPING)
 def test_the_database_itself_refuses_an_overlapping_claim(unit: Unit, first: Claim, second: Claim) -> None:
     take(unit, "one", first)
-    row = {"column_name": second.column, "column_kind": second.kind, "lower_bound": second.lower, "extent": second.text}
+    row = {"column_kind": second.kind, "lower_bound": second.lower, "extent": second.text}
     with pytest.raises(NotAllowedError, match="claims overlap"):
         unit.insert(
-            metadata.tables["claims"], workload_id="two", target="t", source="s", upper_bound=second.upper, **row
+            metadata.tables["claims"],
+            workload_id="two",
+            target="t",
+            claim_column=second.column,
+            upper_bound=second.upper,
+            **row,
         )
 
 
-@pytest.mark.parametrize("scope", [{"target": "t2"}, {"source": "s2"}], ids=["target", "source"])
-def test_another_target_or_source_has_its_own_claims(unit: Unit, scope: dict[str, str]) -> None:
+def test_another_target_has_its_own_claims(unit: Unit) -> None:
     take(unit, "one", Claim.everything())
-    take(unit, "two", Claim.everything(), **scope)
-    assert claims.find(unit, "two", **{"target": "t", "source": "s", **scope}) == Claim.everything()
+    take(unit, "two", Claim.everything(), target="t2")
+    assert claims.find(unit, "two", target="t2") == Claim.everything()
+
+
+def test_a_claim_on_a_column_with_the_same_identity_is_compared_whatever_its_name(unit: Unit) -> None:
+    take(unit, "one", DAY.of_column("target field 2"))
+    take(unit, "two", Claim.value("on_day", "date", 20_001).of_column("target field 2"))
+    with pytest.raises(VerificationError, match="overlapping part"):
+        take(unit, "three", Claim.value("on_day", "date", 20_000).of_column("target field 2"))
+
+
+def test_a_claim_on_a_column_of_the_same_name_and_another_identity_is_refused(unit: Unit) -> None:
+    take(unit, "one", DAY.of_column("target field 2"))
+    with pytest.raises(VerificationError) as caught:
+        take(unit, "two", Claim.value("day", "date", 20_001).of_column("target field 4"))
+    assert "another column" in str(caught.value.hint)
 
 
 def test_a_workload_takes_its_own_claim_again(unit: Unit) -> None:
     take(unit, "one", WEEK)
     take(unit, "one", WEEK)
-    assert claims.overlapping(unit, "two", target="t", source="s", claim=DAY) == ("one", WEEK)
+    assert claims.overlapping(unit, "two", target="t", claim=DAY) == ("one", WEEK)
 
 
 def test_a_workload_that_claims_otherwise_is_refused(unit: Unit) -> None:
@@ -179,10 +197,10 @@ def test_of_many_writers_past_the_code_one_takes_the_claim(ledger: Ledger) -> No
         unit.commit()
 
     def attempt(name: str) -> bool:
-        row = {"column_name": "day", "column_kind": "date", "lower_bound": WEEK.lower, "upper_bound": WEEK.upper}
+        row = {"claim_column": "day", "column_kind": "date", "lower_bound": WEEK.lower, "upper_bound": WEEK.upper}
         try:
             with ledger.write(at_micros=NOW) as unit:
-                unit.insert(metadata.tables["claims"], workload_id=name, target="t", source="s", extent="", **row)
+                unit.insert(metadata.tables["claims"], workload_id=name, target="t", extent="", **row)
                 unit.commit()
         except NotAllowedError:
             return False

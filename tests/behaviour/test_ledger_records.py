@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import LargeBinary, Table, select, text
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.model.contract import Source
 from pvdm.model.role import Role
 from pvdm.model.states import AnnouncedState, AttemptState
 from pvdm.store import (
@@ -33,6 +34,7 @@ from pvdm.store import (
     staging_makers,
     statements,
     tables,
+    target_sources,
     tokens,
     verified,
     views,
@@ -96,16 +98,18 @@ def everything(unit: Unit) -> None:
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
     unit.execute(
-        text("INSERT INTO claims VALUES ('orders-1', 't-1', 's', NULL, NULL, :low, NULL, 'everything', 5)"),
+        text("INSERT INTO claims VALUES ('orders-1', 't-1', NULL, NULL, :low, NULL, 'everything', 5)"),
         {"low": b""},
     )
+    for source in ("s-1", "s-2"):
+        target_sources.note(unit, "t-1", Source("raw.orders", None), source, workload_id="orders-1")
     _, grant = tokens.issue(unit, Role.PRODUCER, domain="sales", name="etl", expires_micros=NOW + 10)
     tokens.revoke(unit, grant.token_id)
     overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
     attestations.challenge(unit, ASKED)
     attestations.put(unit, ATTESTED, b"attestation", log_index=logged(unit))
     spent.put(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
-    lost_claims.put(unit, hex64("receipt"), "lost-1", target="t-1", source=None)
+    lost_claims.put(unit, hex64("receipt"), "lost-1", target="t-1")
     lost_claims.release(unit, hex64("receipt"), operator="operator-tom", reason="compared")
     restores.begin(unit, Marker(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
     restores.finish(unit, 1)

@@ -17,7 +17,7 @@ PUBLISHED: Final = "published"
 
 
 def carry_out(unit: Unit, order: Order) -> Shown:
-    """Nonces, chunks, claim and override are used up, and the note is made: all of it, or the unit undoes it."""
+    """Nonces, chunks, claim and override are used up, source and note are kept: all of it, or the unit undoes it."""
     shown = order.shown
     snapshot_id = str(shown.new_snapshot_id)
     with check(12):
@@ -27,6 +27,7 @@ def carry_out(unit: Unit, order: Order) -> Shown:
             except PvdmError as error:
                 error.details.setdefault("attempt_id", part.attempt_id)
                 raise
+        checks_ledger.check_12_source(unit, shown.workload_id, order.source)
         checks_ledger.check_12_claim(unit, shown.workload_id, order.claim)
         if order.override_nonce is not None:
             checks_ledger.check_12_override(unit, order.override_nonce, snapshot_id)

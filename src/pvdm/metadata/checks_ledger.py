@@ -16,10 +16,11 @@ from pvdm.metadata.order import OrderPart
 from pvdm.metadata.proposal import Logged, Shown
 from pvdm.metadata.target import Base
 from pvdm.model.claim import Claim
+from pvdm.model.contract import Source
 from pvdm.model.core import Operation, ProofCore
 from pvdm.model.files import AddedFile
 from pvdm.model.states import NonceState, WorkloadState
-from pvdm.store import attempts, chunks, claims, nonces, workloads
+from pvdm.store import attempts, chunks, claims, nonces, target_sources, workloads
 from pvdm.store.unit import Unit
 from pvdm.trust.expectation import require_nonce_unused
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -91,15 +92,23 @@ def check_12_override(unit: Unit, nonce: str, snapshot_id: str) -> None:
     nonces.commit(unit, nonce, snapshot_id=snapshot_id)
 
 
+def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
+    """The workload's source is the one that the target published from, or the one that an operator approved."""
+    opening = workloads.get(unit, workload_id).opening
+    claims.lock(unit, opening.table_uuid)
+    target_sources.require_same(unit, opening.table_uuid, named, opening.source)
+    target_sources.note(unit, opening.table_uuid, named, opening.source, workload_id=workload_id)
+
+
 def check_12_claim(unit: Unit, workload_id: str, claim: Claim | None) -> None:
-    """What the workload takes of its source nobody else has published."""
+    """What the workload takes nobody else has published to the target, from whatever source."""
     if claim is not None:
-        opening = workloads.get(unit, workload_id).opening
-        claims.take(unit, workload_id, target=opening.table_uuid, source=opening.source, claim=claim)
+        target = workloads.get(unit, workload_id).opening.table_uuid
+        claims.take(unit, workload_id, target=target, claim=claim)
 
 
 def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
-    """What an append takes of its source, which nobody else may have published; overwriting twice shows the rows once.
+    """What an append takes for itself, which nobody else may have published; overwriting twice shows the rows once.
 
     A publication without a row takes nothing: late rows can still come under another id, and none comes twice.
     """

@@ -13,6 +13,7 @@ from typing import Final
 from pvdm import fault
 from pvdm.errors import PvdmError, StateUnknownError
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN
 from pvdm.lake.next_snapshot import Publication, Wanted
 from pvdm.lake.vault import VaultKind
@@ -35,6 +36,7 @@ from pvdm.metadata.target import Base, Next
 from pvdm.store import Unit, doomed
 from pvdm.store.chunks import Extent
 from pvdm.store.tables import TableRow
+from pvdm.verify.claim_columns import with_target_column
 
 SUMMARY_WORKLOAD: Final = "pvdm.workload"
 SUMMARY_PROOF: Final = "pvdm.proof"
@@ -112,10 +114,13 @@ class _Swap:
             for each in judged.parts:
                 with about(each.part):
                     checks_ledger.check_12_nonce(unit, each.core)
-        cores = [each.core for each in judged.parts]
+        cores, bound = [each.core for each in judged.parts], judged.proposal.bound
+        # By the columns of the very base that is swapped: a name may be another column's since the workload was opened.
+        claim = with_target_column(bound, judged.proposal.claim, to_model(base.metadata.current_schema))
         return Order(
             tuple(_ordered(each, made) for each in judged.parts),
-            checks_ledger.claim_taken(cores, judged.proposal.claim),
+            bound.contract.boundary.source,
+            checks_ledger.claim_taken(cores, claim),
             None if judged.override is None else judged.override.predicate.nonce,
             made.manifest_list,
             self._as_shown(base, made, row, unit.at_micros),

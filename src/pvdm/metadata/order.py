@@ -12,12 +12,13 @@ from typing import Final
 from pvdm.metadata.proposal import Shown
 from pvdm.model import document
 from pvdm.model.claim import Claim
+from pvdm.model.contract import Source
 from pvdm.model.document import Value
 from pvdm.model.fields import Fields
 from pvdm.store.announced import ORDER_MAX_BYTES
 from pvdm.store.chunks import Extent
 
-_KEYS: Final = ("parts", "claim", "override_nonce", "manifest_list", "proof_ids", "shown")
+_KEYS: Final = ("parts", "source", "claim", "override_nonce", "manifest_list", "proof_ids", "shown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,10 @@ class OrderPart:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The attempts, what they take of their source, the override that is used, and what the receipt will say."""
+    """The attempts, their source as the contract has it, what they take, the override, and what the receipt says."""
 
     parts: tuple[OrderPart, ...]
+    source: Source
     claim: Claim | None
     override_nonce: str | None
     manifest_list: str
@@ -51,6 +53,7 @@ class Order:
         claim = self.claim
         said: Value = {
             "parts": [[each.attempt_id, each.nonce, *_numbers(each.extent)] for each in self.parts],
+            "source": [self.source.table, self.source.manifest, self.source.uuid],
             "claim": None
             if claim is None
             else [
@@ -76,6 +79,7 @@ class Order:
         proof_ids = tuple(str(each) for each in ids) if isinstance(ids, Sequence) else ()
         return cls(
             tuple(_part(each) for each in _listed(fields.value("parts"))),
+            _source(fields.value("source")),
             _claim(fields.value("claim")),
             fields.optional_text("override_nonce"),
             fields.text("manifest_list"),
@@ -91,6 +95,11 @@ def _part(value: Value) -> OrderPart:
     attempt_id, nonce, *numbers = _listed(value)
     added, files, gone, gone_files = (int(str(each)) for each in numbers)
     return OrderPart(str(attempt_id), str(nonce), Extent(added, files, gone, gone_files))
+
+
+def _source(value: Value) -> Source:
+    table, manifest, uuid = (None if each is None else str(each) for each in _listed(value))
+    return Source(table, manifest, uuid)
 
 
 def _claim(value: Value) -> Claim | None:

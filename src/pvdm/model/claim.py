@@ -1,10 +1,10 @@
-"""Claims: which part of a source an append workload publishes, as an interval of order-preserving bytes."""
+"""Claims: which part of a target an append workload publishes, as an interval of order-preserving bytes."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -29,7 +29,10 @@ ClaimValue = bool | int | str | bytes | uuid.UUID | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A half-open interval of one typed column; `upper` None has no end, and no column at all claims everything."""
+    """A half-open interval of one typed column; `upper` None has no end, and no column at all claims everything.
+
+    `column` is what two claims are compared by: the column's name, until `of_column` has put its identity there.
+    """
 
     column: str | None
     kind: str | None
@@ -39,7 +42,7 @@ class Claim:
 
     @classmethod
     def everything(cls) -> Claim:
-        """The whole source, rows with a null claim column included."""
+        """The whole target, rows with a null claim column included."""
         return cls(None, None, b"", None, "everything")
 
     @classmethod
@@ -71,6 +74,10 @@ class Claim:
         above = "" if lower is None else f"{first} {'<' if after_lower else '<='} "
         below = "" if upper is None else f" {'<=' if after_upper else '<'} {last}"
         return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
+
+    def of_column(self, identity: str) -> Claim:
+        """The same interval of the column with this identity; `text` keeps the name that people know."""
+        return replace(self, column=identity)
 
     def overlaps(self, other: Claim) -> bool:
         """Whether one row could be in both; what cannot be compared (another column or type) is taken to overlap."""

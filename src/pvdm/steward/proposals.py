@@ -36,6 +36,7 @@ from pvdm.store.verified import VerifiedRecord
 from pvdm.store.workloads import Workload
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_signed, read_statement
+from pvdm.verify.claim_columns import with_source_column
 from pvdm.verify.planning import claim_of
 
 
@@ -82,13 +83,19 @@ class Proposals:
         return Proposal(workload, bound, frozenset(planned), parts, statement, self._claim(workload, bound))
 
     def _claim(self, workload: Workload, bound: BoundContract) -> Claim:
-        """What the workload takes of its source: as it claimed before, or as the contract's filter has it."""
+        """What the workload takes: as it claimed before, or as the contract's filter has it.
+
+        The gate finds the target's column of it, on the base that it publishes on.
+        """
         if bound.contract.boundary.claim is None:
             return Claim.everything()
         opening = workload.opening
         with self._ledger.read() as unit:
-            own = claims.find(unit, opening.workload_id, target=opening.table_uuid, source=opening.source)
-        return own or claim_of(bound, self._sources.schema(workload, bound))
+            own = claims.find(unit, opening.workload_id, target=opening.table_uuid)
+        if own is not None:
+            return own
+        schema = self._sources.schema(workload, bound)
+        return with_source_column(bound, claim_of(bound, schema), opening.source, schema)
 
     def _bound(self, workload: Workload, parts: Sequence[Part]) -> Logged:
         """The statement over these proofs: equal proofs, equal words, so that it is signed once."""

@@ -13,6 +13,7 @@ from pvdm.steward.notary import Notary
 from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
+from pvdm.steward.workloads import contract_of
 from pvdm.store import (
     Unit,
     announced,
@@ -20,10 +21,12 @@ from pvdm.store import (
     chunks,
     lost_claims,
     nonces,
+    protections,
     receipts,
     restores,
     spent,
     statements,
+    target_sources,
     tokens,
     workloads,
 )
@@ -46,6 +49,7 @@ def apply(notary: Notary, order: Order, plan: Plan) -> Marker:
         outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
         outcome |= _reconcile(unit, plan.found)
         approved = refill_approvals(unit, plan.found)
+        _reconcile_sources(unit, plan.found)
         outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
         outcome["announced"] = end_announced(unit)
         outcome["abandoned"] = _end_what_was_open(unit)
@@ -99,20 +103,32 @@ def _reconcile(unit: Unit, found: Sequence[Found]) -> dict[str, Any]:
         if workload is not None:
             record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
             receipts.put(unit, record, each.envelope, log_index=each.index)
-        source = None if workload is None else workload.opening.source
-        if _took_rows(cores.values()) and _block(unit, said, receipt_id, source):
+        if _took_rows(cores.values()) and _block(unit, said, receipt_id):
             blocked.add(said.table.uuid)
     return {"settled": settled, "spent": sorted(used_up), "blocked": sorted(blocked)}
 
 
-def _block(unit: Unit, said: Receipt, receipt_id: str, source: str | None) -> bool:
-    """Which rows an append took is in its claim, and that is gone: nobody claims any of the source until one looked.
+def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
+    """Which source each target last published from, as proofs of the lost time say; after the contracts are back.
 
-    Where the workload is gone too, its source is not known by the name that claims use, and the whole target waits.
+    Where a proof or its contract is lost, the source stays that of the backup: another one needs a signature.
     """
+    for each in found:
+        if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
+            continue
+        said = read_signed(each.envelope, Receipt)
+        for core in (_proved(unit, proof_id) for proof_id in said.proof_ids):
+            if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
+                continue
+            named = contract_of(unit, core.attempt.contract_sha256).boundary.source
+            target_sources.note(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
+
+
+def _block(unit: Unit, said: Receipt, receipt_id: str) -> bool:
+    """Which rows an append took is in its claim, and that is gone: nobody claims any of the target until one looked."""
     if lost_claims.is_claimed(unit, said.workload_id, said.table.uuid):
         return False
-    lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid, source=source)
+    lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
     return True
 
 

@@ -15,7 +15,7 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.model.contract import BoundContract
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
-from pvdm.store import Ledger, Unit, namespaces, tables, workloads
+from pvdm.store import Ledger, Unit, namespaces, tables, target_sources, workloads
 from pvdm.store.namespaces import Levels
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import EVERY_DOMAIN
@@ -43,7 +43,10 @@ class Sources:
         self._reader = reader
 
     def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
-        """The source as it is now; a table's snapshot must descend from what was last published of it in the target."""
+        """The source as it is now; a table that was replaced is refused until an operator has approved it.
+
+        Its snapshot must descend from what was last published of it in the target.
+        """
         asked = bound.contract.boundary.source
         if asked.manifest is not None:
             return self._readable(
@@ -53,14 +56,14 @@ class Sources:
         catalog = self._catalog()
         state = catalog.states.get(tuple(levels), name)
         require_proved(self._ledger, state)  # what no consumer is shown is nobody's intent either
-        current = state.metadata.current_snapshot_id
+        current, uuid = state.metadata.current_snapshot_id, state.row.table_uuid
+        with self._ledger.read() as unit:
+            target_sources.require_same(unit, table_uuid, asked, uuid)
+            last = workloads.last_source_snapshot(unit, table_uuid, uuid)
         if current is None:
             raise InputError(
                 "source_empty", f"{asked.table} has no snapshot to pin", expected="a table with rows", got="none yet"
             )
-        uuid = state.row.table_uuid
-        with self._ledger.read() as unit:
-            last = workloads.last_source_snapshot(unit, table_uuid, uuid)
         require_descends(state.metadata, current, None if last is None else int(last))
         ref = TableRef(catalog.name, uuid, full_name((*levels, name)))
         return self._own(state, pin_table(ref, state.metadata, current, self._reader))

@@ -25,6 +25,7 @@ from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract, parse_contract
 from pvdm.model.core import ExtractionPath, Operation
 from pvdm.model.proof import Storage
+from pvdm.model.schema import Schema
 from pvdm.model.states import AttemptState, WorkloadState, needs_reason
 from pvdm.steward.access import OWN, require_attempt, require_domain
 from pvdm.steward.adopting import require_adoptable
@@ -39,6 +40,7 @@ from pvdm.store.schema import Atomicity
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 from pvdm.store.workloads import PARAMETERS_MAX_BYTES, Opening, Pinned, Workload
+from pvdm.verify.claim_columns import with_source_column, with_target_column
 from pvdm.verify.extraction import Reach, require_extraction
 from pvdm.verify.fetch import Files
 from pvdm.verify.opening import require_usable
@@ -282,9 +284,10 @@ class Workloads:
         source = self._sources.pin(bound, row.table_uuid)
         if contract.extraction is ExtractionPath.SPARK:
             require_extraction(self._extracts).require_reach(source.scan.locations())
+        target = to_model(metadata.current_schema)
         if contract.boundary.operation is Operation.APPEND:
-            self._require_free(workload_id, row, bound, source)
-        require_usable(bound, source, to_model(metadata.current_schema), self._files)
+            self._require_free(workload_id, row.table_uuid, bound, source, target)
+        require_usable(bound, source, target, self._files)
         plan = plan_workload(bound, source, lambda location: self._files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned)
@@ -298,11 +301,14 @@ class Workloads:
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _require_free(self, workload_id: str, row: TableRow, bound: BoundContract, source: PinnedSource) -> None:
+    def _require_free(
+        self, workload_id: str, table_uuid: str, bound: BoundContract, source: PinnedSource, target: Schema
+    ) -> None:
         """Nobody has published what the workload would: told before anything is staged; the gate asks once more."""
-        claim = claim_of(bound, source.scan.schema)
+        schema = source.scan.schema
+        claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
         with self._ledger.read() as unit:
-            claims.require_free(unit, workload_id, target=row.table_uuid, source=source.ref.uuid, claim=claim)
+            claims.require_free(unit, workload_id, target=table_uuid, claim=with_target_column(bound, claim, target))
 
     def _workload(self, grant: Grant, workload_id: str) -> tuple[Workload, DataProductContract]:
         with self._ledger.read() as unit:

@@ -1,6 +1,11 @@
-"""Claims: what an append workload publishes of a source, checked for overlap and stored in the caller's transaction."""
+"""Claims: what an append workload publishes to a target, checked for overlap and stored in the caller's transaction.
+
+They are the target's, whatever source the rows came from: a source that is loaded anew frees none of them.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from sqlalchemy import ColumnElement, or_, select
 
@@ -11,28 +16,28 @@ from pvdm.store.link import Row
 from pvdm.store.schema import claims
 from pvdm.store.unit import Unit
 
+CLAIM_COLUMN_MAX_CHARACTERS: Final = 2_048
 
-def take(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim) -> None:
+
+def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
     """Store the workload's claim, or raise `claim_overlaps` naming the workload to resume; its own again is no change.
 
     The lock on the target's claims is held until the transaction ends, so two overlapping claims cannot both pass;
     the database's own trigger takes the same stand against a writer that does not come through here.
     """
     if claim.column is not None:
-        ids.name(claim.column, "claim column")
-    unit.lock_name(f"claims {target}")
-    own = find(unit, workload_id, target=target, source=source)
+        ids.name(claim.column, "claim column", most=CLAIM_COLUMN_MAX_CHARACTERS)
+    lock(unit, target)
+    own = find(unit, workload_id, target=target)
     if own is not None:
         _require_same(workload_id, own, claim)
         return
-    lost_claims.require_free(unit, target=target, source=source)
-    require_free(unit, workload_id, target=target, source=source, claim=claim)
+    require_free(unit, workload_id, target=target, claim=claim)
     unit.insert(
         claims,
         workload_id=workload_id,
         target=ids.name(target, "target"),
-        source=ids.name(source, "source"),
-        column_name=claim.column,
+        claim_column=claim.column,
         column_kind=claim.kind,
         lower_bound=claim.lower,
         upper_bound=claim.upper,
@@ -40,37 +45,39 @@ def take(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim
     )
 
 
-def require_free(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim) -> None:
+def lock(unit: Unit, target: str) -> None:
+    """Wait for everyone else who publishes to the target, until the transaction ends."""
+    unit.lock_name(f"claims {target}")
+
+
+def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
     """Nothing of it is another workload's by now; without the lock that `take` holds this says nothing of later."""
-    other = overlapping(unit, workload_id, target=target, source=source, claim=claim)
+    lost_claims.require_free(unit, target=target)
+    other = overlapping(unit, workload_id, target=target, claim=claim)
     if other is not None:
         raise _overlaps(*other, claim)
 
 
-def find(unit: Unit, workload_id: str, *, target: str, source: str) -> Claim | None:
-    """The workload's own claim on this target and source."""
-    row = unit.found(claims, workload_id=workload_id, target=target, source=source)
+def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
+    """The workload's own claim on this target."""
+    row = unit.found(claims, workload_id=workload_id, target=target)
     return None if row is None else _claim(row)
 
 
-def overlapping(unit: Unit, workload_id: str, *, target: str, source: str, claim: Claim) -> tuple[str, Claim] | None:
+def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:
     """The first other workload, by id, whose claim could share a row with this one. For a preview; `take` decides."""
     c = claims.c
-    not_comparable: list[ColumnElement[bool]] = [c.column_name.is_(None)]
+    not_comparable: list[ColumnElement[bool]] = [c.claim_column.is_(None)]
     if claim.column is not None:
-        not_comparable += [c.column_name != claim.column, c.column_kind != claim.kind]
+        not_comparable += [c.claim_column != claim.column, c.column_kind != claim.kind]
     meets = (or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)) & (
         c.lower_bound < claim.upper if claim.upper is not None else c.lower_bound >= b""
     )
-    wanted = select(claims).where(*_scope(target, source), c.workload_id != workload_id)
+    wanted = select(claims).where(c.target == target, c.workload_id != workload_id)
     if claim.column is not None:
         wanted = wanted.where(or_(*not_comparable, meets))
     row = unit.row(wanted.order_by(c.workload_id).limit(1))
     return None if row is None else (row["workload_id"], _claim(row))
-
-
-def _scope(target: str, source: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return claims.c.target == target, claims.c.source == source
 
 
 def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
@@ -85,14 +92,19 @@ def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
 
 
 def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
-    whole = asked.column is None or stored.column is None
-    alone = "; a workload of a contract without boundary.claim claims everything, and is the only one" if whole else ""
+    if asked.column is None or stored.column is None:
+        why = "; a workload of a contract without boundary.claim claims everything, and is the only one"
+    elif (asked.column, asked.kind) != (stored.column, stored.kind):
+        why = "; its claim is on another column, or another type of it, and may hold the same rows: a contract that "
+        why += "overwrites brings them anew"
+    else:
+        why = ""
     return VerificationError(
         "claim_overlaps",
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
-        hint=f"nothing was published; resume workload {workload_id} instead of starting a new one{alone}",
+        hint=f"nothing was published; resume workload {workload_id} instead of starting a new one{why}",
         workload_id=workload_id,
     )
 
@@ -100,7 +112,7 @@ def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationErro
 def _claim(row: Row) -> Claim:
     upper = row["upper_bound"]
     return Claim(
-        row["column_name"],
+        row["claim_column"],
         row["column_kind"],
         bytes(row["lower_bound"]),
         None if upper is None else bytes(upper),

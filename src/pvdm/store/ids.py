@@ -35,11 +35,11 @@ def snapshot_id(value: str) -> str:
     return value if _SNAPSHOT.fullmatch(value) else _refuse("snapshot id", "a decimal number", value)
 
 
-def name(value: str, what: str) -> str:
+def name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> str:
     """Some text, not too long, without a NUL (which PostgreSQL cannot store)."""
-    if 0 < len(value) <= NAME_MAX_CHARACTERS and "\x00" not in value:
+    if 0 < len(value) <= most and "\x00" not in value:
         return value
-    return _refuse(what, f"1 to {NAME_MAX_CHARACTERS} characters without NUL", value)
+    return _refuse(what, f"1 to {most} characters without NUL", value)
 
 
 def reason(value: str) -> str:

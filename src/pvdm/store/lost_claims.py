@@ -12,29 +12,27 @@ from pvdm.store.unit import Unit
 
 def is_claimed(unit: Unit, workload_id: str, target: str) -> bool:
     """Whether the ledger still has the workload's own claim on the target."""
-    wanted = select(claims.c.source).where(claims.c.workload_id == workload_id, claims.c.target == target).limit(1)
+    wanted = select(claims.c.target).where(claims.c.workload_id == workload_id, claims.c.target == target).limit(1)
     return unit.row(wanted) is not None
 
 
-def put(unit: Unit, receipt_id: str, workload_id: str, *, target: str, source: str | None) -> None:
-    """Nobody knows which rows the receipt's workload took: all of the source, or of every source where that is lost."""
+def put(unit: Unit, receipt_id: str, workload_id: str, *, target: str) -> None:
+    """Nobody knows which rows the receipt's workload took: any part of the target may be its own."""
     unit.insert_new(
         lost_claims,
         receipt_id=ids.sha256(receipt_id, "receipt id"),
         workload_id=ids.workload_id(workload_id),
         target=ids.name(target, "target"),
-        source=source,
         released_by=None,
         reason="the ledger was restored from a backup",
     )
 
 
-def require_free(unit: Unit, *, target: str, source: str) -> None:
-    """No claim on what may have been published in the time that a restore lost."""
+def require_free(unit: Unit, *, target: str) -> None:
+    """No claim on what may have been published in the time that a restore lost, from whatever source."""
     c = lost_claims.c
     wanted = select(lost_claims).where(c.target == target, c.released_by.is_(None))
-    wanted = wanted.where((c.source.is_(None)) | (c.source == source)).order_by(c.receipt_id).limit(1)
-    row = unit.row(wanted)
+    row = unit.row(wanted.order_by(c.receipt_id).limit(1))
     if row is not None:
         raise VerificationError(
             "claim_lost",

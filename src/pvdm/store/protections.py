@@ -108,6 +108,11 @@ def contract(unit: Unit, sha256: str) -> bytes:
     return bytes(row["body"])
 
 
+def has_contract(unit: Unit, sha256: str) -> bool:
+    """Whether the ledger holds the contract."""
+    return unit.found(contracts, contract_sha256=sha256) is not None
+
+
 def contract_domains(unit: Unit, sha256: str) -> set[str]:
     """The domains whose tables or namespaces ever were under the contract."""
     return {

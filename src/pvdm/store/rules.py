@@ -24,9 +24,9 @@ _DIALECTS: Final = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 
 # The claim of another workload that a new one meets. Written once: both databases speak this much SQL.
 _OVERLAP: Final = """SELECT 1 FROM claims c
-    WHERE c.target = NEW.target AND c.source = NEW.source AND c.workload_id <> NEW.workload_id
-      AND (c.column_name IS NULL OR NEW.column_name IS NULL
-           OR c.column_name <> NEW.column_name OR c.column_kind <> NEW.column_kind
+    WHERE c.target = NEW.target AND c.workload_id <> NEW.workload_id
+      AND (c.claim_column IS NULL OR NEW.claim_column IS NULL
+           OR c.claim_column <> NEW.claim_column OR c.column_kind <> NEW.column_kind
            OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
                AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound)))"""
 _UNPUBLISHED: Final = """SELECT 1 FROM published p JOIN nonces n ON n.nonce = p.nonce

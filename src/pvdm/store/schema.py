@@ -205,16 +205,26 @@ claims: Final = table(
     "claims",
     word("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
     word("target", primary_key=True),
-    word("source", primary_key=True),
-    word("column_name", nullable=True),
+    word("claim_column", nullable=True),
     word("column_kind", nullable=True),
     Column("lower_bound", LargeBinary(), nullable=False),
     Column("upper_bound", LargeBinary(), nullable=True),
     word("extent"),
     time(),
     CheckConstraint("upper_bound IS NULL OR lower_bound < upper_bound", name="extent_not_empty"),
-    CheckConstraint("(column_name IS NULL) = (column_kind IS NULL)", name="column_typed"),
-    Index("claims_scope", "target", "source"),
+    CheckConstraint("(claim_column IS NULL) = (column_kind IS NULL)", name="column_typed"),
+    Index("claims_target", "target"),
+)
+
+# Which table a target last published from under a name that its contracts give to a source.
+target_sources: Final = table(
+    "target_sources",
+    word("target", primary_key=True),
+    word("source_name", primary_key=True),
+    word("source"),
+    word("workload_id"),
+    time(),
+    changes=("source", "workload_id", "at_micros"),
 )
 
 log_entries: Final = table(
@@ -392,13 +402,12 @@ restores: Final = table(
     changes=("finished_micros", "at_micros"),
 )
 
-# What receipts of a lost time published without a claim that is left: the whole target, or one source of it.
+# What receipts of a lost time published without a claim that is left: any part of the target.
 lost_claims: Final = table(
     "lost_claims",
     word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
     word("workload_id"),
     word("target"),
-    word("source", nullable=True),
     word("released_by", nullable=True),
     word("reason"),
     time(),

@@ -42,7 +42,7 @@ def chunk(house: House, workload_id: str, chunk_id: str, rows: Sequence[Row] = (
 def claim_of(house: House, workload_id: str) -> Claim | None:
     with house.notary.ledger.read() as unit:
         opening = workloads.get(unit, workload_id).opening
-        return claims.find(unit, workload_id, target=opening.table_uuid, source=opening.source)
+        return claims.find(unit, workload_id, target=opening.table_uuid)
 
 
 def test_late_rows_are_published_under_another_id_after_an_empty_publication(orders: House) -> None:

@@ -186,7 +186,7 @@ def test_an_overwrite_asks_for_no_claim(line: Line, producer: StewardClient) -> 
 
     def claimed(unit: Unit) -> None:
         opening = workloads.get(unit, "run-1").opening
-        claims.take(unit, "run-1", target=opening.table_uuid, source=opening.source, claim=Claim.everything())
+        claims.take(unit, "run-1", target=opening.table_uuid, claim=Claim.everything())
 
     line.notary.ledger.transact(claimed, at_micros=line.notary.clock.now_micros())
     assert producer.open_workload("run-2", TARGET, {}).state is WorkloadState.OPEN

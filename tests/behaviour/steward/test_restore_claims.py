@@ -31,17 +31,17 @@ def append(scene: Scene, name: str, rows: int | None = 48_210) -> Recorded:
     return scene.stand.record(replace(core, target=target, files=files, rows=RowCounts(rows, rows)))
 
 
-def take(scene: Scene, name: str, source: str = "raw.payments") -> None:
+def take(scene: Scene, name: str) -> None:
     target = core_of(name).target.table.uuid
 
     def work(unit: Unit) -> None:
-        claims.take(unit, f"work-{name}", target=target, source=source, claim=Claim.everything())
+        claims.take(unit, f"work-{name}", target=target, claim=Claim.everything())
 
     scene.notary.ledger.transact(work, at_micros=scene.notary.clock.now_micros())
 
 
 def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scene) -> None:
-    """The workload is in the backup, its claim is not: its source waits, others do not."""
+    """The workload is in the backup, its claim is not."""
     recorded = append(scene, "day1")
     scene.wait_for_commit("day1")
     scene.back_up()
@@ -54,7 +54,6 @@ def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scen
     scene.activate_new_epoch()
     scene.stand.verifying("day1-again")
     refused(lambda: take(scene, "day1-again"), "claim_lost")
-    take(scene, "day1-again", source="raw.refunds")
 
 
 def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_has_looked(scene: Scene) -> None:
@@ -66,7 +65,7 @@ def test_where_the_workload_is_lost_too_the_whole_target_waits_until_somebody_ha
     notary = scene.start()
     scene.activate_new_epoch()
     scene.stand.verifying("day1-again")
-    refused(lambda: take(scene, "day1-again", source="raw.refunds"), "claim_lost")
+    refused(lambda: take(scene, "day1-again"), "claim_lost")
 
     def work(unit: Unit) -> None:
         lost_claims.release(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
@@ -87,7 +86,6 @@ def test_a_claim_that_is_in_the_backup_blocks_nobody_else(scene: Scene) -> None:
     scene.activate_new_epoch()
     scene.stand.verifying("other")
     refused(lambda: take(scene, "other"), "claim_overlaps")
-    take(scene, "other", source="raw.refunds")
 
 
 def test_a_claim_that_no_restore_lost_is_not_released(scene: Scene) -> None:

@@ -17,7 +17,7 @@ from pvdm.metadata.audit_report import Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
 from pvdm.steward.sources import Sources
-from pvdm.store import workloads
+from pvdm.store import target_sources, workloads
 from pvdm.store.workloads import Workload
 from pvdm.verify.fetch import Files
 from tests.audit_examples import Local, codes, standings
@@ -317,3 +317,16 @@ def test_a_chunk_without_rows_waits_for_a_table_that_shows_something(house: Hous
     attempt = house.proved("w", [], name="empty")
     assert code_of(house, attempt) == "upstream_nothing_staged"
     assert there.found("empty").metadata.current_snapshot_id is None
+
+
+def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, there: There) -> None:
+    house.scene.make("free")
+    own = house.found("free").row
+    bound = parse_contract(contract().replace("raw.orders", "sales.free").encode()).bind({})
+    named, target = bound.contract.boundary.source, house.found().row.table_uuid
+    house.transact(lambda unit: target_sources.note(unit, target, named, own.table_uuid, workload_id="w"))
+    sources = Sources(house.notary.ledger, lambda: house.notary.catalog, house.files)
+    assert refused(lambda: sources.pin(bound, target)) == "source_empty"
+    lying(there, another_uuid)
+    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
+    assert refused(lambda: sources.pin(bound, target)) == "source_replaced"

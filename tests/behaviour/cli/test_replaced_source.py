@@ -1,0 +1,75 @@
+"""A source that was loaded anew, as producer and operator meet it on the command line."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pvdm.model.role import Role
+from tests.catalog_rest import Caller
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.steward_http import bearer
+
+TABLE = "sales.orders"
+MORE = "parameters:\n  date:\n    type: date"
+DAILY = contract(TABLE, MORE, where="day = ${date}", claim="{column: day}")
+FIRST, SECOND = "2026-11-13", "2026-11-14"
+
+
+def run(shop: Shop, workload_id: str, date: str) -> tuple[int, str]:
+    words = ["run", TABLE, "--workload-id", workload_id, "--param", f"date={date}", "--small", "--job", "daily_job:job"]
+    return shop.command(words)
+
+
+def load_anew(shop: Shop) -> str:
+    with httpx.Client(base_url=shop.steward.url) as http:
+        caller = Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text))
+        caller.done("DELETE", "/namespaces/raw/tables/orders")
+    shop.make("raw.orders")
+    shop.write(ROWS)
+    return str(shop.metadata("raw.orders", Role.PRODUCER).table_uuid)
+
+
+def approve(shop: Shop, text: str) -> None:
+    """What the message says, by the commands."""
+    path, proposal, signed = (shop.folder / name for name in ("approved.yaml", "proposal.json", "migration.json"))
+    path.write_text(text, "utf-8")
+    signing = ["--key", str(shop.key), "--operator", "tom", "--reason", "raw.orders was loaded anew"]
+    for words in (
+        ["migrate", "propose", TABLE, "--contract", str(path), "--out", str(proposal)],
+        ["migrate", "sign", str(proposal), *signing, "--out", str(signed), "--yes"],
+        ["migrate", "submit", str(signed)],
+    ):
+        code, told = shop.command(words, Role.OPERATOR, "*")
+        assert code == 0, told
+
+
+def test_a_replaced_source_is_told_in_words_and_approved_by_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = types.ModuleType("daily_job")
+    monkeypatch.setitem(sys.modules, "daily_job", module)
+    with shop_at(tmp_path) as shop:
+        shop.make(TABLE)
+        shop.protect(DAILY)
+        module.job = lambda _spark, _chunk: table_of(ROWS[:2])
+        assert run(shop, "run-1", FIRST)[0] == 0
+        old, new = str(shop.metadata("raw.orders", Role.PRODUCER).table_uuid), load_anew(shop)
+        code, told = run(shop, "run-2", SECOND)
+        words = " ".join(told.split())
+        assert code == 5
+        assert "raw.orders is another table than the one that was last published from" in words
+        assert f"the table with UUID {old}" in words
+        assert f"uuid: {new}" in words
+        assert "pvdm migrate propose" in words
+        approve(shop, DAILY.replace("    table: raw.orders\n", f"    table: raw.orders\n    uuid: {new}\n"))
+        code, told = run(shop, "run-3", FIRST)
+        assert (code, "resume workload run-1" in " ".join(told.split())) == (3, True)
+        module.job = lambda _spark, _chunk: table_of(ROWS[2:])
+        assert run(shop, "run-4", SECOND)[0] == 0
+        assert [row[0] for row in shop.seen(TABLE)] == [1, 2, 3, 4, 5]

@@ -1,0 +1,138 @@
+"""A source that was replaced waits for an operator's signature, and its rows meet the claims of the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.client import StewardClient
+from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.model.states import AttemptState
+from tests.claim_examples import (
+    FIRST,
+    SECOND,
+    approve,
+    daily,
+    load_anew,
+    publish,
+    refused_opening,
+    seen,
+    source_uuid,
+    stage,
+)
+from tests.path_examples import RAW, ROWS, Line, contract, line_at
+
+# PyIceberg's own.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+HOW = ["dropped", "renamed"]
+
+
+@pytest.fixture
+def line(ledger_url: str, tmp_path: Path) -> Iterator[Line]:
+    with line_at(tmp_path, ledger_url=ledger_url) as made:
+        yield made
+
+
+@pytest.fixture
+def producer(line: Line) -> Iterator[StewardClient]:
+    with line.client() as client:
+        yield client
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_replaced_source_is_refused_until_an_operator_signs_and_the_same_day_after_it(
+    line: Line, producer: StewardClient, how: str
+) -> None:
+    line.protect(daily())
+    old = source_uuid(line)
+    assert publish(line, producer, "run-1", ROWS[:2], {"date": FIRST}).state is AttemptState.COMMITTED
+    new = load_anew(line, how)
+    for number, date in enumerate((FIRST, SECOND)):
+        error = refused_opening(producer, f"early-{number}", {"date": date})
+        assert (type(error), error.code) == (NotAllowedError, "source_replaced")
+        assert old in str(error.expected)
+        assert new in str(error.got)
+        assert "pvdm migrate propose" in str(error.hint)
+    size = line.notary.log.size()
+    approve(line, daily(uuid=new))
+    assert line.notary.log.size() == size + 1
+    error = refused_opening(producer, "run-2", {"date": FIRST})
+    assert (type(error), error.code, error.details["workload_id"]) == (VerificationError, "claim_overlaps", "run-1")
+    assert seen(line) == [1, 2]
+    assert publish(line, producer, "run-3", ROWS[2:], {"date": SECOND}).state is AttemptState.COMMITTED
+    assert seen(line) == [1, 2, 3, 4]
+
+
+def test_a_signature_for_another_table_does_not_let_the_replaced_source_in(line: Line, producer: StewardClient) -> None:
+    line.protect(daily())
+    old = source_uuid(line)
+    publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
+    load_anew(line, "renamed")
+    approve(line, daily(uuid=old))
+    assert refused_opening(producer, "run-2", {"date": SECOND}).code == "source_replaced"
+    approve(line, daily("profile: A"))
+    assert refused_opening(producer, "run-2", {"date": SECOND}).code == "source_replaced"
+
+
+def test_an_approved_source_needs_no_second_signature(line: Line, producer: StewardClient) -> None:
+    line.protect(daily())
+    publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
+    new = load_anew(line, "dropped")
+    approve(line, daily(uuid=new))
+    publish(line, producer, "run-2", ROWS[2:], {"date": SECOND})
+    approve(line, daily())
+    later = (5, "2026-11-15", "Trier")
+    line.write([later])
+    assert publish(line, producer, "run-3", [later], {"date": later[1]}).state is AttemptState.COMMITTED
+    assert seen(line) == [1, 2, 3, 4, 5]
+
+
+def test_an_overwrite_from_a_replaced_source_waits_for_a_signature_too(line: Line, producer: StewardClient) -> None:
+    line.protect(contract(operation="overwrite"))
+    assert publish(line, producer, "run-1", ROWS, {}).state is AttemptState.COMMITTED
+    load_anew(line, "dropped", ROWS[:1])
+    assert refused_opening(producer, "run-2", {}).code == "source_replaced"
+    assert seen(line) == [1, 2, 3, 4]
+
+
+def test_a_source_that_is_dropped_after_opening_publishes_nothing(line: Line, producer: StewardClient) -> None:
+    line.protect(daily())
+    producer.open_workload("run-1", "sales.orders", {"date": FIRST})
+    tried = producer.next_attempt("run-1", "all", "the nightly run")
+    line.stage(producer, tried, ROWS[:2])
+    load_anew(line, "dropped")
+    producer.staged(tried.attempt_id)
+    assert line.notary.jobs.wait(60)
+    found = producer.attempt(tried.attempt_id)
+    assert found.refusal is not None
+    assert (found.state, found.refusal.code) == (AttemptState.ROLLED_BACK, "source_unusable")
+    assert "source is gone" in found.refusal.message
+    assert seen(line) == []
+
+
+def test_of_two_sources_that_were_opened_in_time_the_gate_lets_one_in(line: Line, producer: StewardClient) -> None:
+    """The pinned source keeps its rows under its new name; a second table of the old name is another source."""
+    line.protect(daily())
+    producer.open_workload("run-1", "sales.orders", {"date": FIRST})
+    load_anew(line, "renamed")
+    producer.open_workload("run-2", "sales.orders", {"date": SECOND})
+    assert stage(line, producer, "run-1", ROWS[:2]).state is AttemptState.COMMITTED
+    refused = stage(line, producer, "run-2", ROWS[2:])
+    assert refused.state is AttemptState.VERIFICATION_FAILED
+    assert refused.refusal is not None
+    assert refused.refusal.code == "source_replaced"
+    assert seen(line) == [1, 2]
+
+
+def test_the_gate_refuses_the_same_day_from_two_sources(line: Line, producer: StewardClient) -> None:
+    """Each source has its own name in its own contract, so that the claims alone tell."""
+    line.protect(daily())
+    line.scene.make("twin", levels=RAW)
+    line.write(ROWS, "raw.twin")
+    assert publish(line, producer, "run-1", ROWS[:2], {"date": FIRST}).state is AttemptState.COMMITTED
+    approve(line, daily().replace("raw.orders", "raw.twin"))
+    error = refused_opening(producer, "run-2", {"date": FIRST})
+    assert (error.code, error.details["workload_id"]) == ("claim_overlaps", "run-1")
+    assert publish(line, producer, "run-3", ROWS[2:], {"date": SECOND}).state is AttemptState.COMMITTED

@@ -1,0 +1,65 @@
+"""What a claim is compared by: the target's field id where proofs cover the column, else the source's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from pvdm.model.claim import Claim
+from pvdm.model.contract import BoundContract, parse_contract
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.verify.claim_columns import with_source_column, with_target_column
+from tests.path_examples import contract
+
+DAY = Claim.value("day", "date", 20_000)
+WHERE = {"where": "day = '2026-11-13'", "claim": "{column: day}"}
+UUID = "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"
+
+
+def schema(**ids: int | None) -> Schema:
+    return Schema(tuple(Field(name, PrimitiveType(Kind.DATE), field_id=number) for name, number in ids.items()))
+
+
+def bound(text: str) -> BoundContract:
+    return parse_contract(text.encode()).bind({})
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "expected"),
+    [
+        (None, {"id": 1, "day": 7}, "target field 7"),
+        ("[id, day]", {"id": 1, "day": 7}, "target field 7"),
+        ("[id, {from: day, to: on_day}]", {"id": 1, "on_day": 7}, "target field 7"),
+        ("[id, {from: day, to: on_day}, day]", {"id": 1, "day": 7, "on_day": 5}, "target field 5"),
+        ("[id, {from: id, to: day}]", {"id": 1, "day": 7}, "day"),
+        ("[id]", {"id": 1, "day": 7}, "day"),
+    ],
+    ids=["all", "listed", "renamed", "twice", "another source column", "left out"],
+)
+def test_the_targets_column_that_the_claim_column_fills_counts(
+    columns: str | None, target: dict[str, int], expected: str
+) -> None:
+    text = contract(**WHERE) if columns is None else contract(columns=columns, **WHERE)
+    assert with_target_column(bound(text), DAY, schema(**target)) == DAY.of_column(expected)
+
+
+def test_a_column_that_no_proof_covers_says_nothing_of_the_targets_rows() -> None:
+    out = "  identity: [id]\n  content: {exclude: [{column: day, reason: nobody reads it}]}\n"
+    text = contract(**WHERE).replace("  identity: [id]\n", out)
+    assert with_target_column(bound(text), DAY, schema(id=1, day=7)) == DAY
+
+
+def test_a_column_of_a_table_is_known_by_its_id() -> None:
+    found = with_source_column(bound(contract(**WHERE)), DAY, UUID, schema(id=1, day=7))
+    assert found == DAY.of_column(f"source {UUID} field 7")
+
+
+def test_a_column_of_a_set_of_files_is_known_by_its_name() -> None:
+    text = contract(**WHERE).replace("table: raw.orders", "files: {manifest: /data/orders.json}")
+    found = with_source_column(bound(text), DAY, UUID, schema(id=1, day=7))
+    assert found == DAY.of_column(f"source {UUID} column day")
+
+
+def test_a_claim_on_everything_is_on_no_column() -> None:
+    whole, text = Claim.everything(), bound(contract())
+    assert with_source_column(text, whole, UUID, schema(id=1)) == whole
+    assert with_target_column(text, whole, schema(id=1)) == whole
