@@ -103,6 +103,15 @@ CREATE TABLE restores (
 	PRIMARY KEY (restore_id)
 )
 --;
+CREATE TABLE target_sources (
+	target TEXT NOT NULL,
+	source_name TEXT NOT NULL,
+	source TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (target, source_name)
+)
+--;
 CREATE TABLE vouched (
 	table_uuid TEXT NOT NULL,
 	snapshot_id TEXT NOT NULL,
@@ -177,20 +186,19 @@ CREATE TABLE chunks (
 CREATE TABLE claims (
 	workload_id TEXT NOT NULL,
 	target TEXT NOT NULL,
-	source TEXT NOT NULL,
-	column_name TEXT,
+	claim_column TEXT,
 	column_kind TEXT,
 	lower_bound BYTEA NOT NULL,
 	upper_bound BYTEA,
 	extent TEXT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
-	PRIMARY KEY (workload_id, target, source),
+	PRIMARY KEY (workload_id, target),
 	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
-	CONSTRAINT column_typed CHECK ((column_name IS NULL) = (column_kind IS NULL)),
+	CONSTRAINT column_typed CHECK ((claim_column IS NULL) = (column_kind IS NULL)),
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
 --;
-CREATE INDEX claims_scope ON claims (target, source)
+CREATE INDEX claims_target ON claims (target)
 --;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
@@ -308,7 +316,6 @@ CREATE TABLE lost_claims (
 	receipt_id TEXT NOT NULL,
 	workload_id TEXT NOT NULL,
 	target TEXT NOT NULL,
-	source TEXT,
 	released_by TEXT,
 	reason TEXT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -764,6 +771,33 @@ CREATE TRIGGER restores_event AFTER INSERT OR UPDATE ON restores
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_restores_event()
 --;
+CREATE TRIGGER target_sources_no_delete BEFORE DELETE ON target_sources
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of target_sources are never deleted')
+--;
+CREATE TRIGGER target_sources_fixed BEFORE UPDATE ON target_sources
+FOR EACH ROW
+WHEN (NEW.target IS DISTINCT FROM OLD.target
+    OR NEW.source_name IS DISTINCT FROM OLD.source_name)
+EXECUTE FUNCTION pvdm_refuse('only source, workload_id, at_micros of target_sources change')
+--;
+CREATE TRIGGER target_sources_no_truncate BEFORE TRUNCATE ON target_sources
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of target_sources are never deleted')
+--;
+CREATE FUNCTION pvdm_target_sources_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'target_sources', CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source_name AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('target', OLD.target, 'source_name', OLD.source_name, 'source', OLD.source, 'workload_id', OLD.workload_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('target', NEW.target, 'source_name', NEW.source_name, 'source', NEW.source, 'workload_id', NEW.workload_id, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER target_sources_event AFTER INSERT OR UPDATE ON target_sources
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_target_sources_event()
+--;
 CREATE TRIGGER vouched_no_delete BEFORE DELETE ON vouched
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of vouched are never deleted')
@@ -905,9 +939,9 @@ EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
 CREATE FUNCTION pvdm_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
-    VALUES (NEW.at_micros, lower(TG_OP), 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'target', OLD.target, 'source', OLD.source, 'column_name', OLD.column_name, 'column_kind', OLD.column_kind, 'lower_bound', encode(OLD.lower_bound, 'hex'), 'upper_bound', encode(OLD.upper_bound, 'hex'), 'extent', OLD.extent, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'column_name', NEW.column_name, 'column_kind', NEW.column_kind, 'lower_bound', encode(NEW.lower_bound, 'hex'), 'upper_bound', encode(NEW.upper_bound, 'hex'), 'extent', NEW.extent, 'at_micros', NEW.at_micros)::text);
+    VALUES (NEW.at_micros, lower(TG_OP), 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'target', OLD.target, 'claim_column', OLD.claim_column, 'column_kind', OLD.column_kind, 'lower_bound', encode(OLD.lower_bound, 'hex'), 'upper_bound', encode(OLD.upper_bound, 'hex'), 'extent', OLD.extent, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', encode(NEW.lower_bound, 'hex'), 'upper_bound', encode(NEW.upper_bound, 'hex'), 'extent', NEW.extent, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -1109,8 +1143,7 @@ CREATE TRIGGER lost_claims_fixed BEFORE UPDATE ON lost_claims
 FOR EACH ROW
 WHEN (NEW.receipt_id IS DISTINCT FROM OLD.receipt_id
     OR NEW.workload_id IS DISTINCT FROM OLD.workload_id
-    OR NEW.target IS DISTINCT FROM OLD.target
-    OR NEW.source IS DISTINCT FROM OLD.source)
+    OR NEW.target IS DISTINCT FROM OLD.target)
 EXECUTE FUNCTION pvdm_refuse('only released_by, reason, at_micros of lost_claims change')
 --;
 CREATE TRIGGER lost_claims_no_truncate BEFORE TRUNCATE ON lost_claims
@@ -1121,8 +1154,8 @@ CREATE FUNCTION pvdm_lost_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'lost_claims', CAST(NEW.receipt_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'source', OLD.source, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -1529,9 +1562,9 @@ CREATE FUNCTION pvdm_claims_overlap() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('pvdm claims ' || NEW.target, 0));
     IF EXISTS (SELECT 1 FROM claims c
-    WHERE c.target = NEW.target AND c.source = NEW.source AND c.workload_id <> NEW.workload_id
-      AND (c.column_name IS NULL OR NEW.column_name IS NULL
-           OR c.column_name <> NEW.column_name OR c.column_kind <> NEW.column_kind
+    WHERE c.target = NEW.target AND c.workload_id <> NEW.workload_id
+      AND (c.claim_column IS NULL OR NEW.claim_column IS NULL
+           OR c.claim_column <> NEW.claim_column OR c.column_kind <> NEW.column_kind
            OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
                AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound)))) THEN
         RAISE EXCEPTION 'pvdm rule: claims overlap' USING ERRCODE = 'PV001';

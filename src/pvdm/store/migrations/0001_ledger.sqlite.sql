@@ -112,6 +112,16 @@ CREATE TABLE restores (
 )
  STRICT
 --;
+CREATE TABLE target_sources (
+	target TEXT NOT NULL,
+	source_name TEXT NOT NULL,
+	source TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (target, source_name)
+)
+ STRICT
+--;
 CREATE TABLE vouched (
 	table_uuid TEXT NOT NULL,
 	snapshot_id TEXT NOT NULL,
@@ -190,21 +200,20 @@ CREATE TABLE chunks (
 CREATE TABLE claims (
 	workload_id TEXT NOT NULL,
 	target TEXT NOT NULL,
-	source TEXT NOT NULL,
-	column_name TEXT,
+	claim_column TEXT,
 	column_kind TEXT,
 	lower_bound BLOB NOT NULL,
 	upper_bound BLOB,
 	extent TEXT NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
-	PRIMARY KEY (workload_id, target, source),
+	PRIMARY KEY (workload_id, target),
 	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
-	CONSTRAINT column_typed CHECK ((column_name IS NULL) = (column_kind IS NULL)),
+	CONSTRAINT column_typed CHECK ((claim_column IS NULL) = (column_kind IS NULL)),
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
  STRICT
 --;
-CREATE INDEX claims_scope ON claims (target, source)
+CREATE INDEX claims_target ON claims (target)
 --;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
@@ -328,7 +337,6 @@ CREATE TABLE lost_claims (
 	receipt_id TEXT NOT NULL,
 	workload_id TEXT NOT NULL,
 	target TEXT NOT NULL,
-	source TEXT,
 	released_by TEXT,
 	reason TEXT NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -773,6 +781,34 @@ BEGIN
         json_object('restore_id', NEW.restore_id, 'operator', NEW.operator, 'reason', NEW.reason, 'backup_size', NEW.backup_size, 'outside_note', CASE WHEN NEW.outside_note IS NOT NULL THEN lower(hex(NEW.outside_note)) END, 'epoch_before', NEW.epoch_before, 'log_keys', NEW.log_keys, 'outcome', NEW.outcome, 'finished_micros', NEW.finished_micros, 'at_micros', NEW.at_micros));
 END
 --;
+CREATE TRIGGER target_sources_no_delete BEFORE DELETE ON target_sources
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of target_sources are never deleted');
+END
+--;
+CREATE TRIGGER target_sources_fixed BEFORE UPDATE ON target_sources
+WHEN NEW.target IS NOT OLD.target
+    OR NEW.source_name IS NOT OLD.source_name
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only source, workload_id, at_micros of target_sources change');
+END
+--;
+CREATE TRIGGER target_sources_event_insert AFTER INSERT ON target_sources
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'target_sources', CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source_name AS TEXT),
+        NULL,
+        json_object('target', NEW.target, 'source_name', NEW.source_name, 'source', NEW.source, 'workload_id', NEW.workload_id, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER target_sources_event_update AFTER UPDATE ON target_sources
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'target_sources', CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source_name AS TEXT),
+        json_object('target', OLD.target, 'source_name', OLD.source_name, 'source', OLD.source, 'workload_id', OLD.workload_id, 'at_micros', OLD.at_micros),
+        json_object('target', NEW.target, 'source_name', NEW.source_name, 'source', NEW.source, 'workload_id', NEW.workload_id, 'at_micros', NEW.at_micros));
+END
+--;
 CREATE TRIGGER vouched_no_delete BEFORE DELETE ON vouched
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of vouched are never deleted');
@@ -909,9 +945,9 @@ END
 CREATE TRIGGER claims_event_insert AFTER INSERT ON claims
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
-    VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT) || '/' || CAST(NEW.source AS TEXT),
+    VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
         NULL,
-        json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'column_name', NEW.column_name, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
+        json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers
@@ -1094,7 +1130,6 @@ CREATE TRIGGER lost_claims_fixed BEFORE UPDATE ON lost_claims
 WHEN NEW.receipt_id IS NOT OLD.receipt_id
     OR NEW.workload_id IS NOT OLD.workload_id
     OR NEW.target IS NOT OLD.target
-    OR NEW.source IS NOT OLD.source
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: only released_by, reason, at_micros of lost_claims change');
 END
@@ -1104,15 +1139,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'lost_claims', CAST(NEW.receipt_id AS TEXT),
         NULL,
-        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER lost_claims_event_update AFTER UPDATE ON lost_claims
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'lost_claims', CAST(NEW.receipt_id AS TEXT),
-        json_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'source', OLD.source, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
-        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'source', NEW.source, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER receipts_no_delete BEFORE DELETE ON receipts
@@ -1439,9 +1474,9 @@ END
 --;
 CREATE TRIGGER claims_overlap BEFORE INSERT ON claims
 WHEN EXISTS (SELECT 1 FROM claims c
-    WHERE c.target = NEW.target AND c.source = NEW.source AND c.workload_id <> NEW.workload_id
-      AND (c.column_name IS NULL OR NEW.column_name IS NULL
-           OR c.column_name <> NEW.column_name OR c.column_kind <> NEW.column_kind
+    WHERE c.target = NEW.target AND c.workload_id <> NEW.workload_id
+      AND (c.claim_column IS NULL OR NEW.claim_column IS NULL
+           OR c.claim_column <> NEW.claim_column OR c.column_kind <> NEW.column_kind
            OR ((c.upper_bound IS NULL OR NEW.lower_bound < c.upper_bound)
                AND (NEW.upper_bound IS NULL OR c.lower_bound < NEW.upper_bound))))
 BEGIN
