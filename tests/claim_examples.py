@@ -70,10 +70,16 @@ def publish(
 
 
 def stage(
-    line: Line, client: StewardClient, workload_id: str, rows: Sequence[Row], names: Sequence[str] = SCHEMA.names
+    line: Line,
+    client: StewardClient,
+    workload_id: str,
+    rows: Sequence[Row],
+    names: Sequence[str] = SCHEMA.names,
+    *,
+    chunk_id: str = "all",
 ) -> AttemptView:
-    """One attempt at the only chunk of an opened workload."""
-    tried = client.next_attempt(workload_id, "all", REASON)
+    """One attempt at a chunk of an opened workload."""
+    tried = client.next_attempt(workload_id, chunk_id, REASON)
     if rows:
         line.stage(client, tried, rows, names)
     client.staged(tried.attempt_id)

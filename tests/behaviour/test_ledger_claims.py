@@ -118,7 +118,7 @@ def test_a_workload_takes_its_own_claim_again(unit: Unit) -> None:
 
 def test_a_workload_that_claims_otherwise_is_refused(unit: Unit) -> None:
     take(unit, "one", WEEK)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(VerificationError) as caught:
         take(unit, "one", LATER)
     assert caught.value.code == "claim_differs"
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, or_, select
 
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import VerificationError
 from pvdm.model.claim import Claim
 from pvdm.store import ids, lost_claims
 from pvdm.store.link import Row
@@ -82,11 +82,16 @@ def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> t
 
 def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
     if (stored.column, stored.kind, stored.lower, stored.upper) != (asked.column, asked.kind, asked.lower, asked.upper):
-        raise InputError(
+        # People know a column by its name; where that is the same, its identity tells the two apart.
+        shown = stored.text, asked.text
+        if stored.text == asked.text:
+            shown = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
+        raise VerificationError(
             "claim_differs",
             f"workload {workload_id} has claimed otherwise",
-            expected=stored.text,
-            got=asked.text,
+            expected=shown[0],
+            got=shown[1],
+            hint="nothing was published; an operator abandons the workload: its claim column was made anew since",
             workload_id=workload_id,
         )
 

@@ -24,7 +24,7 @@ from tests.claim_examples import (
     seen,
     stage,
 )
-from tests.path_examples import RAW, ROWS, Line, contract, line_at
+from tests.path_examples import BY_DAY, RAW, ROWS, Line, contract, line_at
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
@@ -113,6 +113,22 @@ def test_a_claim_column_that_is_made_anew_while_a_workload_is_open_is_refused_by
     assert found.refusal is not None
     assert (found.state, found.refusal.code) == (AttemptState.VERIFICATION_FAILED, "claim_overlaps")
     assert seen(line) == [2]
+
+
+def test_a_claim_column_that_is_made_anew_between_two_chunks_ends_the_second(
+    line: Line, producer: StewardClient
+) -> None:
+    line.protect(contract(BY_TOWN, BY_DAY, where="town = ${town}", claim="{column: town}"))
+    producer.open_workload("run-1", TARGET, {"town": "Ulm"})
+    assert stage(line, producer, "run-1", [ROWS[0]], chunk_id=f"day={FIRST}").state is AttemptState.COMMITTED
+    line.scene.migrate(line.scene.migration(schema_of(COLUMNS[:2])))
+    line.scene.migrate(line.scene.migration(schema_of([*COLUMNS[:2], (4, "town", "string")], schema_id=2)))
+    found = stage(line, producer, "run-1", [ROWS[3]], chunk_id=f"day={SECOND}")
+    assert found.refusal is not None
+    assert (found.state, found.refusal.code) == (AttemptState.VERIFICATION_FAILED, "claim_differs")
+    assert "target field 3" in str(found.refusal.expected)
+    assert "target field 4" in str(found.refusal.got)
+    assert seen(line) == [1]
 
 
 def test_a_contract_that_claims_another_column_meets_every_old_claim(line: Line, producer: StewardClient) -> None:
