@@ -21,7 +21,10 @@ APPROVALS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ProtectionRecord:
-    """What the ledger has to find about a protection; the envelope says the rest. One of the two ids is None."""
+    """What the ledger has to find about a protection; the envelope says the rest. One of the two ids is None.
+
+    `found_sha256` is None where `main` showed nothing, and for a protection that a restore brought back.
+    """
 
     protection_id: str
     action: ActionWord
@@ -32,6 +35,7 @@ class ProtectionRecord:
     contract_sha256: str
     operator: str
     nonce: str
+    found_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def note(unit: Unit, record: ProtectionRecord) -> None:
         contract_sha256=record.contract_sha256,
         operator=ids.name(record.operator, "operator"),
         nonce=record.nonce,
+        found_sha256=None if record.found_sha256 is None else ids.sha256(record.found_sha256, "hash of what was found"),
     )
 
 
@@ -163,6 +168,13 @@ def newest_of(unit: Unit, table_uuid: str) -> str | None:
     return None if row is None else str(row["protection_id"])
 
 
+def found_sha256(unit: Unit, table_uuid: str) -> str | None:
+    """What binds the manifests that `main` showed when the table came under protection last; None: not known."""
+    newest = newest_of(unit, table_uuid)
+    found = None if newest is None else find(unit, newest)
+    return None if found is None else found.found_sha256
+
+
 def standing_contract(unit: Unit, table_uuid: str) -> str | None:
     """The contract that the newest approval about this UUID leaves it under, whether or not the table is there."""
     found: list[tuple[int, str | None]] = []
@@ -202,6 +214,7 @@ def _protection(row: Row) -> ProtectionRecord:
         row["contract_sha256"],
         row["operator"],
         row["nonce"],
+        row["found_sha256"],
     )
 
 

@@ -27,6 +27,7 @@ contracts: Final = table(
     unlogged=("body",),
 )
 
+# `found_sha256` binds the manifest list and the manifests that `main` showed when the table came under a contract.
 protections: Final = table(
     "protections",
     word("protection_id", ForeignKey("statements.statement_id"), primary_key=True),
@@ -38,9 +39,11 @@ protections: Final = table(
     word("contract_sha256"),
     word("operator"),
     word("nonce", ForeignKey("nonces.nonce")),
+    word("found_sha256", nullable=True),
     time(),
     one_of("action", ActionWord),
     *hex_text("contract_sha256", 64),
+    *hex_text("found_sha256", 64),
     CheckConstraint("(table_uuid IS NULL) <> (namespace_id IS NULL)", name="one_target"),
     UniqueConstraint("nonce", name="protections_nonce_once"),
     Index("protections_table_uuid", "table_uuid"),
