@@ -465,10 +465,12 @@ CREATE TABLE protections (
 	contract_sha256 TEXT NOT NULL,
 	operator TEXT NOT NULL,
 	nonce TEXT NOT NULL,
+	found_sha256 TEXT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (protection_id),
 	CONSTRAINT action_known CHECK (action IN ('protect', 'unprotect')),
 	CONSTRAINT contract_sha256_hex CHECK (contract_sha256 ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT found_sha256_hex CHECK (found_sha256 ~ '^[0-9a-f]{64}$'),
 	CONSTRAINT one_target CHECK ((table_uuid IS NULL) <> (namespace_id IS NULL)),
 	CONSTRAINT protections_nonce_once UNIQUE (nonce),
 	FOREIGN KEY(protection_id) REFERENCES statements (statement_id),
@@ -1422,8 +1424,8 @@ CREATE FUNCTION pvdm_protections_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'protections', CAST(NEW.protection_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('protection_id', OLD.protection_id, 'action', OLD.action, 'table_uuid', OLD.table_uuid, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'contract_sha256', OLD.contract_sha256, 'operator', OLD.operator, 'nonce', OLD.nonce, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('protection_id', NEW.protection_id, 'action', NEW.action, 'table_uuid', NEW.table_uuid, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('protection_id', OLD.protection_id, 'action', OLD.action, 'table_uuid', OLD.table_uuid, 'namespace_id', OLD.namespace_id, 'name', OLD.name, 'domain', OLD.domain, 'contract_sha256', OLD.contract_sha256, 'operator', OLD.operator, 'nonce', OLD.nonce, 'found_sha256', OLD.found_sha256, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('protection_id', NEW.protection_id, 'action', NEW.action, 'table_uuid', NEW.table_uuid, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'found_sha256', NEW.found_sha256, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;

@@ -496,10 +496,12 @@ CREATE TABLE protections (
 	contract_sha256 TEXT NOT NULL,
 	operator TEXT NOT NULL,
 	nonce TEXT NOT NULL,
+	found_sha256 TEXT,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (protection_id),
 	CONSTRAINT action_known CHECK (action IN ('protect', 'unprotect')),
 	CONSTRAINT contract_sha256_hex CHECK (length(contract_sha256) = 64 AND contract_sha256 NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT found_sha256_hex CHECK (length(found_sha256) = 64 AND found_sha256 NOT GLOB '*[^0-9a-f]*'),
 	CONSTRAINT one_target CHECK ((table_uuid IS NULL) <> (namespace_id IS NULL)),
 	CONSTRAINT protections_nonce_once UNIQUE (nonce),
 	FOREIGN KEY(protection_id) REFERENCES statements (statement_id),
@@ -1369,7 +1371,7 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'protections', CAST(NEW.protection_id AS TEXT),
         NULL,
-        json_object('protection_id', NEW.protection_id, 'action', NEW.action, 'table_uuid', NEW.table_uuid, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'at_micros', NEW.at_micros));
+        json_object('protection_id', NEW.protection_id, 'action', NEW.action, 'table_uuid', NEW.table_uuid, 'namespace_id', NEW.namespace_id, 'name', NEW.name, 'domain', NEW.domain, 'contract_sha256', NEW.contract_sha256, 'operator', NEW.operator, 'nonce', NEW.nonce, 'found_sha256', NEW.found_sha256, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER published_no_delete BEFORE DELETE ON published
