@@ -16,7 +16,7 @@ from pvdm.lake.format.manifest_list_write import write_manifest_list
 from pvdm.lake.format.new_table import new_table
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.updates import apply_updates
-from pvdm.lake.manifest_root import MANIFESTS_KEY, manifests_root
+from pvdm.lake.manifest_root import FOUND_KEY, MANIFESTS_KEY, manifest_hashes_text
 from pvdm.lake.next_snapshot import Publication, Wanted, next_snapshot
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.metadata.audit_bundle import AuditBundle
@@ -120,6 +120,7 @@ class History:
         *,
         relist: Callable[[bytes], bytes] | None = None,
         said: Callable[[Any], Any] = same,
+        by_steward: bool = False,
     ) -> Publication:
         """The next snapshot of main, and its files on disk; `relist` and `said` change its list and its words."""
         number = self.tick()
@@ -133,6 +134,7 @@ class History:
             now_ms=self.now // 1_000,
             place=lambda name: f"file://{folder}/{name}",
             reader=Files(),
+            in_vault=by_steward,
         )
         if relist is not None:
             made = relisted(made, relist)
@@ -284,7 +286,8 @@ class History:
             proved = replace(proved, verdict=Verdict.failed(FailureClass.MODIFIED))
         proof_id = self.prove(proved, signer)
         override_id = self.override(proved, proof_id) if waived else None
-        made = self.snapshot(added if shown is None else shown, removed if gone is None else gone, **more)
+        come, went = added if shown is None else shown, removed if gone is None else gone
+        made = self.snapshot(come, went, by_steward=True, **more)
         self.say(receipt(self.receipt(made, proved, [proof_id], override_id)), "notary-a")
         return made.snapshot_id
 
@@ -327,16 +330,22 @@ def relisted(made: Publication, relist: Callable[[bytes], bytes]) -> Publication
     *others, last = made.files
     read = read_manifest_list(relist(last.data))
     known = {file.location: file.data for file in others}
-    own = [each.manifest_path for each in read.manifests if each.added_snapshot_id == made.snapshot_id]
-    root = manifests_root((path, sha256(known.get(path) or local(path).read_bytes())) for path in own)
-    extra = [(key, value) for key, value in read.file.extra if key != MANIFESTS_KEY]
-    bound_to = [*extra, (MANIFESTS_KEY, root.encode())]
+    paths = [each.manifest_path for each in read.manifests]
+    hashes = manifest_hashes_text(sha256(known.get(path) or present(path)) for path in paths)
+    extra = [(key, value) for key, value in read.file.extra if key not in (MANIFESTS_KEY, FOUND_KEY)]
+    extra += [(key, value) for key, value in read_manifest_list(last.data).file.extra if key == FOUND_KEY]
+    bound_to = [*extra, (MANIFESTS_KEY, hashes.encode())]
     data = write_avro(read.file.schema_text, bound_to, read.file.records, codec=read.file.codec)
     return replace(made, files=(*others, replace(last, data=data)), manifest_list_sha256=sha256(data))
 
 
 def local(location: str) -> Path:
     return file_at(location)
+
+
+def present(location: str) -> bytes:
+    """The file's bytes; none where there is no such file."""
+    return local(location).read_bytes() if local(location).exists() else b""
 
 
 def sha256(data: bytes) -> str:

@@ -90,12 +90,12 @@ class Audited:
         file = self.data_file(name)
         core = self._verifying(name, file)
         recorded = self.scene.stand.record(core)
-        snapshot_id = self.show(file)
+        snapshot_id = self.show(file, by_steward=True)
         if witnessed:
             self.witness(core, recorded.statement_id, snapshot_id)
         return snapshot_id
 
-    def show(self, file: DataFile, *, now_ms: int | None = None) -> int:
+    def show(self, file: DataFile, *, now_ms: int | None = None, by_steward: bool = False) -> int:
         """A snapshot of main with one more file, past every check; `now_ms` is the time that it says of itself."""
         number = self.tick()
         before = self.state
@@ -107,6 +107,7 @@ class Audited:
             now_ms=self.scene.now // 1_000 if now_ms is None else now_ms,
             place=lambda name: self.vault.place(before.row.table_uuid, VaultKind.METADATA, name),
             reader=files(),
+            in_vault=by_steward,
         )
         for each in made.files:
             self.vault.write(before.row.table_uuid, VaultKind.METADATA, each.name, each.data)

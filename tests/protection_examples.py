@@ -15,6 +15,9 @@ from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
 from pvdm.errors import PvdmError
+from pvdm.lake.format.manifest_list import ListHeader
+from pvdm.lake.format.manifest_list_write import write_manifest_list
+from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.updates import apply_updates
 from pvdm.metadata.state import state_of, target_of
 from pvdm.model.migration import (
@@ -32,7 +35,7 @@ from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tokens import Grant
 from pvdm.trust.verify import sign_statement
 from tests.catalog_examples import request, to_ref
-from tests.places import placed
+from tests.places import file_at, placed
 from tests.steward_examples import Stand, stand_at
 from tools.proof_kit import SECOND, SIGNERS, fixed
 
@@ -136,6 +139,7 @@ class Scene:
             del made["sequence-number"]
         if base.format_version == 3:
             made |= {"first-row-id": base.next_row_id, "added-rows": 3}
+        _write_empty_list(base, made)
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
         return self.commit(to_ref(branch, made), name, role=role)
 
@@ -223,6 +227,20 @@ class Scene:
     def migrate(self, said: Migration | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
         envelope = signed(said or self.migration(), signer)
         return self.notary.migrations.submit(envelope, self.grant(domain=domain))
+
+
+def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
+    """The snapshot's manifest list, without a manifest: a protection reads it."""
+    header = ListHeader(
+        format_version=base.format_version,
+        snapshot_id=snapshot["snapshot-id"],
+        parent_snapshot_id=snapshot.get("parent-snapshot-id"),
+        sequence_number=snapshot.get("sequence-number"),
+        first_row_id=snapshot.get("first-row-id"),
+    )
+    place = file_at(snapshot["manifest-list"])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(write_manifest_list(header, []).data)
 
 
 def signed(said: Protection | Migration, signer: str = "operator-tom") -> bytes:

@@ -279,6 +279,7 @@ class Bench:
             now_ms=self.scene.now // 1_000,
             place=lambda file: self.vault.place(state.row.table_uuid, VaultKind.METADATA, file),
             reader=self.files,
+            in_vault=True,
         )
         for file in made.files:
             self.vault.write(state.row.table_uuid, VaultKind.METADATA, file.name, file.data)

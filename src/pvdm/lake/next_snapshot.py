@@ -1,28 +1,42 @@
 """The next snapshot of a branch: manifests and list from its head plus new files, entry by entry.
 
 The gate writes what `main` shows so, from verified files, and a stager without a JVM what its own branch shows.
+The gate's files lie in the vault, and so does every manifest that its snapshot lists: those of the head that anybody
+else wrote are read, checked and written again, once. The header of its list has the hash of each manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.errors import VerificationError
-from pvdm.lake.entries import FileReader, ListedManifest, header_of, listed_manifests, read_listed
-from pvdm.lake.format.document import Json
+from pvdm.lake.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
+from pvdm.lake.format.document import Json, dump_json
+from pvdm.lake.format.manifest import ManifestHeader
 from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_list import ListHeader, ManifestFile
+from pvdm.lake.format.manifest_list import ListHeader, ManifestFile, ManifestList
 from pvdm.lake.format.manifest_list_write import write_manifest_list
 from pvdm.lake.format.manifest_write import WrittenManifest, carried, removed, write_manifest
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.partition import source_types
+from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import RETENTION, Snapshot, SnapshotRef
-from pvdm.lake.manifest_root import MANIFESTS_KEY, manifests_root
+from pvdm.lake.found_manifests import FoundCheck, SteadyFiles, bound_files
+from pvdm.lake.manifest_root import (
+    FOUND_KEY,
+    MANIFESTS_KEY,
+    found_root,
+    manifest_hashes_text,
+    read_manifest_hashes,
+)
 
 # A manifest of this size, of some thousand entries, is read at once and not written together with others any more.
 MERGED_BYTES: Final = 1_048_576
+# Manifests that are taken over are written together up to so many entries.
+MERGED_ENTRIES_MAX: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +59,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A snapshot that is ready to be swapped in, with its files; and how much it takes away of the head's data."""
+    """A snapshot that is ready to be swapped in, with its files; and how much it takes away of the head's data.
+
+    `found_sha256` binds the head's list and manifests, where some of them were not the Steward's and were taken over.
+    """
 
     snapshot_id: int
     updates: tuple[Json, ...]
@@ -53,6 +70,7 @@ class Publication:
     manifest_list_sha256: str
     removed_rows: int
     removed_files: int
+    found_sha256: str | None = None
 
     @property
     def manifest_list(self) -> str:
@@ -70,15 +88,18 @@ def next_snapshot(
     place: Callable[[str], str],
     reader: FileReader,
     merge_from: int | None = None,
+    in_vault: bool = False,
 ) -> Publication:
     """The next snapshot of the branch, which need not be there yet; `place` says where a file of that name will lie.
 
     From `merge_from` small manifests in that place on they are written together, so that a list does not grow forever.
+    With `in_vault` nobody else writes in that place, and every manifest that the snapshot lists lies there.
     """
     writer = _Writer(metadata, snapshot_id, place)
     ref = metadata.refs.get(branch)
     head = None if ref is None else metadata.snapshot(ref.snapshot_id)
-    kept = () if head is None else _kept(writer, head, wanted.removed, reader, merge_from)
+    base = _Head(writer, head, reader, in_vault=in_vault)
+    kept = base.kept(wanted.removed, merge_from)
     listed = (*writer.added(wanted.added), *kept)
     name = f"snap-{snapshot_id}.avro"
     written = write_manifest_list(
@@ -90,7 +111,7 @@ def next_snapshot(
             first_row_id=metadata.next_row_id if metadata.format_version > 2 else None,
         ),
         listed,
-        extra=[(MANIFESTS_KEY, _root(writer.files))],
+        extra=base.bound(listed) if in_vault else (),
     )
     snapshot: dict[str, Json] = {
         "snapshot-id": snapshot_id,
@@ -99,34 +120,35 @@ def next_snapshot(
         "timestamp-ms": now_ms,
         "manifest-list": place(name),
         "schema-id": metadata.current_schema_id,
-        "summary": dict(_summary(head, wanted, writer.gone)),
+        "summary": dict(_summary(base.totals(), wanted, writer.gone)),
     }
     if metadata.format_version > 2:
         first = metadata.next_row_id or 0
         snapshot |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
-    updates: tuple[Json, ...] = (
-        {"action": "add-snapshot", "snapshot": snapshot},
-        {
-            **_retention(ref),
-            "action": "set-snapshot-ref",
-            "ref-name": branch,
-            "type": "branch",
-            "snapshot-id": snapshot_id,
-        },
-    )
     files = (*writer.files, NewFile(name, place(name), written.data))
     gone = [file.record_count for file in writer.gone if file.content is FileContent.DATA]
-    return Publication(snapshot_id, updates, files, hashlib.sha256(written.data).hexdigest(), sum(gone), len(gone))
+    return Publication(
+        snapshot_id,
+        _updates(snapshot, branch, ref),
+        files,
+        hashlib.sha256(written.data).hexdigest(),
+        sum(gone),
+        len(gone),
+        base.found_sha256,
+    )
+
+
+def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
+    shown: dict[str, Json] = {"ref-name": branch, "type": "branch", "snapshot-id": snapshot["snapshot-id"]}
+    return (
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {**_retention(ref), "action": "set-snapshot-ref", **shown},
+    )
 
 
 def _retention(ref: SnapshotRef | None) -> dict[str, Json]:
     """How long the branch keeps what: an update that does not say it again would take it away."""
     return {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
-
-
-def _root(manifests: Sequence[NewFile]) -> bytes:
-    """What binds the bytes of the manifests to the list, for auditors."""
-    return manifests_root((file.location, hashlib.sha256(file.data).hexdigest()) for file in manifests).encode()
 
 
 class _Writer:
@@ -140,9 +162,9 @@ class _Writer:
         self.files: list[NewFile] = []
         self.gone: list[DataFile] = []
 
-    def is_own(self, listed: ManifestFile) -> bool:
-        """Whether it lies where this writer writes, and nobody else does."""
-        return listed.manifest_path.rpartition("/")[0] == self._home
+    def is_own(self, location: str) -> bool:
+        """Whether it lies where this writer writes."""
+        return location.rpartition("/")[0] == self._home
 
     def added(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
         """A manifest of new files; none where there is no file."""
@@ -165,7 +187,7 @@ class _Writer:
             else:
                 entries.append(carried(entry, version))
         first = group[0].header
-        header = header_of(self.metadata, first.spec.spec_id, first.content)
+        header = _header_with_sources(self.metadata, first.spec.spec_id, first.content)
         return self._written(header.content, write_manifest(header, entries))
 
     def _written(self, content: ManifestContent, manifest: WrittenManifest) -> ManifestFile:
@@ -175,30 +197,148 @@ class _Writer:
         return manifest.listed(location, self.snapshot_id)
 
 
-def _kept(
-    writer: _Writer, head: Snapshot, wanted: frozenset[str], reader: FileReader, merge_from: int | None
-) -> tuple[ManifestFile, ...]:
-    """The head's manifests; written again are many small ones, and those with a removed file or a delete of one."""
-    listed = [each for each in listed_manifests(writer.metadata, head, reader) if _alive(each)]
-    missing = set(wanted)
-    found: list[ManifestFile] = []
-    for group in _groups(writer, listed, merge_from):
-        if not wanted and len(group) == 1:
-            found += group
-            continue
-        read = [read_listed(writer.metadata, each, reader) for each in group]
-        gone = _dangling(wanted) if group[0].content is ManifestContent.DELETES else _named(wanted)
+def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
+    """As `header_of`; where a partition's column was dropped since, under the newest schema that has it."""
+    header = header_of(metadata, spec_id, content)
+    wanted = {source for field in header.spec.fields for source in field.source_ids}
+    current = metadata.current_schema
+    for schema in (current, *reversed(metadata.schemas)):
+        if wanted <= source_types(to_model(schema)).keys():
+            text = dump_json(schema.raw).decode()
+            return replace(header, schema_text=text, schema_id=schema.schema_id)
+    return header
+
+
+class _Head:
+    """The branch's head and its manifests: those that are listed again, written again, or taken over."""
+
+    def __init__(self, writer: _Writer, head: Snapshot | None, reader: FileReader, *, in_vault: bool) -> None:
+        self._writer = writer
+        self._head = head
+        self._files = SteadyFiles(reader)
+        self._in_vault = in_vault
+        self._check: FoundCheck | None = None
+        self._hashes: dict[str, str] = {}
+        self.found_sha256: str | None = None
+
+    def kept(self, wanted: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
+        """The head's manifests without these files.
+
+        Written again are many small ones, those with a removed file or a delete of one, and all that are taken over.
+        """
+        head, metadata = self._head, self._writer.metadata
+        listing = None if head is None else manifest_list(metadata, head, self._files)
+        listed, foreign = self._divided(listing)
+        found: list[ManifestFile] = []
+        missing = set(wanted)
+        for group in _groups(self._writer, listed, merge_from):
+            if not wanted and len(group) == 1:
+                found += group
+                continue
+            read, hit = self._read(group, wanted, missing)
+            found.append(self._writer.rewritten(read, _gone(group, wanted)) if hit or len(group) > 1 else group[0])
+        for group in _portions(foreign):
+            read, _ = self._read(group, wanted, missing)
+            if any(entry.is_live for each in read for entry in each.entries):
+                found.append(self._writer.rewritten(read, _gone(group, wanted)))
+        if self._check is not None and head is not None and listing is not None:
+            self._check.finish()
+            self.found_sha256 = found_root(bound_files(head, listing, self._files.seen))
+        if missing:
+            raise VerificationError(
+                "removed_file_not_live",
+                "a file that would be removed is not there any more",
+                expected="a live file of main",
+                got=min(missing),
+            )
+        return tuple(found)
+
+    def bound(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
+        """What the header of the next list binds: each of its manifests, and what was taken over."""
+        written = {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
+        known = self._hashes | written
+        extra = [(MANIFESTS_KEY, manifest_hashes_text(known[each.manifest_path] for each in listed).encode())]
+        return extra if self.found_sha256 is None else [*extra, (FOUND_KEY, self.found_sha256.encode())]
+
+    def totals(self) -> dict[str, str]:
+        """The head's totals: counted where every manifest was read, else as its summary has them."""
+        if self._head is None:
+            return dict.fromkeys(_TOTALS, "0")
+        if self._check is not None:
+            return {name: str(count) for name, count in self._check.totals.items()}
+        said = {name: self._head.summary.get(f"total-{name}") for name in _TOTALS}
+        return {name: text for name, text in said.items() if text is not None}
+
+    def _divided(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
+        """The live manifests that may be listed again, and those that are taken over.
+
+        In the vault that is all of them or none: a list that the Steward wrote there names its own manifests only.
+        """
+        if self._head is None or listing is None:
+            return [], []
+        if not self._in_vault:
+            return [each for each in listing.manifests if _alive(each)], []
+        hashes = read_manifest_hashes(listing.file.text(MANIFESTS_KEY), len(listing.manifests))
+        own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
+        if hashes is not None and own and self._writer.is_own(self._head.manifest_list or ""):
+            paths = (each.manifest_path for each in listing.manifests)
+            self._hashes = dict(zip(paths, hashes, strict=True))
+            return [each for each in listing.manifests if _alive(each)], []
+        self._check = FoundCheck(self._writer.metadata, self._head, listing.header)
+        return [], list(listing.manifests)
+
+    def _read(
+        self, group: Sequence[ManifestFile], wanted: frozenset[str], missing: set[str]
+    ) -> tuple[list[ListedManifest], bool]:
+        """The group's manifests, and whether one of them has a file that goes."""
+        read = [self._read_one(each) for each in group]
+        gone = _gone(group, wanted)
         hit = [entry for each in read for entry in each.entries if entry.is_live and gone(entry)]
         missing -= {entry.data_file.file_path for entry in hit}
-        found.append(writer.rewritten(read, gone) if hit or len(group) > 1 else group[0])
-    if missing:
-        raise VerificationError(
-            "removed_file_not_live",
-            "a file that would be removed is not there any more",
-            expected="a live file of main",
-            got=min(missing),
-        )
-    return tuple(found)
+        return read, bool(hit)
+
+    def _read_one(self, listed: ManifestFile) -> ListedManifest:
+        read = read_listed(self._writer.metadata, listed, self._files)
+        bound = self._hashes.get(listed.manifest_path)
+        if bound is not None and self._files.seen[listed.manifest_path] != bound:
+            raise VerificationError(
+                "manifest_changed",
+                "a manifest in the vault is not the one that was written",
+                expected=bound,
+                got=f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}",
+                hint="only the Steward may write there, and it never writes a name twice",
+            )
+        if self._check is not None:
+            self._check.add(read)
+        return read
+
+
+def _gone(group: Sequence[ManifestFile], wanted: frozenset[str]) -> Callable[[ManifestEntry], bool]:
+    return _dangling(wanted) if group[0].content is ManifestContent.DELETES else _named(wanted)
+
+
+def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """What is taken over and written together: manifests of one spec and content, as many as make one of usual size."""
+    kinds: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
+    for each in foreign:
+        kinds.setdefault((each.partition_spec_id, each.content), []).append(each)
+    for group in kinds.values():
+        part: list[ManifestFile] = []
+        for each in group:
+            sizes = [*map(_size, part), _size(each)]
+            if part and (sum(n for n, _ in sizes) > MERGED_BYTES or sum(n for _, n in sizes) > MERGED_ENTRIES_MAX):
+                yield part
+                part = []
+            part.append(each)
+        if part:
+            yield part
+
+
+def _size(listed: ManifestFile) -> tuple[int, int]:
+    """Bytes and live entries; a list that does not say how many has its manifest written alone."""
+    counts = (listed.added_files_count, listed.existing_files_count)
+    entries = MERGED_ENTRIES_MAX if None in counts else sum(each or 0 for each in counts)
+    return listed.manifest_length, entries
 
 
 def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None) -> list[list[ManifestFile]]:
@@ -207,7 +347,11 @@ def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | N
         return [[each] for each in listed]
     small: dict[int, list[ManifestFile]] = {}
     for each in listed:
-        if each.content is ManifestContent.DATA and each.manifest_length < MERGED_BYTES and writer.is_own(each):
+        if (
+            each.content is ManifestContent.DATA
+            and each.manifest_length < MERGED_BYTES
+            and writer.is_own(each.manifest_path)
+        ):
             small.setdefault(each.partition_spec_id, []).append(each)
     many = [group for group in small.values() if len(group) >= merge_from]
     merged = {each.manifest_path for group in many for each in group}
@@ -246,7 +390,10 @@ def _dangling(paths: frozenset[str]) -> Callable[[ManifestEntry], bool]:
     return gone
 
 
-def _summary(head: Snapshot | None, wanted: Wanted, gone: Sequence[DataFile]) -> dict[str, str]:
+_TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
+
+
+def _summary(totals: Mapping[str, str], wanted: Wanted, gone: Sequence[DataFile]) -> dict[str, str]:
     """As Iceberg's own writers word it; totals are carried on from the head where it has them."""
     data = [file for file in gone if file.content is FileContent.DATA]
     deletes = [file for file in gone if file.content is not FileContent.DATA]
@@ -265,7 +412,7 @@ def _summary(head: Snapshot | None, wanted: Wanted, gone: Sequence[DataFile]) ->
     for name, (plus, minus) in changed.items():
         made |= {f"added-{name}": str(plus)} if plus else {}
         made |= {("deleted-" if name in ("data-files", "records") else "removed-") + name: str(minus)} if minus else {}
-        before = "0" if head is None else head.summary.get(f"total-{name}")
+        before = totals.get(name)
         if before is not None and before.isascii() and before.isdigit():
             made[f"total-{name}"] = str(int(before) + plus - minus)
     return made

@@ -46,6 +46,7 @@ def audit(
     for done, each in enumerate(walk.walked):
         walk.judge(each)
         watch("walking the history", done + 1, len(walk.walked))
+    walk.judge_head()
     walk.note_strangers()
     rehashed = None if again is None else rehash(_data(walk.walked), _manifests(walk.walked, hashed), again, watch)
     return AuditReport(
@@ -72,12 +73,15 @@ def _data(walked: Sequence[Walked]) -> Iterator[Bound]:
 
 
 def _manifests(walked: Sequence[Walked], hashed: HashedFiles) -> Iterator[Bound]:
-    """The lists and manifests that the snapshots since protection wrote."""
+    """The lists and manifests that the snapshots since protection wrote, and all manifests that `main` shows."""
+    named: set[str] = set()
     for each in walked:
         if not each.judged:
             continue
-        for location in (each.snapshot.manifest_list, *(listed.manifest_path for listed in each.written)):
-            if location is not None and location in hashed.seen:
+        listed = (*each.written, *each.shown)
+        for location in (each.snapshot.manifest_list, *(one.manifest_path for one in listed)):
+            if location is not None and location in hashed.seen and location not in named:
+                named.add(location)
                 yield Bound(location, *hashed.seen[location], each.notes)
 
 
@@ -127,6 +131,8 @@ def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | Non
     good = sum(1 for each in walked if _standing(each) in (Standing.OK, Standing.BREAK_GLASS))
     yield f"{good} of {len(walked)} snapshots of main have a receipt and proofs that hold, in the log {judge.origin}"
     yield "each of these adds and removes exactly the files that its proofs bind, and carries on all others"
+    if walked and walked[-1].shown:
+        yield f"the {len(walked[-1].shown)} manifests that main shows have the hashes that its receipt binds"
     if rehashed is not None:
         yield f"{rehashed.data_files} data files were read, and are compared with their proofs by SHA-256"
 

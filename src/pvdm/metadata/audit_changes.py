@@ -12,6 +12,7 @@ from pvdm.lake.format.manifest_list import ManifestFile, ManifestList
 from pvdm.lake.format.manifest_write import carried
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.found_manifests import check_found
 from pvdm.metadata.audit_evidence import ManifestFiles
 from pvdm.trust.refusal import refused
 
@@ -59,6 +60,10 @@ class Manifests:
         require_listed_once(found.manifests)
         return found
 
+    def found(self, snapshot: Snapshot) -> str:
+        """The checks of a protection on the snapshot, and the hash over its list and manifests."""
+        return check_found(self._metadata, snapshot, _OfSnapshot(self._files, snapshot.snapshot_id))
+
     def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
         """The entries of manifests that this snapshot names, with every number that they inherit."""
         reader = _OfSnapshot(self._files, named_by)
@@ -78,10 +83,14 @@ class Step:
         """The manifests that the snapshot wrote itself."""
         return tuple(each for each in self.listed if each.added_snapshot_id == self.snapshot.snapshot_id)
 
+    @property
+    def kept(self) -> tuple[ManifestFile, ...]:
+        """The manifests that it carries on."""
+        return tuple(each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id)
+
     def replaced(self) -> tuple[ManifestFile, ...]:
         """The parent's manifests with files that are not listed any more; all others stand there as they were."""
-        kept = [each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id]
-        return () if self.before is None else require_carried(self.before, kept)
+        return () if self.before is None else require_carried(self.before, self.kept)
 
     def changed(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> Changed:
         """What came and went: entries of what was written, beside those of what it replaced."""

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pvdm.digest.plan import fingerprint
+from pvdm.lake.format.manifest_list import ManifestFile, ManifestList
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN, Snapshot
-from pvdm.lake.manifest_root import manifests_root
+from pvdm.lake.manifest_root import MANIFESTS_KEY, read_manifest_hashes
 from pvdm.metadata.audit_changes import Changed
 from pvdm.metadata.audit_evidence import Evidence
 from pvdm.metadata.audit_statements import ProvedChunk
@@ -56,12 +57,51 @@ def require_list(receipt: Receipt, data: bytes) -> None:
         )
 
 
-def require_manifests(root: str | None, manifests: Iterable[tuple[str, str]]) -> None:
-    """The manifests that the snapshot wrote have the bytes that its list, and so its receipt, binds."""
-    got = manifests_root(manifests)
-    if got != root:
+def require_bound(listed: ManifestList) -> dict[str, str]:
+    """The hash of every manifest that the list names, by its location; the receipt binds them with the list."""
+    hashes = read_manifest_hashes(listed.file.text(MANIFESTS_KEY), len(listed.manifests))
+    if hashes is None:
         raise refused(
-            "audit_manifests_changed", "the manifests are not those that were published", root or "their hash", got
+            "audit_manifest_unbound",
+            "the published list does not bind its manifests",
+            f"the hashes of {len(listed.manifests)} manifests",
+            "none, or others",
+        )
+    return dict(zip((each.manifest_path for each in listed.manifests), hashes, strict=True))
+
+
+def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, str | None]]) -> None:
+    """Manifests have the bytes that the list, and so its receipt, binds."""
+    for location, got in manifests:
+        if got != bound.get(location):
+            raise refused(
+                "audit_manifests_changed",
+                "a manifest is not the one that was published",
+                bound.get(location, "a manifest of the list"),
+                f"{got or 'another'} for {location}",
+            )
+
+
+def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
+    """The first publication after a protection lists nothing of before, and binds all of it; gives the hash."""
+    if kept or root is None:
+        raise refused(
+            "audit_manifest_unbound",
+            "the snapshot carries manifests on that no receipt binds",
+            "manifests that the Steward wrote, and the hash of those that it found",
+            kept[0].manifest_path if kept else "no hash of what was found",
+        )
+    return root
+
+
+def require_found(bound: str, got: str) -> None:
+    """What protection found is what the snapshot before it still shows."""
+    if got != bound:
+        raise refused(
+            "audit_found_changed",
+            "the list or a manifest from before the protection is not the one that was found",
+            bound,
+            got,
         )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pvdm.errors import VerificationError
+from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES
 from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES, ManifestFile, ManifestList
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import Snapshot
-from pvdm.lake.manifest_root import MANIFESTS_KEY
+from pvdm.lake.manifest_root import FOUND_KEY
 from pvdm.metadata import audit_checks as checks
 from pvdm.metadata.audit_changes import Changed, Manifests, Step
 from pvdm.metadata.audit_evidence import AUDIT_SNAPSHOTS_MAX, Evidence, HashedFiles
@@ -33,6 +34,7 @@ class Walked:
     receipt: Said[Receipt] | None = None
     wanted: bool = False
     written: tuple[ManifestFile, ...] = ()
+    shown: tuple[ManifestFile, ...] = ()
     changed: Changed | None = None
     chunks: tuple[ProvedChunk, ...] = ()
     override: BreakGlass | None = None
@@ -81,7 +83,7 @@ class Walk:
         self._notes = notes
         self._manifests = Manifests(metadata, files)
         self._fingerprints = checks.schema_fingerprints(metadata)
-        self._listed: tuple[int | None, tuple[ManifestFile, ...] | None] = (None, None)
+        self._listed: tuple[int | None, ManifestList | None] = (None, None)
         self._used: dict[tuple[str, ...], int] = {}
         self.walked = [Walked(snapshot) for snapshot in history(metadata)]
         self._places = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
@@ -186,39 +188,78 @@ class Walk:
                 data = self._files.read(snapshot.snapshot_id, snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
                 checks.require_list(each.receipt.predicate, data)
             own = self._manifests.listed(snapshot)
-        before: tuple[ManifestFile, ...] | None = None
+        before: ManifestList | None = None
         with notes.held(changed=True):
             before = self._list_before(snapshot)
-        self._listed = (snapshot.snapshot_id, None if own is None else own.manifests)
+        self._listed = (snapshot.snapshot_id, own)
         if own is None:
             return
-        step = Step(snapshot, own.manifests, before)
+        first = snapshot.parent_id is None
+        step = Step(snapshot, own.manifests, () if first else None if before is None else before.manifests)
         each.written = step.written
         with notes.held():
             replaced = step.replaced()
             with notes.held(changed=True):
                 entries = self._manifests.entries(snapshot.snapshot_id, each.written)
-                self._require_written(each, own)
                 old = self._manifests.entries(snapshot.parent_id or 0, replaced)
                 with notes.held():
                     each.changed = step.changed(entries, old)
-
-    def _require_written(self, each: Walked, own: ManifestList) -> None:
         if each.receipt is not None:
-            paths = (listed.manifest_path for listed in each.written)
-            checks.require_manifests(
-                own.file.text(MANIFESTS_KEY), ((path, self._files.seen[path][1]) for path in paths)
-            )
+            self._require_bound(each, own, before, step.kept)
 
-    def _list_before(self, snapshot: Snapshot) -> tuple[ManifestFile, ...] | None:
-        """The parent's list: nothing before a first snapshot; None where the parent, or its list as it was, is gone."""
+    def _require_bound(
+        self, each: Walked, own: ManifestList, before: ManifestList | None, kept: Sequence[ManifestFile]
+    ) -> None:
+        """Every manifest that the snapshot lists is bound by its receipt, and what it took over is as it was found."""
+        parent, seen = self._parent(each), self._files.seen
+        with each.notes.held(changed=True):
+            bound = checks.require_bound(own)
+            checks.require_manifests(bound, ((path, seen[path][1]) for path in _paths(each.written) if path in seen))
+            if before is not None and parent is not None and parent.receipt is not None:
+                known = checks.require_bound(before)
+                checks.require_manifests(bound, ((path, known[path]) for path in _paths(kept) if path in known))
+        if parent is None or parent.receipt is not None:
+            return
+        with each.notes.held(changed=True):
+            root = checks.require_taken_over(kept, own.file.text(FOUND_KEY))
+            if before is not None:
+                checks.require_found(root, self._manifests.found(parent.snapshot))
+
+    def _parent(self, each: Walked) -> Walked | None:
+        """The snapshot before it, where the table still has it."""
+        at = self._places.get(each.snapshot.parent_id) if each.snapshot.parent_id is not None else None
+        return None if at is None else self.walked[at]
+
+    def judge_head(self) -> None:
+        """Hash every manifest that `main` shows; if nothing is published yet, repeat the checks of the protection."""
+        head = self.walked[-1] if self.walked else None
+        if head is None:
+            return
+        if head.receipt is None:
+            if self._protected.stands and not head.judged:
+                with self._notes.held():
+                    self._manifests.found(head.snapshot)
+            return
+        known, own = self._listed
+        if own is None or known != head.snapshot.snapshot_id or head.notes.findings:
+            return
+        head.shown = own.manifests
+        with head.notes.held(changed=True):
+            bound = checks.require_bound(own)
+            for path in _paths(own.manifests):
+                if path not in self._files.seen:
+                    self._files.read(head.snapshot.snapshot_id, path, most=MANIFEST_MAX_BYTES)
+                checks.require_manifests(bound, [(path, self._files.seen[path][1])])
+
+    def _list_before(self, snapshot: Snapshot) -> ManifestList | None:
+        """The parent's list; None before a first snapshot, and where the parent, or its list as it was, is gone."""
         if snapshot.parent_id is None:
-            return ()
+            return None
         known, listed = self._listed
         if known == snapshot.parent_id:
             return listed
         parent = self._metadata.snapshot(snapshot.parent_id)
-        return None if parent is None else self._manifests.listed(parent).manifests
+        return None if parent is None else self._manifests.listed(parent)
 
     def _find_proofs(self, each: Walked, receipt: Said[Receipt]) -> None:
         said = receipt.predicate
@@ -289,3 +330,7 @@ class Walk:
                 f"{' '.join(key[1:])} once",
                 f"in snapshot {other} too",
             )
+
+
+def _paths(listed: Sequence[ManifestFile]) -> list[str]:
+    return [each.manifest_path for each in listed]

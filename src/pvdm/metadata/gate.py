@@ -15,6 +15,7 @@ from pvdm.errors import PvdmError, StateUnknownError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN
+from pvdm.lake.found_manifests import SteadyFiles
 from pvdm.lake.next_snapshot import Publication, Wanted
 from pvdm.lake.vault import VaultKind
 from pvdm.metadata import checks_ledger
@@ -24,6 +25,7 @@ from pvdm.metadata.judging import (
     JudgedPart,
     judge_again,
     judge_base,
+    judge_boundary,
     judge_bytes,
     judge_log,
     judge_words,
@@ -33,7 +35,7 @@ from pvdm.metadata.order import Order, OrderPart
 from pvdm.metadata.proposal import Proposal, Published, Shown
 from pvdm.metadata.publication import permit_publication, publication
 from pvdm.metadata.target import Base, Next
-from pvdm.store import Unit, doomed
+from pvdm.store import Unit, doomed, protections
 from pvdm.store.chunks import Extent
 from pvdm.store.tables import TableRow
 from pvdm.verify.claim_columns import with_target_column
@@ -85,14 +87,19 @@ class _Swap:
             judge_base(self._judged, base, self._gate)
             self._judged_on = base.row
         metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
+        steady = SteadyFiles(self._gate.files)
         made = publication(
             metadata,
             self._wanted(),
             snapshot_id=_new_id(metadata),
             now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
             place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
-            reader=self._gate.files,
+            reader=steady,
+            found_sha256=self._found_sha256(uuid),
         )
+        if made.found_sha256 is not None:
+            # Others could write the manifests since check 9: it holds for the very bytes that are taken over.
+            judge_boundary(self._judged, metadata, steady)
         for file in made.files:
             self._written.append(file.location)
             vault.write(uuid, VaultKind.METADATA, file.name, file.data)
@@ -100,6 +107,10 @@ class _Swap:
         fault.point("gate.after_files")
         branches = tuple(each.core.staged.branch for each in self._judged.parts)
         return Next(made.updates, lambda after, data: permit_publication(base, made, after, data), branches)
+
+    def _found_sha256(self, table_uuid: str) -> str | None:
+        with self._gate.ledger.read() as unit:
+            return protections.found_sha256(unit, table_uuid)
 
     def _in_transaction(self, unit: Unit, row: TableRow) -> Order:
         """Checks 2, 5 and 6 again, and the nonces of 12; the order that comes of it does the rest, or nothing shows."""

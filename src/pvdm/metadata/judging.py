@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.lake.entries import FileReader
+from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import VaultKind
 from pvdm.metadata import checks_ledger, checks_proof, checks_table
@@ -124,6 +126,13 @@ def judge_base(judged: Judged, base: Base, gate: Gate) -> None:
                 checks_table.check_9_boundary(each.part, each.core, metadata, gate.files)
     with check(9):
         checks_table.check_9_apart([each.core for each in judged.parts])
+
+
+def judge_boundary(judged: Judged, metadata: TableMetadata, reader: FileReader) -> None:
+    """Check 9 of what is removed, once more, with this reader of the manifests of `main`."""
+    for each in judged.parts:
+        with about(each.part), check(9):
+            checks_table.check_9_boundary(each.part, each.core, metadata, reader)
 
 
 def check_target(judged: Judged, each: JudgedPart, base: Base, row: TableRow) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from pvdm.errors import NotAllowedError
+from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.document import canonical
 from pvdm.lake.format.metadata import TableMetadata
@@ -38,10 +38,14 @@ def publication(
     now_ms: int,
     place: Callable[[str], str],
     reader: FileReader,
+    found_sha256: str | None,
 ) -> Publication:
-    """The next snapshot of `main`; `place` says where a file of that name will lie."""
+    """The next snapshot of `main`; `place` says where a file of that name will lie, in the vault.
+
+    `found_sha256` is what protection found: a `main` that is taken over must still be that.
+    """
     with of_main(but=("removed_file_not_live",)):
-        return next_snapshot(
+        made = next_snapshot(
             metadata,
             wanted,
             branch=MAIN,
@@ -50,6 +54,21 @@ def publication(
             place=place,
             reader=reader,
             merge_from=MERGE_FROM,
+            in_vault=True,
+        )
+        require_as_found(found_sha256, made.found_sha256)
+        return made
+
+
+def require_as_found(bound: str | None, found: str | None) -> None:
+    """The list and the manifests that are taken over have the bytes that they had when the table was protected."""
+    if bound is not None and found is not None and bound != found:
+        raise VerificationError(
+            "found_manifests_changed",
+            "the manifest list or a manifest of main was changed after the table was protected",
+            expected=bound,
+            got=found,
+            hint="bring the files back, or look at what main shows now, and unprotect and protect the table anew",
         )
 
 

@@ -305,7 +305,9 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         changes=path.changes,
         leftovers=path.leftovers,
         handles=handles,
-        protections=Protections(ledger, clock, recorder, trust, lambda: _served(served), extracts=extracts),
+        protections=Protections(
+            ledger, clock, recorder, trust, lambda: _served(served), Files(stores), extracts=extracts
+        ),
         migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), extracts=extracts),
         audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault, stores),
         served=served,

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from pvdm.catalog.commit import repeated
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.upstream_heads import vouch_history
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
+from pvdm.lake.entries import FileReader
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.spec_types import require_readable_partitions
+from pvdm.lake.found_manifests import check_found
 from pvdm.metadata.migration import require_state
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.steward.access import require_domain, scope
@@ -72,9 +76,11 @@ class Protections:
         recorder: Recorder,
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
+        files: FileReader,
         *,
         extracts: Reach | None,
     ) -> None:
+        self._files = files
         self._ledger = ledger
         self._clock = clock
         self._recorder = recorder
@@ -162,7 +168,13 @@ class Protections:
         after = require_step(judged.said, row.contract_hash)
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_shown(target.snapshot_id, metadata.current_snapshot_id)
-        record = _record(judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain)
+        found_sha256 = None
+        if after is not None:
+            require_readable_partitions(metadata)
+            found_sha256 = find_manifests(metadata, self._files)
+        record = _record(
+            judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain, found_sha256=found_sha256
+        )
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             require_good(unit, judged)
@@ -244,6 +256,24 @@ def require_shown(approved: int | None, shown: int | None) -> None:
         )
 
 
+def find_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
+    """Read and check every manifest that `main` shows; the hash that binds them, None where it shows nothing."""
+    head = metadata.current_snapshot
+    if head is None:
+        return None
+    try:
+        return check_found(metadata, head, reader)
+    except (InputError, VerificationError) as error:
+        raise NotAllowedError(
+            error.code,
+            f"what main shows cannot be protected: {error.message}",
+            expected=error.expected,
+            got=error.got,
+            hint="nothing was changed; write the table's manifests anew (rewrite_manifests), and sign again",
+            **error.details,
+        ) from None
+
+
 def _snapshot(snapshot_id: int | None) -> str:
     return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
 
@@ -255,6 +285,7 @@ def _record(
     domain: str,
     table_uuid: str | None = None,
     namespace_id: str | None = None,
+    found_sha256: str | None = None,
 ) -> ProtectionRecord:
     said = judged.said
     return ProtectionRecord(
@@ -267,6 +298,7 @@ def _record(
         said.target.contract_sha256,
         said.operator,
         said.nonce,
+        found_sha256,
     )
 
 

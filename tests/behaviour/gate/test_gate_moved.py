@@ -171,8 +171,7 @@ def unprotected(house: House) -> Iterator[None]:
     row = house.found().row
     house.transact(lambda unit: tables.protect(unit, row, None))
     yield
-    now = house.found().row
-    house.transact(lambda unit: tables.protect(unit, now, row.contract_hash))
+    house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
 
 
 def test_rows_that_were_deleted_since_are_not_brought_back_unseen(house: House) -> None:

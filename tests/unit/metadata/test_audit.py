@@ -78,7 +78,7 @@ def test_a_publication_of_several_chunks_rests_on_all_their_proofs(history: Hist
     files = [history.data_file(name) for name in "abc"]
     cores = [history.core([file], chunk=file.file_path[-9:]) for file in files]
     proofs = [history.prove(core) for core in cores]
-    made = history.snapshot(files)
+    made = history.snapshot(files, by_steward=True)
     history.say(history.receipt(made, cores[0], proofs), "notary-a")
     assert standings(history.audit()) == [BEFORE, OK, OK]
 
@@ -91,7 +91,7 @@ def chunks_of(history: History, chunks: Sequence[str], files: Sequence[DataFile]
     attempts = [replace(core.attempt, nonce=fixed(f"own {at}", 16)) for at, core in enumerate(cores)]
     cores = [replace(core, attempt=attempt) for core, attempt in zip(cores, attempts, strict=True)]
     proofs = [history.prove(core) for core in cores]
-    made = history.snapshot(list(dict.fromkeys(files)))
+    made = history.snapshot(list(dict.fromkeys(files)), by_steward=True)
     history.say(history.receipt(made, cores[0], proofs), "notary-a")
     return codes(history.audit())
 
@@ -109,7 +109,7 @@ def test_several_notaries_over_one_core_count_together(history: History) -> None
     file = history.data_file("x")
     core = history.core([file])
     proofs = [history.prove(core, signer) for signer in ("notary-a", "notary-b")]
-    made = history.snapshot([file])
+    made = history.snapshot([file], by_steward=True)
     history.say(history.receipt(made, core, proofs), "notary-a")
     assert standings(history.audit()) == [BEFORE, OK, OK]
 
@@ -293,7 +293,7 @@ def test_an_entry_from_the_future_is_found(history: History) -> None:
 def test_what_was_logged_after_the_receipt_came_too_late(history: History) -> None:
     file = history.data_file("x")
     core = history.core([file])
-    made = history.snapshot([file])
+    made = history.snapshot([file], by_steward=True)
     proof = Proof(core, history.part(core))
     proof_id = sign_statement(proof, SIGNERS["notary-a"]).payload_sha256
     history.say(history.receipt(made, core, [proof_id]), "notary-a")
@@ -394,7 +394,7 @@ def test_a_waived_fail_may_be_published_by_the_next_attempt_at_the_same_bytes(hi
     history.tick()
     second = replace(history.core([file]), verdict=FAILED)
     proof_id = history.prove(second)
-    made = history.snapshot([file])
+    made = history.snapshot([file], by_steward=True)
     history.say(history.receipt(made, second, [proof_id], override_id), "notary-a")
     report = history.audit()
     assert (codes(report), report.snapshots[-1].standing) == (set(), Standing.BREAK_GLASS)
@@ -407,7 +407,7 @@ def test_an_override_is_good_for_its_own_bytes_only(history: History) -> None:
     second = replace(history.core([other]), verdict=FAILED)
     second = replace(second, attempt=replace(second.attempt, nonce=fixed("own", 16)))
     proof_id = history.prove(second)
-    made = history.snapshot([other])
+    made = history.snapshot([other], by_steward=True)
     history.say(history.receipt(made, second, [proof_id], override_id), "notary-a")
     assert codes(history.audit()) == {"audit_override_for_others"}
 
@@ -428,7 +428,7 @@ def test_an_override_opens_the_glass_once(history: History) -> None:
         core = replace(history.core([file]), verdict=FAILED)
         core = replace(core, attempt=replace(core.attempt, nonce=fixed(name, 16), workload_id=name))
         proof_id = history.prove(core)
-        made = history.snapshot([file])
+        made = history.snapshot([file], by_steward=True)
         history.say(history.receipt(made, core, [proof_id], override_id), "notary-a")
     assert codes(history.audit()) == {"audit_used_twice"}
 

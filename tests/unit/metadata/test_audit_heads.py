@@ -199,6 +199,20 @@ def test_receipts_lead_back_to_a_head_that_expired_long_ago(history: History) ->
     assert found(history.audit()) == ([OK], set())
 
 
+def test_a_manifest_whose_snapshot_has_expired_is_still_held_to_the_hash_in_the_newest_list(history: History) -> None:
+    old = history.metadata.current_snapshot_id
+    assert old is not None
+    first = history.publish(history.data_file("first"))
+    history.publish(history.data_file("second"))
+    history.publish(history.data_file("third"))
+    expire(history, old, first)
+    assert codes(history.audit()) == set()
+    carried = history.folder / "vault" / f"{first}-m0.avro"
+    data = carried.read_bytes()
+    carried.write_bytes(data[:-16].replace(data[-16:], bytes(16)) + bytes(16))
+    assert codes(history.audit()) == {"audit_manifests_changed"}
+
+
 def test_without_receipts_that_lead_back_an_expired_head_is_missed(history: History) -> None:
     """The snapshot that slipped in has expired too: that something was there is all that can be told."""
     old = head(history)
