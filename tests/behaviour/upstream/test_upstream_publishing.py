@@ -11,6 +11,7 @@ from pvdm import fault
 from pvdm.catalog import upstream_target
 from pvdm.catalog.upstream_target import UpstreamTarget
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError
+from pvdm.lake.entries import live_entries
 from pvdm.metadata.target import Base
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.states import AttemptState
@@ -82,7 +83,10 @@ def test_format_3_reaches_the_upstream_with_its_row_ids(there: There, house: Hou
     metadata = there.found("returns").metadata
     shown = metadata.current_snapshot
     assert shown is not None
-    assert (shown.first_row_id, shown.added_rows, metadata.next_row_id) == (4, 2, 6)
+    # As Iceberg's own writers do it, a manifest that is written again keeps room for the rows that it has.
+    assert (shown.first_row_id, shown.added_rows, metadata.next_row_id) == (4, 4, 8)
+    ids = [each.data_file.first_row_id for each in live_entries(metadata, shown, house.files)]
+    assert len(set(ids)) == len(ids)
 
 
 # A crash between any two of the steps 12 (announce), 13 (swap), 14 (look) and 15 (second transaction, receipt).
