@@ -13,6 +13,7 @@ from pvdm.digest.plan import Mode
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.core import ProofCore
 from pvdm.model.projection import ProjectionName
+from pvdm.model.files import FileSet
 from pvdm.model.proof import Commitments, Isolation, Storage
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -193,7 +194,10 @@ class Stand:
 
 
 def core_of(name: str) -> ProofCore:
-    """The example core as another workload's attempt."""
+    """The example core as another workload's attempt.
+
+    It has few files: AWS KMS signs messages of at most 4,096 bytes, and moto signs a digest as if it were a message.
+    """
     attempt = replace(
         CORE.attempt,
         workload_id=f"work-{name}",
@@ -201,7 +205,7 @@ def core_of(name: str) -> ProofCore:
         nonce=fixed(f"nonce {name}", 16),
     )
     staged = replace(CORE.staged, branch=f"pvdm-{attempt.attempt_id}")
-    return replace(CORE, attempt=attempt, staged=staged)
+    return replace(CORE, attempt=attempt, staged=staged, files=FileSet(CORE.files.added[:1], CORE.files.removed))
 
 
 def failed(core: ProofCore) -> ProofCore:
