@@ -12,8 +12,8 @@ from pathlib import Path
 from pvdm.digest.plan import Mode
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.core import ProofCore
-from pvdm.model.projection import ProjectionName
 from pvdm.model.files import FileSet
+from pvdm.model.projection import ProjectionName
 from pvdm.model.proof import Commitments, Isolation, Storage
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
