@@ -23,6 +23,7 @@ from pvdm.lake.prefix import Left, Prefix, prefix_at
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.contract import OnFail
 from pvdm.model.core import ProofCore
+from pvdm.model.files import AddedFile
 from pvdm.model.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN
@@ -179,13 +180,26 @@ class Disposal:
         lost = []
         for file in ended.core.files.added:
             try:
-                fetched = self._files.fetch_frozen(Seen(file.staged_path, *file.staged_bytes))
-                self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+                self._keep(ended, Seen(file.staged_path, *file.staged_bytes))
             except VerificationError as error:
                 if file.staged_sha256 not in self._in_quarantine(ended):
-                    lost.append(f"{file.staged_sha256}: {error.code}")
+                    lost.append(f"{file.staged_sha256}: {error.code}{self._keep_published(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
+
+    def _keep(self, ended: _Ended, seen: Seen) -> None:
+        fetched = self._files.fetch_frozen(seen)
+        self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+
+    def _keep_published(self, ended: _Ended, file: AddedFile) -> str:
+        """Where the staged file is not what was verified any more, the file that the Steward made of it; as a note."""
+        if file.published_path == file.staged_path:
+            return ""
+        try:
+            self._keep(ended, Seen(file.published_path, *file.published_bytes))
+        except VerificationError:
+            return ""
+        return f", its rows are kept as {file.published_sha256}"
 
     def _quarantine_unbound(self, ended: _Ended, core: ProofCore) -> list[str]:
         """Data that the proof does not bind, since it could not be listed or frozen, up to the contract's limit."""

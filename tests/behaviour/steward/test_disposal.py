@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from pvdm import fault
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
 from pvdm.lake.entries import live_entries
@@ -126,6 +128,21 @@ def test_copies_of_what_failed_go_into_quarantine_too(tmp_path: Path) -> None:
         bench.verify(attempt)
         assert bench.copies(attempt) == []
         assert len(bench.quarantined(attempt)) == 1
+
+
+def test_what_failed_is_kept_though_the_producer_changes_the_staged_file(tmp_path: Path) -> None:
+    """The rows that were verified are in the file which the Steward made; the note names both."""
+    with bench_at(tmp_path, storage="copied") as bench:
+        attempt, paths = bench.staged(ROWS[:50])
+        with fault.armed("verify.after_digests", fault.Call(lambda: write(paths[0], ROWS[:1]) and None)):
+            core = bench.verify(attempt)
+        (file,) = core.files.added
+        (kept,) = bench.quarantined(attempt)
+        assert kept.name == file.published_sha256 == hashlib.sha256(kept.read_bytes()).hexdigest()
+        assert pq.read_table(kept).column("id").to_pylist() == [row[0] for row in ROWS[:50]]
+        found = bench.disposed(attempt)
+        assert found is not None
+        assert f"{file.staged_sha256}: file_changed, its rows are kept as {file.published_sha256}" in found.note
 
 
 def test_what_was_rolled_back_is_deleted(bench: Bench) -> None:
