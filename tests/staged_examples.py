@@ -206,7 +206,9 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def seen(data: bytes, table: TableMetadata, *, rewrite: bool = False, **claims: Any) -> Observed:
+def seen(
+    data: bytes, table: TableMetadata, *, rewrite: bool = False, footer_published: bool = False, **claims: Any
+) -> Observed:
     """What is observed of these bytes, against claims that are few and true unless others are given."""
     rows = 0
     if "record_count" not in claims:
@@ -217,4 +219,5 @@ def seen(data: bytes, table: TableMetadata, *, rewrite: bool = False, **claims: 
     keys = {name: KEYS[name] for name in (each.name for each in plan_of(table).projections)}
     digester = Digester(plan_of(table), keys, engine=kernel_engine())
     entry = ManifestEntry(status=EntryStatus.ADDED, data_file=replace(honest, **claims))
-    return observe(digester, Fetched(parse_location(honest.file_path), data, "0" * 64), table, entry, rewrite=rewrite)
+    fetched = Fetched(parse_location(honest.file_path), data, "0" * 64)
+    return observe(digester, fetched, table, entry, rewrite=rewrite, footer_published=footer_published)

@@ -157,6 +157,8 @@ impl Element<'_> {
             // The old times are in UTC; not all writers give one to another.
             self.converted == old || self.converted.is_none() && !logical.flag
         };
+        // Polars writes the new annotation of an instant alone, and every engine goes by it.
+        let is_instant_alone = self.converted.is_none() && logical.flag;
         match logical.kind {
             1 => only(0),
             2 => only(1),
@@ -165,7 +167,7 @@ impl Element<'_> {
             5 => only(DECIMAL) && (self.scale, self.precision) == (logical.scale, logical.precision),
             6 => only(6),
             7 => timed(TIMES),
-            8 => timed(TIMESTAMPS),
+            8 => is_instant_alone || timed(TIMESTAMPS),
             10 => integer(logical).is_some_and(only),
             // Java's writers say it of the entries of a map.
             11 => self.converted.is_none_or(|converted| converted == MAP_KEY_VALUE && self.children > 0),

@@ -48,22 +48,22 @@ pub fn lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
 }
 
 /// What stands before the blocks.
-struct Head {
+pub struct Head {
     /// The parts of a block, and the numbers of a part.
     minis: u64,
     each: u64,
-    count: u64,
-    first: i64,
+    pub count: u64,
+    pub first: i64,
 }
 
-fn head(reader: &mut Reader<'_>) -> Option<Head> {
+pub fn head(reader: &mut Reader<'_>) -> Option<Head> {
     let (block, minis, count) = (reader.count()?, reader.count()?, reader.count()?);
     let each = block.checked_div(minis).filter(|each| *each > 0 && each.is_multiple_of(32) && each * minis == block)?;
     Some(Head { minis, each, count, first: reader.zigzag()? })
 }
 
 /// Shows each part's bytes, the bits of its numbers, how many of them count, and the least difference.
-fn parts<'a>(
+pub fn parts<'a>(
     reader: &mut Reader<'a>,
     head: &Head,
     width_max: u8,
@@ -103,12 +103,16 @@ fn added(mut packed: &[u8], width: usize, count: u64, step: i32, length: &mut i3
     Some(sum)
 }
 
-struct Reader<'a> {
+pub struct Reader<'a> {
     data: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
+    pub fn new(data: &'a [u8]) -> Self {
+        Reader { data, at: 0 }
+    }
+
     fn take(&mut self, size: u64) -> Option<&'a [u8]> {
         let end = self.at.checked_add(usize::try_from(size).ok()?)?;
         let found = self.data.get(self.at..end)?;

@@ -27,6 +27,9 @@ mod narrow;
 mod one_reading;
 mod opened;
 pub mod parquet_file;
+mod published_arrow_schema;
+mod published_footer;
+mod published_names;
 #[cfg(feature = "python")]
 mod python;
 mod resolve;
@@ -42,3 +45,4 @@ mod unclaimed;
 mod unclaimed_tests;
 mod unicode14;
 pub mod variant;
+mod wide_deltas;

@@ -12,6 +12,9 @@ use crate::headers::{batch_rows, check_footer, require_elements, require_texts};
 use crate::indexed::{Indexed, Reading, indexed, is_of, others, woven};
 use crate::narrow::{leaves as leaves_read, place, present};
 use crate::one_reading::require_one_reading;
+use crate::published_arrow_schema::require_arrow_schema;
+use crate::published_footer::{require_filterable, require_layout};
+use crate::published_names::require_table_names;
 use crate::resolve::{Known, Shape, resolved, shape};
 use crate::rewrite::{Name, Names, Rewriter, Rewritten};
 use crate::schema::{Field, Type, parse_fields, parse_value};
@@ -38,12 +41,14 @@ pub struct ParquetFile {
     rows_max: Option<u64>,
     /// The name of each struct field in published files, by id.
     names: Names,
+    footer_published: bool,
 }
 
 impl ParquetFile {
     /// `request` names the schema with its field ids, the ids of columns that the table once had, the buckets to tell;
-    /// every column by name, where a file without ids may be read by names; the most rows that it may have; as `stored`
-    /// the columns that may come in batches as they are stored; and as `names` those that fields have in published files.
+    /// every column by name, where a file without ids may be read by names; the most rows that it may have; as `stored` the
+    /// columns that may come in batches as they are stored; as `footer_published` whether consumers read this footer; and as
+    /// `names` those that fields have in published files.
     pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
         let value = parse_value(request)?;
         let known = Known {
@@ -60,8 +65,9 @@ impl ParquetFile {
         buckets(&known.wanted, &value["buckets"])?;
         let batch_rows = batch_rows(&data, footer.metadata())?;
         let (stored, buckets, rows_max) = (ids(&value["stored"]), value["buckets"].clone(), value["rows_max"].as_u64());
+        let footer_published = value["footer_published"].as_bool().unwrap_or(true);
         let names = names(&value["names"]);
-        Ok(ParquetFile { data, footer, known, shape, stored, buckets, batch_rows, rows_max, names })
+        Ok(ParquetFile { data, footer, known, shape, stored, buckets, batch_rows, rows_max, footer_published, names })
     }
 
     /// The rows in the columns that are asked for and that the file has; nothing else of it is decoded.
@@ -142,6 +148,9 @@ impl ParquetFile {
         require_most(self.footer.metadata(), self.rows_max)?;
         require_elements(self.footer.metadata())?;
         let claims = Claims::of(&self.data, self.footer.metadata())?;
+        if self.footer_published {
+            self.require_published_footer(&claims)?;
+        }
         let mut leaves = leaves(&self.known.wanted, &self.shape, self.footer.schema().fields());
         let mut buckets = buckets(&self.known.wanted, &self.buckets)?;
         let (mut rows, mut texts) = (0, 0_u64);
@@ -180,6 +189,16 @@ impl ParquetFile {
         }
         require_rows(self.footer.metadata(), rows)?;
         Ok((rows, leaves, buckets))
+    }
+
+    /// Refuses what an engine reads differently in a footer that consumers read as the producer wrote it.
+    fn require_published_footer(&self, claims: &Claims<'_>) -> Result<()> {
+        let metadata = self.footer.metadata();
+        require_table_names(&self.known.wanted, self.footer.parquet_schema().root_schema())?;
+        require_layout(&self.data, metadata)?;
+        require_filterable(&self.known.wanted, metadata)?;
+        require_arrow_schema(metadata, self.footer.schema().fields())?;
+        claims.require_widths()
     }
 
     /// The rows of one row group, whose pages are measured on the way: a decoder, and the columns that it does not decode.

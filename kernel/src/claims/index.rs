@@ -1,7 +1,7 @@
 //! Page indexes beside the pages: a reader that trusts them opens no page that they rule out.
 
 use crate::bound::{Bound, Order};
-use crate::claims::judge::{Place, compared, end, unencoded};
+use crate::claims::judge::{Place, between, compared, end, is_counted_short, unencoded};
 use crate::claims::measure::{Chunk, Measure};
 use crate::claims::told::{ColumnIndex, OffsetIndex, Page};
 use crate::error::Result;
@@ -35,8 +35,13 @@ pub fn offsets(column: &str, told: &OffsetIndex, headers: &[&Page<'_>], chunk: &
         row += page.rows;
     }
     let Some(bytes) = &told.bytes else { return Ok(()) };
-    let real: Vec<u64> = chunk.pages.iter().map(|page| unencoded(chunk, page)).collect();
-    all.counts("unencoded_byte_array_data_bytes", bytes, &real)
+    all.count("pages with unencoded_byte_array_data_bytes", bytes.len() as i64, chunk.pages.len() as u64)?;
+    for (at, (told, (header, page))) in bytes.iter().zip(headers.iter().zip(&chunk.pages)).enumerate() {
+        let real = unencoded(chunk, page);
+        let least = if is_counted_short(header) { 0 } else { real };
+        between(Place { page: Some(at), ..all }, *told, least, real)?;
+    }
+    Ok(())
 }
 
 pub fn columns(column: &str, told: &ColumnIndex<'_>, chunk: &Chunk) -> Result<()> {

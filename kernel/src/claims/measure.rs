@@ -249,10 +249,15 @@ impl Chunk {
         let many = || self.odd("as many values as the levels say", "another number");
         let count = usize::try_from(count).map_err(|_| many())?;
         if self.column.physical_type() == Physical::BOOLEAN {
-            if self.filter.is_some() || data.len() < count.div_ceil(8) {
+            if data.len() < count.div_ceil(8) {
                 return Err(many());
             }
             let ones = (0..count).filter(|at| data[at / 8] >> (at % 8) & 1 == 1).count();
+            // DataFusion hashes a boolean as one byte.
+            let lacks = |flag: u8| self.filter.as_ref().is_some_and(|filter| !filter.finds(&[flag], self.order));
+            if ones < count && lacks(0) || ones > 0 && lacks(1) {
+                return Err(self.not_in_filter());
+            }
             let ends = (i64::from(ones == count), i64::from(ones > 0));
             let bounds = (count > 0).then_some((Bound::Integer(ends.0), Bound::Integer(ends.1)));
             return Ok(Seen { bounds, ..Seen::default() });

@@ -20,6 +20,7 @@ mod sorted;
 mod tests;
 mod told;
 mod typed;
+mod widths;
 
 pub use judge::whole;
 pub use kept::Kept;
@@ -252,7 +253,7 @@ impl<'a> Claims<'a> {
         }
         judge::encodings(&path, told, &headers)?;
         judge::dictionary(place, told, &headers, chunk)?;
-        judge::sizes(place, &told.sizes, chunk, &whole)?;
+        judge::sizes(place, &told.sizes, chunk, &whole, &headers)?;
         self.judge_indexes(&path, told, &data, chunk)
     }
 

@@ -1,6 +1,7 @@
 //! The pages of a row group on their way to the decoder, each seen once.
 
 use crate::claims::measure::Chunk;
+use crate::wide_deltas::with_plain_integers;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::RowGroups;
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
@@ -86,11 +87,13 @@ impl Iterator for Pages {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        let page = self.pages.get_next_page()?;
-        if let Some(page) = &page {
-            self.chunk.with(|chunk| chunk.see(page));
-        }
-        Ok(page)
+        let Some(page) = self.pages.get_next_page()? else { return Ok(None) };
+        let page = self.chunk.with(|chunk| {
+            let page = with_plain_integers(page, &chunk.column);
+            chunk.see(&page);
+            page
+        });
+        Ok(Some(page))
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {

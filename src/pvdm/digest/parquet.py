@@ -61,8 +61,10 @@ class FileRequest:
     seen, two at most, for then a file lies in more than one partition. `named` are all columns that a file without any
     field id may have, by their exact names; where it is not given, such a file is refused. A file that says that it has
     more rows than `rows_max` is not read. `stored` are columns that batches may have as the file has them: strings and
-    numbers by their dictionary, decimals of 64 bits as such. `names` are the names that struct fields have in published
-    files, by id and in the table's order, for a file that is rewritten.
+    numbers by their dictionary, decimals of 64 bits as such. With `footer_published` consumers read the footer as the
+    producer wrote it, so what engines read differently in it is refused; this holds for files read into a digester.
+    `names` are the names that struct fields have in published files, by id and in the table's order, for a file that is
+    rewritten.
     """
 
     schema: Schema
@@ -72,6 +74,7 @@ class FileRequest:
     named: Schema | None = None
     rows_max: int | None = None
     stored: Collection[int] = ()
+    footer_published: bool = True
     names: Mapping[int, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
@@ -86,6 +89,7 @@ class FileRequest:
                 "rows_max": self.rows_max,
                 "stored": sorted(self.stored),
                 "names": list(self.names.items()),
+                "footer_published": self.footer_published,
             }
         )
 

@@ -106,7 +106,15 @@ def _staged(job: VerifyJob, files: Files) -> StagedFiles:
     if job.found:
         return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), (), ())
     contract = job.bound.contract
-    rules = Rules(job.metadata, job.base_id, job.places, job.operation, job.bound.partition, contract.limits)
+    rules = Rules(
+        job.metadata,
+        job.base_id,
+        job.places,
+        job.operation,
+        job.bound.partition,
+        contract.limits,
+        published_in_place=job.storage is not Storage.COPIED,
+    )
     return read_staged(rules, job.head, files)
 
 

@@ -62,12 +62,19 @@ class _Table:
 
 
 def observe(
-    digester: Digester, fetched: Fetched, metadata: TableMetadata, entry: ManifestEntry, *, rewrite: bool
+    digester: Digester,
+    fetched: Fetched,
+    metadata: TableMetadata,
+    entry: ManifestEntry,
+    *,
+    rewrite: bool,
+    footer_published: bool,
 ) -> Observed:
     """Every row of the fetched bytes once: into the digester, and into the facts of the entry.
 
-    With `rewrite` the entry is that of the file which the Steward makes of the staged one. A refused file voids the
-    digester, so each file wants its own; their partials are combined.
+    With `rewrite` the entry is that of the file which the Steward makes of the staged one. With `footer_published` the
+    producer's own footer is published, and stricter rules hold. A refused file voids the digester, so each file wants
+    its own; their partials are combined.
     """
     path = entry.data_file.file_path
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
@@ -79,6 +86,7 @@ def observe(
         buckets=buckets_asked(spec),
         rows_max=listed,
         names=_names_in_files(metadata) if rewrite else {},
+        footer_published=footer_published,
     )
     try:
         facts = digester.read_parquet(fetched.data, request, rewrite=rewrite)

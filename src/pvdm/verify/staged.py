@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.boundary import boundary_files, inside
@@ -19,6 +21,12 @@ from pvdm.model.files import FILES_MAX
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.finding import Finding
 
+# Hadoop opens no name with a colon; stars, brackets and braces are patterns; spaces at the ends are cut off by some.
+_UNSAFE: Final = r"""[:*\[\]{}<>|^`"'\\]|^\s|\s$|[^\S ]"""
+_UNSAFE_IN_FOLDERS: Final = re.compile(_UNSAFE)
+# Iceberg escapes the values of partitions in folders by percent signs; in a file's own name some readers decode them.
+_UNSAFE_IN_NAMES: Final = re.compile(f"{_UNSAFE}|%")
+
 __all__ = ["Rules", "StagedFiles", "boundary_files", "read_staged"]
 
 
@@ -32,6 +40,8 @@ class Rules:
     operation: Operation
     partition: tuple[tuple[str, str | None], ...]
     limits: Limits
+    published_in_place: bool = True
+    """Whether the staged files themselves are published, under the names that the producer gave them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +171,8 @@ def _entry(rules: Rules, entry: ManifestEntry, seen: set[Location]) -> Iterator[
     if place in seen:
         yield _wrong("file_listed_twice", "a file is listed twice", "each file once", path, path)
     seen.add(place)
+    if rules.published_in_place:
+        yield from _names(rules.places, place, path)
     if file.file_format.lower() != "parquet":
         yield _wrong("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
     if file.key_metadata is not None:
@@ -171,6 +183,22 @@ def _entry(rules: Rules, entry: ManifestEntry, seen: set[Location]) -> Iterator[
             "a file lies outside the partition that the workload stays in",
             ", ".join(f"{name}={value}" for name, value in rules.partition),
             repr(dict(file.partition)),
+            path,
+        )
+
+
+def _names(places: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
+    """Refuses a name below the attempt's folder that an engine cannot open, or takes for a pattern or an escape."""
+    folder = next(each for each in places if place.is_under(each))
+    *folders, name = place.parts[len(folder.parts) :]
+    unsafe = [each for each in folders if _UNSAFE_IN_FOLDERS.search(each)]
+    unsafe += [name] if _UNSAFE_IN_NAMES.search(name) else []
+    if unsafe:
+        yield _wrong(
+            "file_name_unsafe",
+            "a file has a name that not every engine can open",
+            "names without colons, quotes, patterns and spaces at the ends",
+            ascii(unsafe[0][:120]),
             path,
         )
 

@@ -96,7 +96,14 @@ class Threads:
 def judged(ground: Ground, order: StagedOrder, fetched: Fetched, keys: Keys) -> tuple[Observed, Partials | None]:
     """A staged file through a digester of its own; one that could not be read to its end has no digest."""
     digester = Digester(ground.plan, keys, engine=kernel_engine())
-    observed = observe(digester, fetched, ground.metadata, order.entry, rewrite=ground.rewrites)
+    observed = observe(
+        digester,
+        fetched,
+        ground.metadata,
+        order.entry,
+        rewrite=ground.rewrites,
+        footer_published=not ground.rewrites,
+    )
     return observed, _partials(digester)
 
 

@@ -1,0 +1,391 @@
+"""Files that are published with the producer's own footer: what one engine reads differently is refused.
+
+Each file passes where the Steward writes the footer itself, so the rule that is tested is the only one that stops it.
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import struct
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pvdm.lake.format.metadata import TableMetadata
+from tests.lake_metadata_examples import Doc, column
+from tests.parquet_edit import (
+    BINARY,
+    COLUMN_INDEX,
+    I64,
+    STRUCT,
+    Struct,
+    columns,
+    drop,
+    edited,
+    get,
+    groups,
+    index_edited,
+    put,
+    repaged,
+    told,
+)
+from tests.staged_examples import NAME, Yard, metadata, parquet, seen
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+ROWS = 6
+OFFSET, ORDINAL, TOTAL_BYTE_SIZE, TOTAL_COMPRESSED_SIZE = 5, 7, 2, 6
+
+
+def field(field_id: int, name: str, kind: pa.DataType, **metadata: str) -> pa.Field:
+    return pa.field(name, kind, metadata={NAME: str(field_id), **metadata})
+
+
+def codes(data: bytes, table: TableMetadata, *, footer_published: bool) -> list[str]:
+    return [each.code for each in seen(data, table, footer_published=footer_published, record_count=ROWS).findings]
+
+
+def require_refused(code: str, data: bytes, table: TableMetadata) -> None:
+    assert codes(data, table, footer_published=False) == []
+    assert codes(data, table, footer_published=True) == [code]
+
+
+def require_accepted(data: bytes, table: TableMetadata) -> None:
+    assert codes(data, table, footer_published=False) == codes(data, table, footer_published=True) == []
+
+
+LONGS = metadata(column(1, "id"), column(2, "b"))
+SCHEMA = pa.schema([field(1, "id", pa.int64()), field(2, "b", pa.int64())])
+TWO_COLUMNS = pa.table({"id": range(ROWS), "b": range(ROWS)}, schema=SCHEMA)
+HONEST = parquet(TWO_COLUMNS, row_group_size=3)
+
+
+def with_group(number: int, kind: int, value: int, group: int = 1) -> bytes:
+    return edited(HONEST, lambda footer: put(groups(footer)[group], number, kind, value))
+
+
+def with_column(number: int, value: int) -> bytes:
+    return edited(HONEST, lambda footer: put(told(columns(groups(footer)[0])[1]), number, I64, value))
+
+
+# --- places and sizes
+
+
+@pytest.mark.parametrize("offset", [0, 4, 1 << 40])
+def test_a_file_offset_that_is_not_the_first_columns_start_is_refused(offset: int) -> None:
+    """Trino takes a row group only if this offset lies in its split."""
+    require_refused("parquet_ambiguous", with_group(OFFSET, I64, offset), LONGS)
+
+
+def test_a_row_group_without_a_file_offset_is_accepted() -> None:
+    require_accepted(edited(HONEST, lambda footer: drop(groups(footer)[1], OFFSET)), LONGS)
+    require_accepted(HONEST, LONGS)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(with_group(TOTAL_BYTE_SIZE, I64, -1), id="total_byte_size"),
+        pytest.param(with_column(6, -1), id="total_uncompressed_size"),
+        pytest.param(with_column(10, -1), id="index_page_offset"),
+        pytest.param(edited(HONEST, lambda f: put(columns(groups(f)[0])[1], 2, I64, -1)), id="file_offset of a chunk"),
+    ],
+)
+def test_a_negative_size_or_offset_is_refused(file: bytes) -> None:
+    require_refused("parquet_ambiguous", file, LONGS)
+
+
+def test_an_ordinal_that_is_not_the_row_groups_position_is_refused() -> None:
+    require_refused("parquet_ambiguous", with_group(ORDINAL, 4, 0), LONGS)
+    require_accepted(with_group(ORDINAL, 4, 1), LONGS)
+
+
+# --- ends of values of a fixed length
+
+FIXED = metadata(column(1, "id", "fixed[4]"))
+DECIMALS = metadata(column(1, "id", "decimal(9, 2)"))
+FIXED_ROWS = pa.table(
+    {"id": [struct.pack(">i", at) for at in range(ROWS)]}, schema=pa.schema([field(1, "id", pa.binary(4))])
+)
+DECIMAL_ROWS = pa.table(
+    {"id": [decimal.Decimal(at) for at in range(ROWS)]}, schema=pa.schema([field(1, "id", pa.decimal128(9, 2))])
+)
+
+
+def fixed_file(table: pa.Table) -> bytes:
+    return parquet(table, use_dictionary=False, compression="none", write_page_index=True)
+
+
+def footer_end(number: int, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def edit(footer: Struct) -> None:
+        statistics = get(told(columns(groups(footer)[0])[0]), 12)
+        put(statistics, number, BINARY, change(get(statistics, number)))
+        drop(statistics, 7, 8)
+
+    return lambda data: edited(data, edit)
+
+
+def page_end(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def edit(pages: list[tuple[Struct, bytes]]) -> None:
+        head = get(pages[0][0], 5)
+        put(head, 5, STRUCT, [[5, BINARY, change(struct.pack(">i", ROWS - 1))]])
+
+    return lambda data: repaged(data, edit)
+
+
+def index_end(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def edit(index: Struct) -> None:
+        kind, (end,) = get(index, 3)
+        put(index, 3, 9, (kind, [change(end)]))
+
+    return lambda data: index_edited(data, COLUMN_INDEX, 0, edit)
+
+
+def longer(end: bytes) -> bytes:
+    return end + b"\xff"
+
+
+def shorter(end: bytes) -> bytes:
+    return end[:-1] + bytes([end[-1]]) if len(end) < 2 else end[:-2] + bytes([end[-2] + 1])
+
+
+def sign_extended(end: bytes) -> bytes:
+    return (b"\xff" if end[0] & 0x80 else b"\0") + end
+
+
+@pytest.mark.parametrize("change", [longer, shorter])
+@pytest.mark.parametrize("place", [lambda each: footer_end(5, each), page_end, index_end])
+def test_an_end_of_fixed_values_that_is_not_as_long_as_the_type_is_refused(place: Any, change: Any) -> None:
+    """PyArrow reads the first bytes of it, so that filters lose rows."""
+    code = "parquet_page_index_lies" if place is index_end else "parquet_statistics_lie"
+    require_refused(code, place(change)(fixed_file(FIXED_ROWS)), FIXED)
+    require_accepted(place(lambda end: end)(fixed_file(FIXED_ROWS)), FIXED)
+
+
+@pytest.mark.parametrize("place", [lambda each: footer_end(5, each), lambda each: footer_end(6, each), index_end])
+def test_an_end_of_decimals_that_is_longer_than_the_type_is_refused(place: Any) -> None:
+    code = "parquet_page_index_lies" if place is index_end else "parquet_statistics_lie"
+    require_refused(code, place(sign_extended)(fixed_file(DECIMAL_ROWS)), DECIMALS)
+    require_accepted(place(lambda end: end)(fixed_file(DECIMAL_ROWS)), DECIMALS)
+
+
+def test_a_column_index_of_long_fixed_values_may_be_cut() -> None:
+    """Writers in Java and Rust cut at 64 bytes."""
+    rows = pa.table({"id": [bytes([at]) * 80 for at in range(ROWS)]}, schema=pa.schema([field(1, "id", pa.binary(80))]))
+    cut = index_end(lambda end: end[:63] + bytes([end[63] + 1]))(fixed_file(rows))
+    require_accepted(cut, metadata(column(1, "id", "fixed[80]")))
+
+
+# --- names
+
+
+def renamed(data: bytes, **names: str) -> bytes:
+    """The file with other names in its schema and in the paths of its columns."""
+    new = {old.encode(): name.encode() for old, name in names.items()}
+
+    def edit(footer: Struct) -> None:
+        for element in get(footer, 2)[1]:
+            put(element, 4, BINARY, new.get(get(element, 4), get(element, 4)))
+        for group in groups(footer):
+            for chunk in columns(group):
+                kind, path = get(told(chunk), 3)
+                put(told(chunk), 3, 9, (kind, [new.get(each, each) for each in path]))
+
+    return edited(data, edit)
+
+
+def named(*names: str) -> tuple[bytes, TableMetadata]:
+    """An honest file, and its table, of long columns with these names."""
+    fields = [field(at, name, pa.int64()) for at, name in enumerate(names, 1)]
+    table = pa.Table.from_arrays([pa.array(range(ROWS), pa.int64())] * len(names), schema=pa.schema(fields))
+    return parquet(table, store_schema=False), metadata(*(column(at, name) for at, name in enumerate(names, 1)))
+
+
+PLAIN = parquet(TWO_COLUMNS, store_schema=False)
+
+
+@pytest.mark.parametrize("names", [{"id": "ID"}, {"id": "other"}, {"id": "b", "b": "id"}, {"id": ""}])
+def test_a_column_with_another_name_than_the_tables_is_refused(names: dict[str, str]) -> None:
+    require_refused("field_renamed", renamed(PLAIN, **names), LONGS)
+    require_accepted(PLAIN, LONGS)
+
+
+@pytest.mark.parametrize(
+    ("of_table", "of_file"),
+    [("a b", "a_x20b"), ("1st", "_1st"), ("a.b", "a_x2Eb"), ("größe", "größe"), ("😀", "_xD83D_xDE00")],
+)
+def test_a_name_as_iceberg_escapes_it_is_accepted(of_table: str, of_file: str) -> None:
+    data, table = named(of_table, "b")
+    require_accepted(data, table)
+    require_accepted(renamed(data, **{of_table: of_file}), table)
+    require_refused("field_renamed", renamed(data, **{of_table: f"{of_file}_"}), table)
+
+
+@pytest.mark.parametrize("names", [("Ab", "aB"), ("\u0130", "i\u0307")])
+def test_names_that_are_the_same_in_lower_case_are_refused(names: tuple[str, str]) -> None:
+    """Trino shows the values of one of them for both."""
+    require_refused("field_renamed", *named(*names))
+    require_accepted(*named("Ab", "aC"))
+
+
+def test_an_escaped_name_that_is_another_columns_is_refused() -> None:
+    data, table = named("a b", "a_x20b")
+    swapped = renamed(data, **{"a b": "a_x20b", "a_x20b": "c"})
+    assert codes(swapped, table, footer_published=True) == ["field_renamed"]
+
+
+PLACE: Doc = {"type": "struct", "fields": [column(3, "b")]}
+
+
+def test_a_name_with_a_dot_beside_a_struct_of_that_path_is_refused() -> None:
+    """No table has two equal paths, but two that are equal in lower case."""
+    kind = pa.struct([field(3, "b", pa.int64())])
+    schema = pa.schema([field(1, "a", kind), field(2, "A.b", pa.int64())])
+    rows = pa.Table.from_arrays([pa.array([{"b": 1}] * ROWS, kind), pa.array(range(ROWS), pa.int64())], schema=schema)
+    data, table = parquet(rows, store_schema=False), metadata(column(1, "a", PLACE), column(2, "A.b"))
+    require_refused("field_renamed", data, table)
+    require_accepted(renamed(data, **{"A.b": "A_x2Eb"}), table)
+
+
+LIST: Doc = {"type": "list", "element-id": 2, "element": "long", "element-required": False}
+MAP: Doc = {"type": "map", "key-id": 2, "key": "long", "value-id": 3, "value": "long", "value-required": False}
+
+
+def listed() -> bytes:
+    kind = pa.list_(field(2, "element", pa.int64()))
+    rows = pa.table({"a": [[1, 2]] * ROWS}, schema=pa.schema([field(1, "a", kind)]))
+    return parquet(rows, store_schema=False)
+
+
+def mapped() -> bytes:
+    kind = pa.map_(pa.field("key", pa.int64(), nullable=False, metadata={NAME: "2"}), field(3, "value", pa.int64()))
+    rows = pa.table({"a": [[(1, 10)]] * ROWS}, schema=pa.schema([field(1, "a", kind)]))
+    return parquet(rows, store_schema=False)
+
+
+@pytest.mark.parametrize(
+    "names", [{"key": "value", "value": "key"}, {"key": "k"}, {"value": "v"}, {"key_value": "pairs"}]
+)
+def test_a_map_whose_children_have_other_names_is_refused(names: dict[str, str]) -> None:
+    """DuckDB finds keys and values by their names, and swaps them."""
+    require_refused("field_renamed", renamed(mapped(), **names), metadata(column(1, "a", MAP)))
+    require_accepted(mapped(), metadata(column(1, "a", MAP)))
+    require_accepted(renamed(mapped(), key_value="entries"), metadata(column(1, "a", MAP)))
+
+
+@pytest.mark.parametrize("names", [{"list": "bag"}, {"element": "e"}])
+def test_a_list_whose_groups_have_other_names_is_refused(names: dict[str, str]) -> None:
+    require_refused("field_renamed", renamed(listed(), **names), metadata(column(1, "a", LIST)))
+    require_accepted(listed(), metadata(column(1, "a", LIST)))
+    require_accepted(renamed(listed(), element="item"), metadata(column(1, "a", LIST)))
+
+
+# --- types by which engines filter
+
+
+def test_a_decimal_of_fewer_digits_than_the_tables_is_refused() -> None:
+    """PyIceberg cannot filter by it."""
+    require_refused("cast_refused", fixed_file(DECIMAL_ROWS), metadata(column(1, "id", "decimal(12, 2)")))
+
+
+def test_a_bloom_filter_of_32_bits_for_a_long_column_is_refused() -> None:
+    """Trino asks it for the hash of 64 bits, and misses rows."""
+    rows = pa.table({"id": range(ROWS)}, schema=pa.schema([field(1, "id", pa.int32())]))
+    filtered = parquet(rows, bloom_filter_options={"id": True})
+    require_refused("parquet_claim_unverified", filtered, metadata(column(1, "id")))
+    require_accepted(filtered, metadata(column(1, "id", "int")))
+    require_accepted(parquet(rows), metadata(column(1, "id")))
+
+
+# --- Arrow's own schema
+
+
+def with_arrow_schema(schema: pa.Schema, *, times: int = 1) -> bytes:
+    text = base64.b64encode(schema.serialize().to_pybytes())
+    return with_arrow_text(text, times=times)
+
+
+def with_arrow_text(text: bytes, *, times: int = 1) -> bytes:
+    pair = [[1, BINARY, b"ARROW:schema"], [2, BINARY, text]]
+    return edited(PLAIN, lambda footer: put(footer, 5, 9, (STRUCT, [pair] * times)))
+
+
+def arrow_of(kind: pa.DataType, **metadata: str) -> pa.Schema:
+    return pa.schema([field(1, "id", kind, **metadata), SCHEMA.field("b")])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(pa.schema([SCHEMA.field("b"), SCHEMA.field("id")]), id="other order"),
+        pytest.param(pa.schema([SCHEMA.field("id")]), id="a column less"),
+        pytest.param(arrow_of(pa.duration("us")), id="duration"),
+        pytest.param(arrow_of(pa.timestamp("us")), id="timestamp"),
+        pytest.param(arrow_of(pa.uint64()), id="unsigned"),
+        pytest.param(pa.schema([field(2, "id", pa.int64()), SCHEMA.field("b")]), id="another id"),
+        pytest.param(arrow_of(pa.int64(), **{"ARROW:extension:name": "arrow.opaque"}), id="an extension"),
+    ],
+)
+def test_an_arrow_schema_that_contradicts_the_file_is_refused(schema: pa.Schema) -> None:
+    require_refused("parquet_ambiguous", with_arrow_schema(schema), LONGS)
+
+
+def test_an_arrow_schema_that_cannot_be_decoded_or_stands_twice_is_refused() -> None:
+    require_refused("parquet_ambiguous", with_arrow_text(b"AAAA"), LONGS)
+    require_refused("parquet_ambiguous", with_arrow_text(b"not base64"), LONGS)
+    require_refused("parquet_ambiguous", with_arrow_schema(SCHEMA, times=2), LONGS)
+
+
+def test_an_arrow_schema_with_another_layout_of_the_same_types_is_accepted() -> None:
+    require_accepted(with_arrow_schema(SCHEMA), LONGS)
+    require_accepted(with_arrow_schema(arrow_of(pa.dictionary(pa.int32(), pa.int64()))), LONGS)
+    kinds = {
+        "string": [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
+        "binary": [pa.binary(), pa.large_binary(), pa.binary_view()],
+        "timestamptz": [pa.timestamp("us", "UTC"), pa.timestamp("us", "+00:00")],
+        "uuid": [pa.uuid()],
+    }
+    for kind, layouts in kinds.items():
+        for layout in layouts:
+            values = [uuid.UUID(int=at).bytes for at in range(ROWS)] if kind == "uuid" else [None] * ROWS
+            array = pa.array(values, pa.binary(16)).cast(layout) if kind == "uuid" else pa.array(values, layout)
+            rows = pa.Table.from_arrays([array], schema=pa.schema([field(1, "id", layout)]))
+            require_accepted(parquet(rows), metadata(column(1, "id", kind)))
+
+
+def test_an_arrow_schema_with_another_zone_than_utc_is_refused() -> None:
+    """PyIceberg cannot read it."""
+    rows = pa.table({"id": [None] * ROWS}, schema=pa.schema([field(1, "id", pa.timestamp("us", "Europe/Berlin"))]))
+    require_refused("parquet_ambiguous", parquet(rows), metadata(column(1, "id", "timestamptz")))
+
+
+# --- names of files
+
+
+def staged_under(folder: Path, name: str, *, in_place: bool) -> list[str]:
+    yard = Yard(folder)
+    yard.add(yard.file([{"id": 1}]))
+    path = yard.place(name, "data")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}, schema=pa.schema([field(1, "id", pa.int64())])), path)
+    return yard.codes(yard.add(yard.file([{"id": 2}], file_path=f"file://{path}")), published_in_place=in_place)
+
+
+@pytest.mark.parametrize(
+    "name", ["a:b.parquet", "a*.parquet", "a[1].parquet", "{a}.parquet", "a%20b.parquet", " a", "a ", "a:b/c", "'"]
+)
+def test_a_file_name_that_an_engine_cannot_open_is_refused_where_it_is_published(tmp_path: Path, name: str) -> None:
+    """Spark opens no name with a colon; others take stars, brackets and percent signs for patterns and escapes."""
+    assert staged_under(tmp_path, name, in_place=True) == ["file_name_unsafe"]
+    assert staged_under(tmp_path / "copied", name, in_place=False) == []
+
+
+@pytest.mark.parametrize("name", ["a b.parquet", "town=S%C3%A3o+Paulo/00000-0-a.parquet", "größe.parquet", "_a.parquet"])
+def test_a_file_name_that_every_engine_opens_is_accepted(tmp_path: Path, name: str) -> None:
+    assert staged_under(tmp_path, name, in_place=True) == []
