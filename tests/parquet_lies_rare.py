@@ -245,13 +245,13 @@ def more_values(honest: bytes, name: str, values: bytes) -> Lie:
 
 
 def filter_of_flags() -> Lie:
-    """A filter for booleans, which no reader can ask."""
+    """A filter of another column for booleans, without their values."""
     body, footer = split(FILTERED)
     at, length = filter_place(footer)
     fields = told(columns(groups(footer)[0])[FLAG])
     put(fields, 14, I64, len(body))
     put(fields, 15, I32, length)
-    return Lie(AMBIGUOUS, joined(body + body[at : at + length], footer), FILTERED, "flag")
+    return Lie("parquet_bloom_filter_lies", joined(body + body[at : at + length], footer), FILTERED, "flag")
 
 
 def index_longer() -> Lie:

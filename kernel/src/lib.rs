@@ -32,6 +32,7 @@ mod published_footer;
 mod published_names;
 #[cfg(feature = "python")]
 mod python;
+mod required_fields;
 mod resolve;
 mod rewrite;
 mod rows;

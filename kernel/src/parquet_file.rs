@@ -198,7 +198,8 @@ impl ParquetFile {
         require_layout(&self.data, metadata)?;
         require_filterable(&self.known.wanted, metadata)?;
         require_arrow_schema(metadata, self.footer.schema().fields())?;
-        claims.require_widths()
+        claims.require_widths()?;
+        claims.require_all_or_no_ends()
     }
 
     /// The rows of one row group, whose pages are measured on the way: a decoder, and the columns that it does not decode.

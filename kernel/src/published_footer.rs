@@ -6,6 +6,7 @@
 use crate::error::{Fault, Result};
 use crate::headers::chunk_start;
 use crate::one_reading::{MAGIC_BYTES, footer_start};
+use crate::required_fields::require_fields;
 use crate::resolve::joined;
 use crate::schema::{Field, Slot, Type};
 use crate::thrift::Scan;
@@ -19,7 +20,10 @@ use std::collections::HashMap;
 /// Trino takes a row group only if `RowGroup.file_offset` lies in its split.
 pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| odd("", "a footer", "none"))?;
-    let layouts = read_layouts(&data[start..data.len() - 2 * MAGIC_BYTES]);
+    let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
+    require_fields(footer)?;
+    require_scales(footer)?;
+    let layouts = read_layouts(footer);
     let layouts = layouts.filter(|found| found.len() == metadata.num_row_groups());
     let layouts = layouts.ok_or_else(|| odd("", "row groups", "others"))?;
     for (at, (group, layout)) in metadata.row_groups().iter().zip(&layouts).enumerate() {
@@ -27,7 +31,7 @@ pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
         require_file_offset(group, layout).map_err(|fault| fault.in_group(at))?;
         require_ordinal(at, layout).map_err(|fault| fault.in_group(at))?;
     }
-    Ok(())
+    require_all_or_no_ordinals(&layouts)
 }
 
 /// What the footer says of a row group's place.
@@ -151,6 +155,37 @@ fn require_ordinal(at: usize, layout: &Layout) -> Result<()> {
     }
 }
 
+/// DataFusion reads no file in which some row groups have an ordinal and others have none.
+fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
+    if layouts.windows(2).all(|pair| pair[0].ordinal.is_some() == pair[1].ordinal.is_some()) {
+        return Ok(());
+    }
+    Err(odd("", "one of every row group, or of none", "of some").of_claim("ordinal", None))
+}
+
+/// Polars reads no schema in which an element has a scale or a precision alone.
+fn require_scales(footer: &[u8]) -> Result<()> {
+    let mut is_alone = false;
+    let scanned = Scan::new(footer, 0).fields(|scan, id, _| {
+        if id != 2 {
+            return Some(false);
+        }
+        for _ in 0..scan.list()?.0 {
+            let mut count = 0;
+            scan.fields(|_, id, _| {
+                count += usize::from(id == 7 || id == 8);
+                Some(false)
+            })?;
+            is_alone |= count == 1;
+        }
+        Some(true)
+    });
+    if scanned.is_some() && !is_alone {
+        return Ok(());
+    }
+    Err(odd("", "scale and precision, or neither", "one of them"))
+}
+
 /// Refuses columns that an engine filters by another type than the table's.
 pub fn require_filterable(wanted: &[Field], metadata: &ParquetMetaData) -> Result<()> {
     let mut types = HashMap::new();
@@ -163,6 +198,11 @@ pub fn require_filterable(wanted: &[Field], metadata: &ParquetMetaData) -> Resul
             Type::Decimal { precision, .. } if i32::from(*precision) != column.type_precision() => {
                 let got = format!("a decimal of {} digits", column.type_precision());
                 return Err(Fault::new("cast_refused", path, kind.to_string(), got));
+            }
+            // DuckDB hashes another form of bytes that it is asked for.
+            Type::Binary | Type::Fixed(_) if has_bloom_filter(metadata, at) => {
+                let expected = "no bloom filter of bytes";
+                return Err(Fault::new("parquet_claim_unverified", path, expected, "one"));
             }
             // Trino hashes the 8 bytes of a long, whatever width the file has.
             Type::Long if column.physical_type() == Physical::INT32 && has_bloom_filter(metadata, at) => {

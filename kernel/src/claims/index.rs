@@ -1,7 +1,7 @@
 //! Page indexes beside the pages: a reader that trusts them opens no page that they rule out.
 
 use crate::bound::{Bound, Order};
-use crate::claims::judge::{Place, between, compared, end, is_counted_short, unencoded};
+use crate::claims::judge::{Place, between, compared, end, is_counted_short, unencoded, whole};
 use crate::claims::measure::{Chunk, Measure};
 use crate::claims::told::{ColumnIndex, OffsetIndex, Page};
 use crate::error::Result;
@@ -50,6 +50,7 @@ pub fn columns(column: &str, told: &ColumnIndex<'_>, chunk: &Chunk) -> Result<()
         all.count(claim, length as i64, chunk.pages.len() as u64)?;
     }
     all.count("max_values", told.greatest.len() as i64, chunk.pages.len() as u64)?;
+    let all_pages = whole(chunk);
     for (at, page) in chunk.pages.iter().enumerate() {
         let place = Place { page: Some(at), ..all };
         if told.null_pages[at] != (page.present == 0) {
@@ -59,7 +60,10 @@ pub fn columns(column: &str, told: &ColumnIndex<'_>, chunk: &Chunk) -> Result<()
             [("min_values", told.least[at]), ("max_values", told.greatest[at])].into_iter().enumerate()
         {
             if page.present > 0 {
-                end(place, claim, side, value, None, chunk.order, page)?;
+                // Polars writes the ends of the whole chunk: readers only look into more pages.
+                let is_of_page = end(place, claim, side, value, None, chunk.order, page);
+                let is_of_chunk = || end(place, claim, side, value, None, chunk.order, &all_pages);
+                is_of_page.or_else(|fault| is_of_chunk().map_err(|_| fault))?;
                 zero(place, claim, side, value, chunk.order, page)?;
             } else if !value.is_empty() {
                 return Err(place.fault(claim, "none, without a value", "one"));

@@ -60,6 +60,32 @@ pub fn whole(chunk: &Chunk) -> Measure {
     found
 }
 
+/// The statistics of a page. Its ends may be those of the whole chunk, as Polars writes them where there is a dictionary: a
+/// reader that goes by them only looks into more pages.
+pub fn page_statistics(
+    place: Place<'_>,
+    told: &Statistics<'_>,
+    order: Order,
+    page: &Measure,
+    whole: &Measure,
+) -> Result<()> {
+    let is_of_page = statistics(place, told, order, page);
+    if is_of_page.is_ok() || told.nulls.is_some_and(|nulls| u64::try_from(nulls) != Ok(page.entries - page.present)) {
+        return is_of_page;
+    }
+    let ends = Statistics { old: told.old, ends: told.ends, exact: told.exact, ..Statistics::default() };
+    statistics(place, &ends, order, whole).or(is_of_page)
+}
+
+/// How many values differ, where that is known without keeping them.
+pub fn distinct(order: Order, real: &Measure) -> Option<u64> {
+    match (&real.bounds, order) {
+        _ if real.present == 0 => Some(0),
+        (Some((least, greatest)), Order::Boolean) => Some(if least == greatest { 1 } else { 2 }),
+        _ => None,
+    }
+}
+
 pub fn statistics(place: Place<'_>, told: &Statistics<'_>, order: Order, real: &Measure) -> Result<()> {
     if let Some(nulls) = told.nulls {
         place.count("null_count", nulls, real.entries - real.present)?;
@@ -174,18 +200,17 @@ pub fn dictionary(place: Place<'_>, told: &told::Chunk<'_>, headers: &[told::Pag
     if headers.iter().any(|page| page.kind == DICTIONARY_PAGE && page.sorted) && !sorted {
         return Err(place.fault("is_sorted", "a dictionary in order", "another"));
     }
-    let Some(distinct) = told.statistics.distinct else { return Ok(()) };
-    let values: u64 = chunk.pages.iter().map(|page| page.present).sum();
-    if values == 0 {
-        return place.count("distinct_count", distinct, 0);
+    let Some(told) = told.statistics.distinct else { return Ok(()) };
+    if let Some(real) = distinct(chunk.order, &whole(chunk)) {
+        return place.count("distinct_count", told, real);
     }
     match &chunk.dictionary {
         Some(dictionary) if chunk.pages.iter().all(|page| page.by_dictionary || page.present == 0) => {
-            place.count("distinct_count", distinct, dictionary.distinct_in_use())
+            place.count("distinct_count", told, dictionary.distinct_in_use())
         }
         _ => {
             let place = Place { code: UNVERIFIED, ..place };
-            Err(place.fault("distinct_count", "none, where not every page goes by the dictionary", distinct))
+            Err(place.fault("distinct_count", "none, where not every page goes by the dictionary", told))
         }
     }
 }

@@ -13,6 +13,7 @@ mod kept;
 mod levels;
 mod measure;
 mod pages;
+mod partial;
 mod plain;
 pub mod runs;
 mod sorted;
@@ -239,10 +240,11 @@ impl<'a> Claims<'a> {
         }
         for (at, (header, page)) in data.iter().zip(&chunk.pages).enumerate() {
             let place = Place { page: Some(at), ..place };
-            if let Some(distinct) = header.statistics.distinct {
-                return Err(Place { code: UNVERIFIED, ..place }.fault("distinct_count", "none", distinct));
+            if let Some(told) = header.statistics.distinct {
+                let unverified = || Place { code: UNVERIFIED, ..place }.fault("distinct_count", "none", told);
+                place.count("distinct_count", told, judge::distinct(chunk.order, page).ok_or_else(unverified)?)?;
             }
-            judge::statistics(place, &header.statistics, chunk.order, page)?;
+            judge::page_statistics(place, &header.statistics, chunk.order, page, &whole)?;
             if text {
                 typed::statistics(place, &header.statistics)?;
             }

@@ -133,13 +133,13 @@ def distinct(honest: bytes, count: int, code: str) -> Lie:
 
 
 def filter_of_booleans() -> Lie:
-    """Their bits have no plain bytes of which a reader could ask a filter."""
+    """A filter of another column, without their values."""
     body, footer = split(FILTERED)
     at, length = filter_place(footer)
     fields = told(columns(groups(footer)[0])[FLAG])
     put(fields, 14, I64, len(body))
     put(fields, 15, I32, length)
-    return Lie(AMBIGUOUS, joined(body + body[at : at + length], footer), FILTERED, "flag")
+    return Lie("parquet_bloom_filter_lies", joined(body + body[at : at + length], footer), FILTERED, "flag")
 
 
 def longer_index(kind: int) -> Lie:

@@ -40,7 +40,7 @@ from tests.staged_examples import NAME, Yard, metadata, parquet, seen
 pytestmark = pytest.mark.usefixtures("kernel")
 
 ROWS = 6
-OFFSET, ORDINAL, TOTAL_BYTE_SIZE, TOTAL_COMPRESSED_SIZE = 5, 7, 2, 6
+OFFSET, ORDINAL, TOTAL_BYTE_SIZE = 5, 7, 2
 
 
 def field(field_id: int, name: str, kind: pa.DataType, **metadata: str) -> pa.Field:
@@ -101,9 +101,58 @@ def test_a_negative_size_or_offset_is_refused(file: bytes) -> None:
     require_refused("parquet_ambiguous", file, LONGS)
 
 
+def with_ordinals(*ordinals: int) -> bytes:
+    def edit(footer: Struct) -> None:
+        for group, ordinal in zip(groups(footer), ordinals, strict=False):
+            put(group, ORDINAL, 4, ordinal)
+
+    return edited(HONEST, edit)
+
+
 def test_an_ordinal_that_is_not_the_row_groups_position_is_refused() -> None:
-    require_refused("parquet_ambiguous", with_group(ORDINAL, 4, 0), LONGS)
-    require_accepted(with_group(ORDINAL, 4, 1), LONGS)
+    require_refused("parquet_ambiguous", with_ordinals(0, 0), LONGS)
+    require_accepted(with_ordinals(0, 1), LONGS)
+
+
+def test_an_ordinal_of_some_row_groups_alone_is_refused() -> None:
+    """DataFusion cannot read it."""
+    require_refused("parquet_ambiguous", with_ordinals(0), LONGS)
+
+
+def test_a_key_value_without_a_key_is_refused() -> None:
+    """PyArrow and DuckDB cannot read a footer without a required field."""
+
+    def edit(pair: Struct) -> bytes:
+        return edited(HONEST, lambda footer: put(told(columns(groups(footer)[0])[0]), 8, 9, (STRUCT, [pair])))
+
+    require_refused("parquet_ambiguous", edit([[2, BINARY, b"value"]]), LONGS)
+    require_accepted(edit([[1, BINARY, b"key"], [2, BINARY, b"value"]]), LONGS)
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_a_scale_or_a_precision_alone_is_refused(number: int) -> None:
+    """Polars cannot read it."""
+    require_refused("parquet_ambiguous", edited(HONEST, lambda footer: put(get(footer, 2)[1][1], number, 5, 3)), LONGS)
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 5, 6, 7, 8), (2, 6, 8), (1, 5, 7)])
+def test_ends_of_some_row_groups_alone_are_refused(numbers: tuple[int, ...]) -> None:
+    """DataFusion takes the ends that are there for those of the file, and loses rows."""
+
+    def without(*at: int) -> bytes:
+        def edit(footer: Struct) -> None:
+            for group in at:
+                drop(get(told(columns(groups(footer)[group])[1]), 12), *numbers)
+
+        return edited(HONEST, edit)
+
+    require_refused("parquet_statistics_lie", without(1), LONGS)
+    require_accepted(without(0, 1), LONGS)
+
+
+def test_a_row_group_of_nulls_alone_needs_no_ends() -> None:
+    rows = pa.table({"id": [1, 2, 3, None, None, None], "b": range(ROWS)}, schema=SCHEMA)
+    require_accepted(parquet(rows, row_group_size=3), LONGS)
 
 
 # --- ends of values of a fixed length
@@ -303,6 +352,15 @@ def test_a_bloom_filter_of_32_bits_for_a_long_column_is_refused() -> None:
     require_accepted(parquet(rows), metadata(column(1, "id")))
 
 
+@pytest.mark.parametrize(("arrow", "kind"), [(pa.binary(), "binary"), (pa.binary(4), "fixed[4]")])
+def test_a_bloom_filter_of_bytes_is_refused(arrow: pa.DataType, kind: str) -> None:
+    """DuckDB hashes another form of bytes, and finds no row."""
+    rows = pa.table({"id": [b"abcd"] * ROWS}, schema=pa.schema([field(1, "id", arrow)]))
+    table = metadata(column(1, "id", kind))
+    require_refused("parquet_claim_unverified", parquet(rows, bloom_filter_options={"id": True}), table)
+    require_accepted(parquet(rows), table)
+
+
 # --- Arrow's own schema
 
 
@@ -386,6 +444,8 @@ def test_a_file_name_that_an_engine_cannot_open_is_refused_where_it_is_published
     assert staged_under(tmp_path / "copied", name, in_place=False) == []
 
 
-@pytest.mark.parametrize("name", ["a b.parquet", "town=S%C3%A3o+Paulo/00000-0-a.parquet", "größe.parquet", "_a.parquet"])
+@pytest.mark.parametrize(
+    "name", ["a b.parquet", "town=S%C3%A3o+Paulo/00000-0-a.parquet", "größe.parquet", "_a.parquet"]
+)
 def test_a_file_name_that_every_engine_opens_is_accepted(tmp_path: Path, name: str) -> None:
     assert staged_under(tmp_path, name, in_place=True) == []

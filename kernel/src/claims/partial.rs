@@ -1,0 +1,44 @@
+//! Statistics that some row groups of a column have and others lack: DataFusion takes those that are there for the file's.
+
+use crate::claims::Claims;
+use crate::claims::judge::{Place, STATISTICS};
+use crate::claims::told;
+use crate::error::Result;
+
+const ENDS: [&str; 2] = ["min_value", "max_value"];
+
+impl Claims<'_> {
+    /// Refuses a column whose ends are told of some row groups with values and not of others.
+    pub fn require_all_or_no_ends(&self) -> Result<()> {
+        let leaves = self.metadata.file_metadata().schema_descr().num_columns();
+        for leaf in 0..leaves {
+            for (side, claim) in ENDS.iter().enumerate() {
+                self.require_all_or_none(leaf, side, claim)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn require_all_or_none(&self, leaf: usize, side: usize, claim: &str) -> Result<()> {
+        let mut first = None;
+        for group in 0..self.metadata.num_row_groups() {
+            let Some((column, told)) = self.chunks(group).nth(leaf) else { continue };
+            if !may_have_values(column.num_values(), told) {
+                continue;
+            }
+            let has_end = told.statistics.ends[side].or(told.statistics.old[side]).is_some();
+            if *first.get_or_insert(has_end) != has_end {
+                let path = column.column_path().string();
+                let place = Place { code: STATISTICS, column: &path, page: None };
+                let fault = place.fault(claim, "one of every row group with values, or of none", "of some");
+                return Err(fault.in_group(group));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A row group of nulls alone has no ends.
+fn may_have_values(values: i64, told: &told::Chunk<'_>) -> bool {
+    values > 0 && told.statistics.nulls != Some(values)
+}
