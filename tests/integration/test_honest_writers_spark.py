@@ -25,7 +25,7 @@ ICEBERG: tuple[Mapping[str, str], ...] = (
     {"write.parquet.compression-codec": "snappy"},
     {"write.parquet.page-size-bytes": "128"},
     {"write.parquet.page-row-limit": "20"},
-    {"write.parquet.dict-size-bytes": "16"},
+    {"write.parquet.dict-size-bytes": "100"},
     {"write.parquet.row-group-size-bytes": "1024", "write.parquet.row-group-check-min-record-count": "10"},
     {"write.parquet.bloom-filter-enabled.column.id": "true", "write.parquet.bloom-filter-enabled.column.town": "true"},
 )
@@ -39,7 +39,7 @@ SPARK: tuple[Mapping[str, str], ...] = (
     {"parquet.enable.dictionary": "false"},
     {"parquet.enable.dictionary": "false", "parquet.writer.version": "v2"},
     {"parquet.page.size": "64", "parquet.page.row.count.limit": "17"},
-    {"parquet.bloom.filter.enabled": "true", "parquet.bloom.filter.enabled#price": "false"},
+    {"parquet.bloom.filter.enabled#town": "true", "parquet.bloom.filter.enabled#id": "true"},
     {"parquet.page.write-checksum.enabled": "false"},
 )
 KINDS_OF_ICEBERG = ("flat", "nested", "nulls")
@@ -87,7 +87,7 @@ def test_a_file_of_icebergs_writer_passes(
 def test_a_file_of_sparks_own_writer_passes(
     spark: SparkSession, frames: Mapping[str, DataFrame], options: Mapping[str, str], tmp_path: Path
 ) -> None:
-    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
+    before = str(spark.conf.get("spark.sql.parquet.outputTimestampType"))
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     try:
         for at, (name, frame) in enumerate(frames.items()):

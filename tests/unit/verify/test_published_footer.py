@@ -43,7 +43,7 @@ ROWS = 6
 OFFSET, ORDINAL, TOTAL_BYTE_SIZE = 5, 7, 2
 
 
-def field(field_id: int, name: str, kind: pa.DataType, **metadata: str) -> pa.Field:
+def field(field_id: int, name: str, kind: pa.DataType, **metadata: str) -> Any:
     return pa.field(name, kind, metadata={NAME: str(field_id), **metadata})
 
 
@@ -313,7 +313,8 @@ def listed() -> bytes:
 
 
 def mapped() -> bytes:
-    kind = pa.map_(pa.field("key", pa.int64(), nullable=False, metadata={NAME: "2"}), field(3, "value", pa.int64()))
+    key: Any = pa.field("key", pa.int64(), nullable=False, metadata={NAME: "2"})
+    kind: Any = pa.map_(key, field(3, "value", pa.int64()))
     rows = pa.table({"a": [[(1, 10)]] * ROWS}, schema=pa.schema([field(1, "a", kind)]))
     return parquet(rows, store_schema=False)
 
@@ -403,7 +404,7 @@ def test_an_arrow_schema_that_cannot_be_decoded_or_stands_twice_is_refused() -> 
 def test_an_arrow_schema_with_another_layout_of_the_same_types_is_accepted() -> None:
     require_accepted(with_arrow_schema(SCHEMA), LONGS)
     require_accepted(with_arrow_schema(arrow_of(pa.dictionary(pa.int32(), pa.int64()))), LONGS)
-    kinds = {
+    kinds: dict[str, list[Any]] = {
         "string": [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
         "binary": [pa.binary(), pa.large_binary(), pa.binary_view()],
         "timestamptz": [pa.timestamp("us", "UTC"), pa.timestamp("us", "+00:00")],
