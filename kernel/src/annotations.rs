@@ -15,6 +15,12 @@ const BSON: i64 = 20;
 const TIMES: [i64; 2] = [7, 8];
 const TIMESTAMPS: [i64; 2] = [9, 10];
 const REPEATED: i64 = 2;
+const JSON: i64 = 19;
+/// `Type` of the format.
+const INT32: i64 = 1;
+const INT64: i64 = 2;
+const BYTE_ARRAY: i64 = 6;
+const FIXED_LEN_BYTE_ARRAY: i64 = 7;
 
 #[derive(Debug, Default)]
 struct Element<'a> {
@@ -136,6 +142,7 @@ impl Element<'_> {
         let known = self.converted.is_none_or(|converted| (0..=CONVERTED_LAST).contains(&converted));
         match &self.logical {
             _ if !known => Some("an annotation of the format"),
+            _ if !self.is_suited() => Some("an annotation that suits the type"),
             // DuckDB takes the old times for local ones, and others for instants.
             None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
                 Some("the new annotation beside the old")
@@ -147,6 +154,20 @@ impl Element<'_> {
             Some(logical) if !self.means(logical) => Some("the old annotation that the new one has"),
             _ => None,
         }
+    }
+
+    /// Whether the old annotation is one of the physical type, or of a group: PyArrow and Polars read no others.
+    fn is_suited(&self) -> bool {
+        let Some(converted) = self.converted else { return true };
+        let physical: &[i64] = match converted {
+            0 | ENUM | JSON | BSON => &[BYTE_ARRAY],
+            1..=3 => &[],
+            DECIMAL => &[INT32, INT64, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY],
+            6 | 7 | 11..=13 | 15..=17 => &[INT32],
+            8..=10 | 14 | 18 => &[INT64],
+            _ => &[FIXED_LEN_BYTE_ARRAY],
+        };
+        self.physical.map_or(physical.is_empty(), |own| physical.contains(&own))
     }
 
     /// Whether readers of the old annotations take it for the same.

@@ -199,6 +199,7 @@ impl ParquetFile {
         require_filterable(&self.known.wanted, metadata)?;
         require_arrow_schema(metadata, self.footer.schema().fields())?;
         claims.require_widths()?;
+        claims.require_counts()?;
         claims.require_all_or_no_ends()
     }
 

@@ -1,19 +1,42 @@
-//! Statistics that some row groups of a column have and others lack: DataFusion takes those that are there for the file's.
+//! Statistics in a published footer that are there in part.
 
 use crate::claims::Claims;
 use crate::claims::judge::{Place, STATISTICS};
 use crate::claims::told;
 use crate::error::Result;
+use parquet::basic::Type as Physical;
 
 const ENDS: [&str; 2] = ["min_value", "max_value"];
 
 impl Claims<'_> {
-    /// Refuses a column whose ends are told of some row groups with values and not of others.
+    /// Refuses a column whose ends are told of some row groups with values and not of others: DataFusion takes those that
+    /// are there for the file's.
     pub fn require_all_or_no_ends(&self) -> Result<()> {
         let leaves = self.metadata.file_metadata().schema_descr().num_columns();
         for leaf in 0..leaves {
             for (side, claim) in ENDS.iter().enumerate() {
                 self.require_all_or_none(leaf, side, claim)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses statistics that lack what an engine then takes for zero, or have what an engine does not expect.
+    pub fn require_counts(&self) -> Result<()> {
+        for group in 0..self.metadata.num_row_groups() {
+            for (column, told) in self.chunks(group) {
+                let path = column.column_path().string();
+                let place = Place { code: STATISTICS, column: &path, page: None };
+                // DataFusion takes a missing count for zero, and finds no null.
+                let is_optional = column.column_descr().max_def_level() > 0;
+                if is_optional && told.has_statistics && told.statistics.nulls.is_none() {
+                    return Err(place.fault("null_count", "one beside other statistics", "none").in_group(group));
+                }
+                // PyArrow reads no file with a size of values that have no size of their own.
+                if told.sizes.bytes.is_some() && column.column_type() != Physical::BYTE_ARRAY {
+                    let claim = "unencoded_byte_array_data_bytes";
+                    return Err(place.fault(claim, "none, for a type that is no byte array", "one").in_group(group));
+                }
             }
         }
         Ok(())

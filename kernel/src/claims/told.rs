@@ -27,6 +27,7 @@ pub struct Chunk<'a> {
     pub encodings: Vec<i64>,
     pub codec: i64,
     pub statistics: Statistics<'a>,
+    pub has_statistics: bool,
     /// Page type, encoding and number of pages.
     pub encoding_stats: Option<Vec<[i64; 3]>>,
     pub bloom: (Option<i64>, Option<i64>),
@@ -198,7 +199,7 @@ fn column<'a>(scan: &mut Scan<'a>, found: &mut Chunk<'a>) -> Option<()> {
         match id {
             2 => found.encodings = listed(scan, ENCODINGS_MAX, Scan::integer)?,
             4 => found.codec = scan.integer()?,
-            12 => found.statistics = statistics(scan)?,
+            12 => (found.statistics, found.has_statistics) = (statistics(scan)?, true),
             13 => {
                 found.encoding_stats = Some(listed(scan, ENCODINGS_MAX, |scan| {
                     let mut made = [-1; 3];

@@ -67,6 +67,17 @@ def test_a_column_without_the_old_annotation_is_refused_unless_it_is_a_moment(na
     assert changed(name, lambda element: drop(element, CONVERTED)) == ([] if name == "a moment" else REFUSED)
 
 
+@pytest.mark.parametrize("annotation", [0, 1, 3, 9, 21])
+def test_an_old_annotation_of_another_physical_type_is_refused(annotation: int) -> None:
+    """PyArrow and Polars cannot read it."""
+    rows = pa.Table.from_arrays([pa.array([7, None], pa.int32())], schema=pa.schema([field("v", pa.int32(), 1)]))
+    honest = parquet(rows, store_schema=False)
+    table = metadata(column(1, "v", "int"))
+    annotated = edited(honest, lambda footer: put(get(footer, 2)[1][1], CONVERTED, I32, annotation))
+    assert seen(honest, table, record_count=2).findings == ()
+    assert len(seen(annotated, table, record_count=2).findings) == 1
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_an_old_annotation_that_nobody_knows_is_refused(name: str) -> None:
     """DuckDB cannot read it."""

@@ -150,6 +150,25 @@ def test_ends_of_some_row_groups_alone_are_refused(numbers: tuple[int, ...]) -> 
     require_accepted(without(0, 1), LONGS)
 
 
+def test_statistics_without_a_count_of_nulls_are_refused() -> None:
+    """DataFusion takes a missing count for zero, and finds no null."""
+
+    def edit(footer: Struct) -> None:
+        for group in groups(footer):
+            drop(get(told(columns(group)[1]), 12), 3)
+
+    require_refused("parquet_statistics_lie", edited(HONEST, edit), LONGS)
+
+
+def test_a_size_of_values_that_have_none_is_refused() -> None:
+    """PyArrow cannot read it."""
+
+    def edit(footer: Struct) -> None:
+        put(told(columns(groups(footer)[0])[1]), 16, STRUCT, [[1, I64, 0]])
+
+    require_refused("parquet_statistics_lie", edited(HONEST, edit), LONGS)
+
+
 def test_a_row_group_of_nulls_alone_needs_no_ends() -> None:
     rows = pa.table({"id": [1, 2, 3, None, None, None], "b": range(ROWS)}, schema=SCHEMA)
     require_accepted(parquet(rows, row_group_size=3), LONGS)
