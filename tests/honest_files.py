@@ -83,7 +83,7 @@ def flat_row(at: int) -> dict[str, Any]:
         "day": START.date() + datetime.timedelta(days=at - 200),
         "made": (START + datetime.timedelta(seconds=at * 61, microseconds=at)).replace(tzinfo=None),
         "seen": START - datetime.timedelta(hours=at * 1_000),
-        "town": f"Castrop-Rauxel an der Ruhr, Haus {at % 40}" if at % 5 else "",
+        "town": f"Castrop-Rauxel an der Ruhr, Haus {at // 3 % 40}" if at % 5 else "",
         "code": bytes([at % 256]) * (at % 7),
         "cents": Decimal(at * 10**10).scaleb(-2),
     }

@@ -13,7 +13,7 @@ use crate::indexed::{Indexed, Reading, indexed, is_of, others, woven};
 use crate::narrow::{leaves as leaves_read, place, present};
 use crate::one_reading::require_one_reading;
 use crate::published_arrow_schema::require_arrow_schema;
-use crate::published_footer::{require_filterable, require_layout};
+use crate::published_footer::{require_filterable, require_layout, require_no_geo_key};
 use crate::published_names::require_table_names;
 use crate::resolve::{Known, Shape, resolved, shape};
 use crate::rewrite::{Name, Names, Rewriter, Rewritten};
@@ -197,6 +197,7 @@ impl ParquetFile {
         require_table_names(&self.known.wanted, self.footer.parquet_schema().root_schema())?;
         require_layout(&self.data, metadata)?;
         require_filterable(&self.known.wanted, metadata)?;
+        require_no_geo_key(metadata)?;
         require_arrow_schema(metadata, self.footer.schema().fields())?;
         claims.require_widths()?;
         claims.require_counts()?;

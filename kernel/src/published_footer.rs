@@ -186,6 +186,15 @@ fn require_scales(footer: &[u8]) -> Result<()> {
     Err(odd("", "scale and precision, or neither", "one of them"))
 }
 
+/// Refuses GeoParquet's key: DuckDB makes geometries of the binary columns that it names.
+pub fn require_no_geo_key(metadata: &ParquetMetaData) -> Result<()> {
+    let mut pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+    if pairs.any(|pair| pair.key == "geo") {
+        return Err(odd("", "no key that changes types", "geo"));
+    }
+    Ok(())
+}
+
 /// Refuses columns that an engine filters by another type than the table's.
 pub fn require_filterable(wanted: &[Field], metadata: &ParquetMetaData) -> Result<()> {
     let mut types = HashMap::new();

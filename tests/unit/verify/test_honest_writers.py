@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.honest_files import CASES, Case, kind_of, written
-from tests.parquet_edit import columns, get, groups, split, told
-from tests.staged_examples import seen
+from tests.lake_metadata_examples import column
+from tests.parquet_edit import I64, Struct, columns, edited, get, groups, put, split, told
+from tests.staged_examples import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -39,3 +41,17 @@ def test_there_are_at_least_300_files_of_four_writers() -> None:
     assert len(set(map(str, CASES))) == len(CASES) >= FILES_MIN
     assert set(count) == {"PyArrow", "DuckDB", "Polars", "DataFusion"}
     assert min(count.values()) >= 60
+
+
+@pytest.mark.parametrize(("told_bytes", "codes"), [(1, []), (100, []), (101, ["parquet_statistics_lie"])])
+def test_sizes_of_texts_as_differences_may_be_short_and_never_long(told_bytes: int, codes: list[str]) -> None:
+    """PyArrow leaves out a text that is a start of the one before it: 1 for the same letter a hundred times."""
+    field = pa.field("a", pa.string(), metadata={NAME: "1"})
+    rows = pa.table({"a": ["x"] * 100}, schema=pa.schema([field]))
+    made = parquet(rows, use_dictionary=False, column_encoding={"a": "DELTA_BYTE_ARRAY"})
+
+    def edit(footer: Struct) -> None:
+        put(get(told(columns(groups(footer)[0])[0]), 16), 1, I64, told_bytes)
+
+    found = seen(edited(made, edit), metadata(column(1, "a", "string")))
+    assert [each.code for each in found.findings] == codes

@@ -420,6 +420,17 @@ def test_an_arrow_schema_that_cannot_be_decoded_or_stands_twice_is_refused() -> 
     require_refused("parquet_ambiguous", with_arrow_schema(SCHEMA, times=2), LONGS)
 
 
+def test_the_key_of_geoparquet_is_refused() -> None:
+    """DuckDB makes geometries of the binary columns that it names."""
+
+    def keyed(key: bytes) -> bytes:
+        pair = [[1, BINARY, key], [2, BINARY, b"{}"]]
+        return edited(PLAIN, lambda footer: put(footer, 5, 9, (STRUCT, [pair])))
+
+    require_refused("parquet_ambiguous", keyed(b"geo"), LONGS)
+    require_accepted(keyed(b"pandas"), LONGS)
+
+
 def test_an_arrow_schema_with_another_layout_of_the_same_types_is_accepted() -> None:
     require_accepted(with_arrow_schema(SCHEMA), LONGS)
     require_accepted(with_arrow_schema(arrow_of(pa.dictionary(pa.int32(), pa.int64()))), LONGS)
