@@ -300,10 +300,14 @@ class House:
         removed: Sequence[str] = (),
         changed: Callable[[ProofCore], ProofCore] = lambda core: core,
         copied: bool = False,
+        storage: Storage | None = None,
         lifetime: int = HOUR,
         listed: Sequence[DataFile] | None = None,
     ) -> Attempt:
-        """From STAGING or VERIFYING to COMMITTING, with a proof about exactly this; `listed` is what is verified."""
+        """From STAGING or VERIFYING to COMMITTING, with a proof about exactly this; `listed` is what is verified.
+
+        The proof says `storage`, and what was done where none is given.
+        """
         metadata = self.found(name).metadata
         ref = metadata.refs.get(attempt.branch)
         staged = None if ref is None or ref.snapshot_id == base else ref.snapshot_id
@@ -320,7 +324,7 @@ class House:
         published = [self._copy(attempt, file, at) if copied else file for at, file in enumerate(files)]
         core = changed(self.core(attempt, nonce, base, staged, files, published, name=name, removed=removed))
         self._keep(core, published if listed is None else listed, name)
-        self.record(core, storage=Storage.COPIED if copied else Storage.OPEN, lifetime=lifetime)
+        self.record(core, storage=storage or (Storage.COPIED if copied else Storage.OPEN), lifetime=lifetime)
         moved: Attempt = self.transact(lambda unit: attempts.begin_committing(unit, attempt.attempt_id, reason="PASS"))
         return moved
 

@@ -206,13 +206,9 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-<<<<<<< HEAD
 def seen(
-    data: bytes, table: TableMetadata, *, rewrite: bool = False, footer_published: bool = False, **claims: Any
+    data: bytes, table: TableMetadata, *, rewrite: Any = False, footer_published: Any = False, **claims: Any
 ) -> Observed:
-=======
-def seen(data: bytes, table: TableMetadata, *, footer_published: Any = False, **claims: Any) -> Observed:
->>>>>>> 8783638 (Hold 71 honest files of Spark to the same reading, and note the stricter footer in the changelog)
     """What is observed of these bytes, against claims that are few and true unless others are given."""
     rows = 0
     if "record_count" not in claims:

@@ -75,6 +75,7 @@ MUTATIONS: Final = (
     Mutation("7", "checks_table.py", "check_7_structure", part="table"),
     Mutation("8", "checks_table.py", "check_8_branch", part="table"),
     Mutation("9 files", "checks_table.py", "check_9_files", part="table"),
+    Mutation("9 copies", "checks_table.py", "check_9_copies", part="table"),
     Mutation("9 boundary", "checks_table.py", "check_9_boundary", part="table"),
     Mutation("9 apart", "checks_table.py", "check_9_apart", part="table"),
     Mutation("5, 7–9 on a moved base", "gate.py", "judge_base", inside="_make", part="table"),

@@ -2,7 +2,7 @@
 
 use crate::claims::judge::{Place, STATISTICS};
 use crate::claims::told::{self, Statistics};
-use crate::claims::{Claims, headers, index};
+use crate::claims::{Claims, index, page_headers};
 use crate::error::Result;
 use crate::headers::{DATA_PAGE, DATA_PAGE_V2};
 use parquet::basic::Type as Physical;
@@ -26,7 +26,7 @@ impl Claims<'_> {
         let width = usize::try_from(column.column_descr().type_length()).unwrap_or(0);
         let place = Place { code: STATISTICS, column: &path, page: None };
         require_statistics(place, &told.statistics, width)?;
-        let pages = headers(self.data, column).unwrap_or_default();
+        let pages = page_headers(self.data, column).unwrap_or_default();
         let pages = pages.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
         let mut count = 0;
         for (at, page) in pages.enumerate() {

@@ -43,7 +43,7 @@ def test_an_override_is_accepted_for_exactly_its_fail_proof(pvdm: Run, tmp_path:
     data = (tmp_path / "override.json").read_bytes()
     override = verify_override(data, ROOT, failed=verified_fail(), now=NOW, used=lambda _: False).predicate
     assert (override.operator, override.reason, override.table) == ("operator-ruth", REASON, TABLE)
-    assert (override.fail_proof_id, override.file_hashes) == (FAIL_PROOF_ID, FILES.hashes)
+    assert (override.fail_proof_id, override.file_hashes) == (FAIL_PROOF_ID, FILES.staged_hashes)
 
 
 def test_it_expires_after_four_hours_unless_told(pvdm: Run, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pvdm.lake.format.manifest_entry import DataFile
 from pvdm.metadata.gate import validate_then_commit
 from pvdm.model.core import ExtractionPath, Operation, Profile, ProofCore
 from pvdm.model.projection import Projection
+from pvdm.model.proof import Storage
 from pvdm.steward.access import OWN
 from pvdm.store import Unit, tables
 from pvdm.store.attempts import Attempt
@@ -236,6 +237,14 @@ def test_a_file_outside_of_the_attempts_place_is_not_published(orders: House) ->
     files = orders.written(f"{orders.found().metadata.location}/data/others", NEW)
     orders.commit(files, attempt.branch, by=OWN)
     orders.prove(attempt, files, base)
+    assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
+
+
+def test_a_producers_own_file_is_not_published_where_the_proof_says_copied(orders: House) -> None:
+    orders.open("w")
+    attempt = orders.attempt("w")
+    base = orders.found().metadata.current_snapshot_id
+    orders.prove(attempt, orders.stage(attempt, NEW), base, storage=Storage.COPIED)
     assert told(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
 
 

@@ -237,7 +237,7 @@ def test_a_lie_is_refused_and_nothing_of_it_is_left(
     # Branch and staged files are gone; the data is kept outside the table, and no live file was touched.
     assert found.branch not in goods.metadata(target).refs
     assert [path for path in staging.folder.rglob("*") if not path.is_dir()] == []
-    assert {each.sha256 for each in core.files.added} <= quarantined(goods, target, found.attempt_id)
+    assert {each.staged_sha256 for each in core.files.added} <= quarantined(goods, target, found.attempt_id)
     assert files_of(goods, target) >= shown
 
 
