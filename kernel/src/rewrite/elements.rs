@@ -10,14 +10,10 @@ use parquet::schema::types::Type as FileElement;
 use std::collections::HashSet;
 
 /// Iceberg's names of the groups between a list or map and what it holds.
-const LIST: &str = "list";
-const ELEMENT: &str = "element";
-const KEY_VALUE: &str = "key_value";
-const KEY: &str = "key";
-const VALUE: &str = "value";
-/// Readers take a repeated group of one of these names for the element itself.
-const TWO_LEVEL_NAME: &str = "array";
-const TWO_LEVEL_SUFFIX: &str = "_tuple";
+const LIST_NAMES: [&str; 2] = ["list", "element"];
+const MAP_NAMES: [&str; 3] = ["key_value", "key", "value"];
+/// Readers take a repeated group of this name, or with this end, for the element itself.
+const TWO_LEVEL_NAMES: [&str; 2] = ["array", "_tuple"];
 const VARIANT_PARTS: [&str; 2] = ["metadata", "value"];
 const VARIANT_VERSION: u8 = 1;
 const DECIMAL_INT32_DIGITS: u8 = 9;
@@ -152,19 +148,21 @@ impl FileSchema {
             }
             (Type::List(element), Shape::List(inner)) => {
                 let [of_file] = repeated(place, file)? else { return Err(two_levels(place)) };
+                let [list, inside] = LIST_NAMES;
                 self.elements.push(group(1, Some(Annotation::List)));
-                self.elements.push(repeated_group(LIST, 1));
-                let path = [&path[..], &[LIST.to_owned()]].concat();
-                self.slot(&joined(place, ELEMENT), &path, ELEMENT, element, inner, of_file, leaf, names)
+                self.elements.push(repeated_group(list, 1));
+                let path = [&path[..], &[list.to_owned()]].concat();
+                self.slot(&joined(place, inside), &path, inside, element, inner, of_file, leaf, names)
             }
             (Type::Map(key, value), Shape::Map(of_key, of_value)) => {
                 let [file_key, file_value] = repeated(place, file)? else { return Err(two_levels(place)) };
+                let [entries, at_key, at_value] = MAP_NAMES;
                 self.elements.push(group(1, Some(Annotation::Map)));
-                self.elements.push(repeated_group(KEY_VALUE, 2));
-                let path = [&path[..], &[KEY_VALUE.to_owned()]].concat();
+                self.elements.push(repeated_group(entries, 2));
+                let path = [&path[..], &[entries.to_owned()]].concat();
                 let next = leaf + leaf_count(file_key);
-                self.slot(&joined(place, KEY), &path, KEY, key, of_key, file_key, leaf, names)?;
-                self.slot(&joined(place, VALUE), &path, VALUE, value, of_value, file_value, next, names)
+                self.slot(&joined(place, at_key), &path, at_key, key, of_key, file_key, leaf, names)?;
+                self.slot(&joined(place, at_value), &path, at_value, value, of_value, file_value, next, names)
             }
             (Type::Variant, _) => {
                 self.elements.push(group(VARIANT_PARTS.len(), Some(Annotation::Variant)));
@@ -356,8 +354,8 @@ fn repeated<'a>(place: &str, file: &'a FileElement) -> Result<&'a [std::sync::Ar
         [middle]
             if middle.is_group()
                 && middle.get_basic_info().repetition() == Repetition::REPEATED
-                && middle.name() != TWO_LEVEL_NAME
-                && !middle.name().ends_with(TWO_LEVEL_SUFFIX) =>
+                && middle.name() != TWO_LEVEL_NAMES[0]
+                && !middle.name().ends_with(TWO_LEVEL_NAMES[1]) =>
         {
             Ok(middle.get_fields())
         }

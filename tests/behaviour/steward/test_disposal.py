@@ -134,7 +134,11 @@ def test_what_failed_is_kept_though_the_producer_changes_the_staged_file(tmp_pat
     """The rows that were verified are in the file which the Steward made; the note names both."""
     with bench_at(tmp_path, storage="copied") as bench:
         attempt, paths = bench.staged(ROWS[:50])
-        with fault.armed("verify.after_digests", fault.Call(lambda: write(paths[0], ROWS[:1]) and None)):
+
+        def change() -> None:
+            write(paths[0], ROWS[:1])
+
+        with fault.armed("verify.after_digests", fault.Call(change)):
             core = bench.verify(attempt)
         (file,) = core.files.added
         (kept,) = bench.quarantined(attempt)
