@@ -1,0 +1,164 @@
+"""A Parquet file as a tree of its metadata: footer, page headers, page indexes and bloom filter headers, to be edited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from tests.parquet_edit import (
+    COLUMN_INDEX,
+    I32,
+    I64,
+    OFFSET_INDEX,
+    Struct,
+    columns,
+    get,
+    groups,
+    joined,
+    parse,
+    put,
+    split,
+    told,
+    written,
+)
+
+Change = Callable[[Struct], None]
+_CHUNK_PLACES: Final = (2, OFFSET_INDEX, COLUMN_INDEX)
+_META_PLACES: Final = (9, 10, 11, 14)
+_GROUP_PLACE: Final = 5
+
+
+class Part(StrEnum):
+    """Which struct of the file; all but the footer belong to a column chunk."""
+
+    FOOTER = "FileMetaData"
+    PAGE = "PageHeader"
+    COLUMN_INDEX = "ColumnIndex"
+    OFFSET_INDEX = "OffsetIndex"
+    BLOOM = "BloomFilterHeader"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Root:
+    """One struct of a file: of which row group and column, and the number of the page."""
+
+    part: Part
+    group: int = 0
+    column: int = 0
+    page: int = 0
+
+    @property
+    def place(self) -> str:
+        if self.part is Part.FOOTER:
+            return str(self.part)
+        page = f", page {self.page}" if self.part is Part.PAGE else ""
+        return f"{self.part} of group {self.group}, column {self.column}{page}"
+
+
+def find(fields: Struct, number: int) -> Any:
+    """The value of a field, or None."""
+    return next((value for known, _, value in fields if known == number), None)
+
+
+def roots(data: bytes) -> Iterator[tuple[Root, Struct]]:
+    """Every struct of a file."""
+    body, footer = split(data)
+    yield Root(Part.FOOTER), footer
+    for at, group in enumerate(groups(footer)):
+        for number, chunk in enumerate(columns(group)):
+            for page, (_, header, _) in enumerate(_headers(body, told(chunk))):
+                yield Root(Part.PAGE, at, number, page), header
+            for part, kind in ((Part.COLUMN_INDEX, COLUMN_INDEX), (Part.OFFSET_INDEX, OFFSET_INDEX)):
+                if (place := find(chunk, kind)) is not None:
+                    yield Root(part, at, number), parse(body, place)[0]
+            if (place := find(told(chunk), 14)) is not None:
+                yield Root(Part.BLOOM, at, number), parse(body, place)[0]
+
+
+def edit(data: bytes, root: Root, change: Change) -> bytes:
+    """The file with another struct there, all places in it as they have to be then."""
+    body, footer = split(data)
+    if root.part is Part.FOOTER:
+        change(footer)
+        return joined(body, footer)
+    chunk = columns(groups(footer)[root.group])[root.column]
+    if root.part is Part.PAGE:
+        start, header, end = _headers(body, told(chunk))[root.page]
+        change(header)
+        return _with_header(body, footer, root, start, end, written(header))
+    if root.part is Part.BLOOM:
+        start = get(told(chunk), 14)
+        header, end = parse(body, start)
+        length = find(told(chunk), 15) or end - start + get(header, 1)
+        change(header)
+        new = written(header) + body[end : start + length]
+        put(told(chunk), 14, I64, len(body))
+        put(told(chunk), 15, I32, len(new))
+        return joined(body + new, footer)
+    kind = COLUMN_INDEX if root.part is Part.COLUMN_INDEX else OFFSET_INDEX
+    found, _ = parse(body, get(chunk, kind))
+    change(found)
+    return joined(body + _index(chunk, kind, found, len(body)), footer)
+
+
+def _index(chunk: Struct, kind: int, index: Struct, at: int) -> bytes:
+    """An index that is to lie there, and the chunk says so."""
+    new = written(index)
+    put(chunk, kind, I64, at)
+    put(chunk, kind + 1, I32, len(new))
+    return new
+
+
+def _headers(body: bytes, fields: Struct) -> list[tuple[int, Struct, int]]:
+    """Start, struct and end of each page header of a chunk."""
+    at = min(value for number, _, value in fields if number in (9, 11) and value > 0)
+    end, found = at + get(fields, 7), []
+    while at < end:
+        header, after = parse(body, at)
+        found.append((at, header, after))
+        at = after + get(header, 3)
+    return found
+
+
+def _with_header(body: bytes, footer: Struct, root: Root, start: int, end: int, new: bytes) -> bytes:
+    """The file with another page header: what lies behind it moves, and whatever names a place follows."""
+    more = len(new) - (end - start)
+    indexes = [
+        (chunk, parse(body, place)[0])
+        for group in groups(footer)
+        for chunk in columns(group)
+        if (place := find(chunk, OFFSET_INDEX)) is not None
+    ]
+    body = body[:start] + new + body[end:]
+
+    def moved(place: int) -> int:
+        return place + more if place > start else place
+
+    for group in groups(footer):
+        _move(group, (_GROUP_PLACE,), moved)
+        for chunk in columns(group):
+            _move(chunk, _CHUNK_PLACES, moved)
+            _move(told(chunk), _META_PLACES, moved)
+    group = groups(footer)[root.group]
+    _grow(group, (2, 6), more)
+    _grow(told(columns(group)[root.column]), (6, 7), more)
+    own = columns(group)[root.column]
+    for chunk, index in indexes:
+        for location in get(index, 1)[1]:
+            if chunk is own and get(location, 1) == start:
+                _grow(location, (2,), more)
+            _move(location, (1,), moved)
+        body += _index(chunk, OFFSET_INDEX, index, len(body))
+    return joined(body, footer)
+
+
+def _move(fields: Struct, numbers: tuple[int, ...], moved: Callable[[int], int]) -> None:
+    for each in fields:
+        if each[0] in numbers:
+            each[2] = moved(each[2])
+
+
+def _grow(fields: Struct, numbers: tuple[int, ...], more: int) -> None:
+    _move(fields, numbers, lambda value: value + more)

@@ -1,0 +1,190 @@
+"""Files as they are on a table: through the Steward's gate, or past it onto a table that is not protected."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient
+from pvdm.lake.format.manifest_entry import DataFile, IdMap
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.paths import parse_location
+from pvdm.model.core import Operation
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from tests.catalog_rest import Caller
+from tests.engines import consumer_catalog, metadata_location
+from tests.readers.rows import CASE, ROWS, table_schema
+from tests.shop import Disk, Shop, contract, shop_at
+from tests.steward_http import bearer
+
+SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A kind of table: who keeps the files, the format's version, and columns that it does not have."""
+
+    storage: str = "open"
+    version: int = 2
+    without: Collection[str] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.storage}, format {self.version}"
+
+
+@dataclass(slots=True)
+class Published:
+    """A table as a consumer finds it: its catalog's table, its metadata file, and the data file of each case."""
+
+    name: str
+    lane: Lane
+    table: Table
+    metadata_file: str
+    files: Mapping[int, str] = field(default_factory=dict)
+
+    def paths(self, cases: Collection[int] | None = None) -> list[str]:
+        return [path for case, path in sorted(self.files.items()) if cases is None or case in cases]
+
+
+class NotPublishedError(Exception):
+    """The Steward did not publish a batch whose files its reader accepted."""
+
+
+@dataclass(slots=True)
+class Publisher:
+    """A Steward of its own, and tables on it."""
+
+    shop: Shop
+    count: int = 0
+
+    def publish(self, lane: Lane, files: Mapping[int, bytes], rows: pa.Table) -> Published:
+        """Have these files verified against a source of these rows, and published."""
+        self.count += 1
+        name = f"batch{self.count}"
+        self._make(f"raw.{name}", lane)
+        self._write_source(f"raw.{name}", rows)
+        self._make(f"sales.{name}", lane)
+        text = contract(f"sales.{name}", f"storage: {lane.storage}").replace("raw.orders", f"raw.{name}")
+        self.shop.protect(text.replace("identity: [id]", f"identity: [{CASE}, id]"))
+        with self.shop.client() as client:
+            client.open_workload(name, f"sales.{name}", {})
+            attempt = client.next_attempt(name, "all", "differential reading")
+            token = client.attempt_token(attempt.attempt_id).token
+            with client.with_token(token) as mine:
+                _stage(mine, name, attempt.branch, attempt.prefix, files)
+            client.staged(attempt.attempt_id)
+            found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
+        if found.state is not AttemptState.COMMITTED:
+            raise NotPublishedError(f"{name} is {found.state}: {found.findings}")
+        return self.found(name, lane)
+
+    def put(self, lane: Lane, files: Mapping[int, bytes]) -> Published:
+        """Put these files onto a table without a gate."""
+        self.count += 1
+        name = f"ungated{self.count}"
+        self._make(f"sales.{name}", lane)
+        location = self.shop.metadata(f"sales.{name}", Role.OPERATOR).location
+        with self.shop.client(Role.OPERATOR, "*") as client:
+            _stage(client, name, "main", location, files)
+        return self.found(name, lane)
+
+    def found(self, name: str, lane: Lane) -> Published:
+        token = self.shop.steward.token_for(Role.CONSUMER, "sales").text
+        url = self.shop.steward.url
+        table = consumer_catalog(url, token).load_table(("sales", name))
+        base = metadata_location(url, token, f"sales.{name}")
+        return Published(name, lane, table, base, _files(table))
+
+    def _make(self, name: str, lane: Lane) -> None:
+        namespace, _, table = name.partition(".")
+        with httpx.Client(base_url=self.shop.steward.url) as http:
+            Caller(http, bearer(self.shop.steward.token_for(Role.OPERATOR).text)).make(
+                table,
+                namespace=namespace,
+                **{"schema": table_schema(lane.without), "properties": {"format-version": str(lane.version)}},
+            )
+
+    def _write_source(self, name: str, rows: pa.Table) -> None:
+        token = self.shop.steward.token_for(Role.OPERATOR, "*")
+        location = self.shop.metadata(name, Role.OPERATOR).location
+        to = Destination(
+            self.shop.steward.url, name, "main", location, "none", "none", "0" * 32, token, Operation.APPEND
+        )
+        with self.shop.client(Role.OPERATOR, "*") as client:
+            SmallStager(client).stage(lambda: rows, to)
+
+
+def _files(table: Table) -> dict[int, str]:
+    """The data file of each case, by the bounds of the case's column."""
+    found = {}
+    for task in table.scan().plan_files():
+        lower = (task.file.lower_bounds or {}).get(1)
+        case = -1 if lower is None else int.from_bytes(lower, "little", signed=True)
+        found[case] = task.file.file_path.removeprefix("file://")
+    return found
+
+
+def _stage(client: StewardClient, name: str, branch: str, prefix: str, files: Mapping[int, bytes]) -> None:
+    """Write the files and commit them to a branch of the table."""
+    table = TableClient(client, ("sales",), name)
+    metadata = TableMetadata.from_json(table.load())
+    place = parse_location(prefix).local
+    listed: list[DataFile] = []
+    for case, data in files.items():
+        path = place / "data" / f"case-{case:06}.parquet"
+        _write(path, data)
+        listed.append(
+            DataFile(
+                file_path=f"file://{path}",
+                file_format="PARQUET",
+                record_count=ROWS,
+                file_size_in_bytes=len(data),
+                partition=IdMap(()),
+                lower_bounds=IdMap([(1, case.to_bytes(4, "little"))]),
+                upper_bounds=IdMap([(1, case.to_bytes(4, "little"))]),
+            )
+        )
+    made = next_snapshot(
+        metadata,
+        Wanted(tuple(listed), frozenset(), {"operation": "append"}),
+        branch=branch,
+        snapshot_id=secrets.randbits(62) + 1,
+        now_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
+        place=lambda each: f"file://{place / 'metadata' / each}",
+        reader=Disk(),
+    )
+    for new in made.files:
+        _write(parse_location(new.location).local, new.data)
+    ref = metadata.refs.get(branch)
+    held: Any = None if ref is None else ref.snapshot_id
+    table.commit([{"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": held}], made.updates)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@contextlib.contextmanager
+def publisher_at(folder: Path) -> Iterator[Publisher]:
+    with shop_at(folder) as shop:
+        yield Publisher(shop)
+
+
+def names_of(listed: Sequence[str]) -> str:
+    return ", ".join(f'"{each}"' for each in listed)

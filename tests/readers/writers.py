@@ -1,0 +1,194 @@
+"""Honest Parquet files of the suite's rows, by each writer with several of its options."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import datafusion
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.parquet_edit import I32, Struct, edited, get, put
+from tests.readers.rows import NAMES, NESTED, arrow_rows, rows_of_case
+from tests.scan_examples import NAME
+
+FILTERED: Final = tuple(name for name in NAMES if name not in NESTED | {"flag", "nothing"})
+Write = Callable[[pa.Table], bytes]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """An engine with options: the bytes of the honest file of a case, and the columns that it does not write."""
+
+    name: str
+    write: Write
+    lacks: Collection[str] = field(default_factory=tuple)
+
+    @property
+    def engine(self) -> str:
+        return self.name.partition(" ")[0]
+
+    def file(self, case: int, without: Collection[str] = ()) -> bytes:
+        return self.write(arrow_rows(rows_of_case(case), without, self.lacks))
+
+
+def pyarrow(**options: Any) -> Write:
+    def write(table: pa.Table) -> bytes:
+        sink = io.BytesIO()
+        filters = options.get("bloom_filter_options")
+        wanted = {} if filters is None else {"bloom_filter_options": _of_columns(filters, table)}
+        encodings = options.get("column_encoding")
+        wanted |= {} if encodings is None else {"column_encoding": _of_columns(encodings, table)}
+        pq.write_table(table, sink, **{"row_group_size": 12, "max_rows_per_page": 6, **options, **wanted})
+        return sink.getvalue()
+
+    return write
+
+
+def _of_columns(options: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name.partition(".")[0] in table.column_names}
+
+
+def duck(**options: str) -> Write:
+    def write(table: pa.Table) -> bytes:
+        with tempfile.TemporaryDirectory() as folder, duckdb.connect(config={"threads": "1"}) as connection:
+            path = Path(folder) / "a.parquet"
+            connection.execute("set timezone = 'UTC'")
+            given = _uuid_as_text(table)
+            connection.register("given_rows", given)
+            listed = ", ".join('"key"::uuid as "key"' if name == "key" else f'"{name}"' for name in table.column_names)
+            words = ", ".join(f"{key} {value}" for key, value in options.items())
+            connection.execute(f"copy (select {listed} from given_rows) to '{path}' ({words})")
+            return with_field_ids(path.read_bytes(), table.schema)
+
+    return write
+
+
+def _uuid_as_text(table: pa.Table) -> pa.Table:
+    if "key" not in table.column_names:
+        return table
+    values = [None if each is None else _spelled(each) for each in table["key"].to_pylist()]
+    return table.set_column(table.column_names.index("key"), "key", pa.array(values, pa.string()))
+
+
+def _spelled(value: bytes) -> str:
+    text = value.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def polars(**options: Any) -> Write:
+    def write(table: pa.Table) -> bytes:
+        sink = io.BytesIO()
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        frame.write_parquet(sink, row_group_size=12, **options)
+        return with_field_ids(sink.getvalue(), table.schema)
+
+    return write
+
+
+def rust(**options: Any) -> Write:
+    def write(table: pa.Table) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.parquet"
+            given: dict[str, Any] = {
+                "max_row_group_size": 12,
+                "data_page_row_count_limit": 6,
+                "write_batch_size": 6,
+                "skip_arrow_metadata": True,
+                **options,
+            }
+            if given.get("bloom_filter_on_write"):
+                none = datafusion.ParquetColumnOptions(bloom_filter_enabled=False)
+                given["column_specific_options"] = {"flag": none, "nothing": none}
+            frame = _datafusion().from_arrow(table)
+            frame.write_parquet_with_options(str(path), datafusion.ParquetWriterOptions(**given))
+            return path.read_bytes()
+
+    return write
+
+
+@cache
+def _datafusion() -> datafusion.SessionContext:
+    return datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
+
+
+def with_field_ids(data: bytes, schema: pa.Schema) -> bytes:
+    """The file with the schema's field ids, for writers that write none."""
+
+    def change(footer: Struct) -> None:
+        elements: list[Struct] = get(footer, 2)[1]
+        at = 1
+        for _ in range(get(elements[0], 5)):
+            at = _number(elements, at, schema.field(get(elements[at], 4).decode()))
+
+    return edited(data, change)
+
+
+def _number(elements: list[Struct], at: int, given: Any) -> int:
+    """Give the element and what is below it their ids; gives where the next one is."""
+    put(elements[at], 9, I32, int(given.metadata[NAME.encode()]))
+    kind = given.type
+    if pa.types.is_struct(kind):
+        inner, at = [kind.field(place) for place in range(kind.num_fields)], at + 1
+    elif pa.types.is_list(kind):
+        inner, at = [kind.value_field], at + 2
+    elif pa.types.is_map(kind):
+        inner, at = [kind.key_field, kind.item_field], at + 2
+    else:
+        inner, at = [], at + 1
+    for each in inner:
+        at = _number(elements, at, each)
+    return at
+
+
+FILTERS: Final[dict[str, Any]] = {name: {"ndv": 24, "fpp": 0.01} for name in FILTERED}
+DELTAS: Final = {
+    "id": "DELTA_BINARY_PACKED",
+    "small": "DELTA_BINARY_PACKED",
+    "day": "DELTA_BINARY_PACKED",
+    "town": "DELTA_BYTE_ARRAY",
+    "code": "DELTA_LENGTH_BYTE_ARRAY",
+    "mark": "BYTE_STREAM_SPLIT",
+    "ratio": "BYTE_STREAM_SPLIT",
+    "amount": "BYTE_STREAM_SPLIT",
+    "flag": "RLE",
+}
+POLARS_LACKS: Final = ("mark", "key", "seen", "clock")
+"""Polars has no fixed-length bytes, its times have nanoseconds, and verification refuses its timestamps with a zone."""
+WRITERS: Final[tuple[Writer, ...]] = (
+    Writer("pyarrow defaults", pyarrow(write_page_index=True)),
+    Writer(
+        "pyarrow plain",
+        pyarrow(
+            use_dictionary=False,
+            compression="none",
+            store_schema=False,
+            store_decimal_as_integer=True,
+            bloom_filter_options=FILTERS,
+            write_page_index=True,
+        ),
+    ),
+    Writer(
+        "pyarrow v2",
+        pyarrow(
+            data_page_version="2.0", use_dictionary=False, column_encoding=DELTAS, compression="zstd", store_schema=False
+        ),
+    ),
+    Writer("pyarrow headers", pyarrow(write_page_checksum=True, sorting_columns=[pq.SortingColumn(0)])),
+    Writer("duckdb v1", duck(parquet_version="v1"), ("mark",)),
+    Writer("duckdb v2", duck(parquet_version="v2", compression="zstd"), ("mark",)),
+    Writer("polars defaults", polars(), POLARS_LACKS),
+    Writer("polars plain", polars(compression="uncompressed", data_page_size=64), POLARS_LACKS),
+    Writer("datafusion defaults", rust(bloom_filter_on_write=True), ("flag",)),
+    Writer("datafusion v2", rust(writer_version="2.0", compression="snappy", dictionary_enabled=False)),
+)
+BY_NAME: Final[Mapping[str, Writer]] = {each.name: each for each in WRITERS}
