@@ -29,8 +29,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup prerequisites kernel demo test test-python test-kernel test-long lint lint-python lint-kernel format \
-	bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-spark bench-long rck rck-postgresql vectors fuzz wheel clean
+.PHONY: help setup prerequisites kernel demo test test-python test-readers test-kernel test-long lint lint-python lint-kernel \
+	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-spark bench-long \
+	rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -86,10 +87,19 @@ test-kernel:
 	fi
 
 test-python: setup
+	@rm -rf build/readers build/readers.json
 	@mkdir -p $(REPORTS)
 	@status=0; \
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
 	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
+	$(BIN)/python tools/readers_report.py || status=1; \
+	exit $$status
+
+test-readers: setup ## changed Parquet files that verification accepts, read by four engines; build/readers.json
+	@rm -rf build/readers build/readers.json
+	@status=0; \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) tests/readers || status=$$?; \
+	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
 test-long: setup ## the long tests, and the property tests with many more examples

@@ -157,7 +157,7 @@ class Engines:
 
     def __init__(self, spark: SparkSession, name: str, table: Table, base: str) -> None:
         self._spark, self._name, self._table = spark, name, table
-        self._duckdb = _duckdb()
+        self._duckdb = duckdb_connection()
         self._source = f"iceberg_scan('{base}')"
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class Engines:
         return found
 
 
-def _duckdb() -> duckdb.DuckDBPyConnection:
+def duckdb_connection() -> duckdb.DuckDBPyConnection:
     """A connection with the packaged extensions: nothing is fetched."""
     made = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
     made.execute("set timezone = 'UTC'")

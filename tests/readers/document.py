@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from tests.parquet_edit import (
@@ -77,9 +79,22 @@ def roots(data: bytes) -> Iterator[tuple[Root, Struct]]:
                 yield Root(Part.BLOOM, at, number), parse(body, place)[0]
 
 
+@lru_cache(maxsize=16)
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    body, footer = split(data)
+    return body, pickle.dumps(footer)
+
+
+def parts(data: bytes) -> tuple[bytes, Struct]:
+    """As `split`, with a footer of its own for each caller; the same file is parsed once."""
+    body, footer = _parts(data)
+    found: Struct = pickle.loads(footer)
+    return body, found
+
+
 def edit(data: bytes, root: Root, change: Change) -> bytes:
     """The file with another struct there, all places in it as they have to be then."""
-    body, footer = split(data)
+    body, footer = parts(data)
     if root.part is Part.FOOTER:
         change(footer)
         return joined(body, footer)

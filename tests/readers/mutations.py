@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import random
-from collections import defaultdict
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.parquet_edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, put, split, told
-from tests.readers.document import Part, Root, edit, find, roots
+from tests.parquet_edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, put, told
+from tests.readers.document import Part, Root, edit, find, parts, roots
 from tests.readers.thrift_schema import BOOL, BYTE, I16, STRUCTS, Slot
 
 Step = tuple[int, int | None]
@@ -67,7 +66,7 @@ def _of_struct(root: Root, fields: Struct, steps: tuple[Step, ...], struct: str,
         yield from (Mutation(root, steps, number, how, named) for how in hows)
     yield Mutation(root, steps, UNKNOWN_FIELD, "add", f"{name}.unknown")
     numbers = sorted(there)
-    for first, second in zip(numbers, numbers[1:], strict=False):
+    for first, second in itertools.pairwise(numbers):
         yield Mutation(root, steps, first, f"trade with {second}", f"{name}.{_named(known, first)}")
     for number, slot in known.items():
         value = find(fields, number)
@@ -95,7 +94,17 @@ def _of_field(slot: Slot, value: Any) -> list[str]:
     if slot.kind == BOOL:
         return [*common, "negate"]
     if slot.kind == BINARY:
-        return [*common, "empty", "longer", "longer in front", "shorter", "shorter in front", "other", "upper case", "dot"]
+        return [
+            *common,
+            "empty",
+            "longer",
+            "longer in front",
+            "shorter",
+            "shorter in front",
+            "other",
+            "upper case",
+            "dot",
+        ]
     if slot.kind == LIST:
         made = [*common, "empty", "without the last", "last twice", "reverse", "first changed"]
         return made if len(value[1]) > 1 else [each for each in made if each != "reverse"]
@@ -239,7 +248,7 @@ def _first(inner: int, elements: list[Any]) -> Any:
 
 def leaf_of(mutation: Mutation, data: bytes) -> str | None:
     """The table's column that a mutation is about; None if it is about all of them."""
-    _, footer = split(data)
+    _, footer = parts(data)
     root = mutation.root
     if root.part is not Part.FOOTER:
         path = get(told(columns(groups(footer)[root.group])[root.column]), 3)[1]
@@ -265,18 +274,3 @@ def _top_name(elements: list[Struct], wanted: int) -> str:
             left.append(children)
         at += 1
     return name
-
-
-def sample(found: Sequence[Mutation], count: int, random_numbers: random.Random) -> list[Mutation]:
-    """So many of them: one of each kind, then a second of each, as long as there are any."""
-    by_kind: defaultdict[tuple[str, str], list[Mutation]] = defaultdict(list)
-    for each in found:
-        by_kind[each.kind].append(each)
-    for listed in by_kind.values():
-        random_numbers.shuffle(listed)
-    kinds = sorted(by_kind)
-    random_numbers.shuffle(kinds)
-    chosen: list[Mutation] = []
-    while len(chosen) < count and any(by_kind.values()):
-        chosen += [by_kind[kind].pop() for kind in kinds if by_kind[kind]]
-    return chosen[:count]

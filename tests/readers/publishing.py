@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Published:
     files: Mapping[int, str] = field(default_factory=dict)
 
     def paths(self, cases: Collection[int] | None = None) -> list[str]:
-        return [path for case, path in sorted(self.files.items()) if cases is None or case in cases]
+        return [self.files[case] for case in sorted(self.files if cases is None else cases)]
 
 
 class NotPublishedError(Exception):
@@ -184,7 +184,3 @@ def _write(path: Path, data: bytes) -> None:
 def publisher_at(folder: Path) -> Iterator[Publisher]:
     with shop_at(folder) as shop:
         yield Publisher(shop)
-
-
-def names_of(listed: Sequence[str]) -> str:
-    return ", ".join(f'"{each}"' for each in listed)

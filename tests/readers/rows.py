@@ -61,7 +61,7 @@ NAMES: Final = tuple(str(each["name"]) for each in COLUMNS)
 NESTED: Final = frozenset({"place", "tags", "counts"})
 ORDERED: Final = tuple(name for name in NAMES if name not in NESTED | {CASE, "nothing", "odd"})
 """Columns whose values have one order in every engine: `odd` has NaN, `nothing` has no value."""
-MOMENT: Final = datetime.datetime(2026, 11, 14, 12, 0, 0, 123_456)
+MOMENT: Final = datetime.datetime.fromisoformat("2026-11-14T12:00:00.123456")
 
 
 def columns(without: Collection[str] = ()) -> tuple[Doc, ...]:

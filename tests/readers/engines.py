@@ -1,0 +1,343 @@
+"""Engines that read a published table: each by its own reader of Parquet files, most by their own reader of Iceberg."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import operator
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import datafusion
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+from datafusion import functions
+from pyiceberg.expressions import (
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    NotNull,
+)
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import ALWAYS_TRUE
+
+from tests.engines import duckdb_connection
+from tests.readers.publishing import Published
+from tests.readers.questions import EQUALS_ONLY, Question
+from tests.readers.rows import CASE, ID, ORDERED
+
+_ABSENT: Final = re.compile('Referenced column "([a-z0-9]+)" not found')
+Cases = Sequence[int]
+"""Which files of the table are asked about, in order of their numbers."""
+
+
+class Reader(Protocol):
+    """One engine on one published table."""
+
+    name: str
+
+    def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
+        """The cases' rows of these columns, the case first."""
+
+    def filtered(self, asked: Question, cases: Cases) -> pa.Table | None:
+        """Case and id of the cases' rows for which it holds; None where the engine has no such question."""
+
+    def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
+        """Counts and ends of one case's file alone; None where the engine has no such question."""
+
+    def close(self) -> None: ...
+
+
+def literal(value: Any) -> str:
+    """A value in SQL as DuckDB, Spark and Trino spell it; bytes and identifiers differ and are not here."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case Decimal():
+            return f"{value:f}"
+        case str():
+            return f"'{value}'"
+        case datetime.datetime():
+            kind = "timestamp" if value.tzinfo is None else "timestamptz"
+            return f"{kind} '{value.isoformat(sep=' ')}'"
+        case datetime.date():
+            return f"date '{value.isoformat()}'"
+        case datetime.time():
+            return f"time '{value.isoformat()}'"
+    raise AssertionError(value)
+
+
+def condition(asked: Question, spelled: str) -> str:
+    column = f'"{asked.column}"'
+    return f"{column} {asked.sign}" + ("" if asked.value is None else f" {spelled}")
+
+
+class PyIceberg:
+    name = "pyiceberg"
+    _SIGNS: Final[dict[str, Any]] = {
+        "=": EqualTo,
+        "<": LessThan,
+        "<=": LessThanOrEqual,
+        ">": GreaterThan,
+        ">=": GreaterThanOrEqual,
+    }
+
+    def __init__(self, found: Published) -> None:
+        self._table = found.table
+        self._found = found
+
+    def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
+        return self._scan(names, ALWAYS_TRUE, cases)
+
+    def filtered(self, asked: Question, cases: Cases) -> pa.Table:
+        return self._scan((CASE, ID), self._expression(asked), cases)
+
+    def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
+        counted: int = ds.dataset(self._found.files[case]).count_rows()
+        return {"rows": counted}
+
+    def close(self) -> None:
+        pass
+
+    def _scan(self, names: Sequence[str], where: BooleanExpression, cases: Cases) -> pa.Table:
+        scan = self._table.scan(row_filter=where, selected_fields=tuple(names))
+        paths = set(self._found.paths(cases))
+        tasks = [task for task in scan.plan_files() if task.file.file_path.removeprefix("file://") in paths]
+        made = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
+        return made.to_table(tasks).select(list(names))
+
+    def _expression(self, asked: Question) -> BooleanExpression:
+        if asked.sign == "is null":
+            return IsNull(asked.column)
+        if asked.sign == "is not null":
+            return NotNull(asked.column)
+        value = asked.value
+        if isinstance(value, datetime.datetime | datetime.time):
+            value = value.isoformat()
+        made: BooleanExpression = self._SIGNS[asked.sign](asked.column, value)
+        return made
+
+
+def runs_of(cases: Cases) -> list[tuple[int, int]]:
+    """First and last of numbers that follow each other."""
+    groups = itertools.groupby(enumerate(cases), lambda pair: pair[1] - pair[0])
+    listed = [[number for _, number in group] for _, group in groups]
+    return [(each[0], each[-1]) for each in listed]
+
+
+_UNASKED: Final = "unasked"
+
+
+class DuckDB:
+    """By its own reader of Iceberg, or by its reader of Parquet on the table's files."""
+
+    def __init__(self, found: Published, *, iceberg: bool) -> None:
+        self.name = "duckdb iceberg" if iceberg else "duckdb"
+        self._found, self._iceberg = found, iceberg
+        self._connection = duckdb_connection()
+
+    def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
+        return self._ask(", ".join(f'"{name}"' for name in names), "true", cases)
+
+    def filtered(self, asked: Question, cases: Cases) -> pa.Table | None:
+        spelled = self._spelled(asked)
+        if spelled == _UNASKED:
+            return None  # without Iceberg's types some files have identifiers, and others bytes
+        return self._ask(f'"{CASE}", "{ID}"', condition(asked, spelled), cases)
+
+    def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
+        if self._iceberg:
+            return None
+        asked = {"rows": "count(*)"} | {f"count {name}": f'count("{name}")' for name in names}
+        for name in names:
+            if name in ORDERED and name not in EQUALS_ONLY:
+                asked |= {f"min {name}": f'min("{name}")', f"max {name}": f'max("{name}")'}
+        words = ", ".join(asked.values())
+        path = self._found.files[case]
+        found = self._connection.execute(f"select {words} from read_parquet('{path}')").to_arrow_table()
+        return dict(zip(asked, (column[0].as_py() for column in found.columns), strict=True))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self, words: str, where: str, cases: Cases) -> pa.Table:
+        if not self._iceberg:
+            return self._ask_files(words, where, self._source(cases))
+        # Conditions on ranges are held to the bounds of files before these are opened; others are not.
+        asked = [
+            f'select {words} from {self._source(cases)} where "{CASE}" between {first} and {last} and {where}'
+            for first, last in runs_of(cases)
+        ]
+        found: pa.Table = self._connection.execute(" union all ".join(asked)).to_arrow_table()
+        return found
+
+    def _ask_files(self, words: str, where: str, source: str) -> pa.Table:
+        try:
+            found: pa.Table = self._connection.execute(f"select {words} from {source} where {where}").to_arrow_table()
+        except duckdb.BinderException as error:
+            absent = _ABSENT.search(str(error))
+            if absent is None:
+                raise
+            # No file of these has the column: its values are null.
+            return self._ask_files(words, where, f'(select *, null as "{absent[1]}" from {source})')
+        return found
+
+    def _source(self, cases: Cases) -> str:
+        if self._iceberg:
+            return f"iceberg_scan('{self._found.metadata_file}')"
+        listed = ", ".join(f"'{path}'" for path in self._found.paths(cases))
+        return f"read_parquet([{listed}], union_by_name = true)"
+
+    def _spelled(self, asked: Question) -> str:
+        match asked.value:
+            case None:
+                return ""
+            case bytes():
+                return "'" + "".join(f"\\x{byte:02X}" for byte in asked.value) + "'::blob"
+            case uuid.UUID():
+                return f"'{asked.value}'::uuid" if self._iceberg else _UNASKED
+            case float():
+                return f"{asked.value!r}::double"
+        return literal(asked.value)
+
+
+class Polars:
+    name = "polars"
+
+    def __init__(self, found: Published) -> None:
+        self._found = found
+        os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
+
+    def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
+        return self._frame(cases).select(list(names)).collect().to_arrow()
+
+    def filtered(self, asked: Question, cases: Cases) -> pa.Table:
+        return self._frame(cases).filter(self._expression(asked)).select(CASE, ID).collect().to_arrow()
+
+    def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
+        asked = {"rows": pl.len()} | {f"count {name}": pl.col(name).count() for name in names}
+        for name in names:
+            if name in ORDERED and name not in EQUALS_ONLY:
+                asked |= {f"min {name}": pl.col(name).min(), f"max {name}": pl.col(name).max()}
+        frame = pl.scan_parquet(self._found.files[case])
+        row = frame.select(**asked).collect().row(0, named=True)
+        return dict(row)
+
+    def close(self) -> None:
+        pass
+
+    def _frame(self, cases: Cases) -> pl.LazyFrame:
+        frame = pl.scan_iceberg(self._found.table, reader_override="native")
+        ranges = [pl.col(CASE).is_between(*each) for each in runs_of(cases)]
+        return frame.filter(functools.reduce(operator.or_, ranges))
+
+    def _expression(self, asked: Question) -> pl.Expr:
+        column = pl.col(asked.column)
+        if asked.sign == "is null":
+            return column.is_null()
+        if asked.sign == "is not null":
+            return column.is_not_null()
+        value = asked.value.bytes if isinstance(asked.value, uuid.UUID) else asked.value
+        wanted = pl.lit(value, dtype=pl.Decimal(38, -value.as_tuple().exponent) if isinstance(value, Decimal) else None)
+        return {
+            "=": column == wanted,
+            "<": column < wanted,
+            "<=": column <= wanted,
+            ">": column > wanted,
+            ">=": column >= wanted,
+        }[asked.sign]
+
+
+class DataFusion:
+    """It has no reader of Iceberg here: the table's files with the table's columns, through links in one folder."""
+
+    name = "datafusion"
+
+    def __init__(self, found: Published) -> None:
+        self._found = found
+        self._types = _without_metadata(schema_to_pyarrow(found.table.schema()))
+        config = datafusion.SessionConfig().with_target_partitions(2)
+        self._context = datafusion.SessionContext(config)
+        self._folder = tempfile.TemporaryDirectory(dir=Path(next(iter(found.files.values()))).parent)
+        self._known: dict[tuple[int, ...], str] = {}
+
+    def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
+        return self._table(cases).select(*(f'"{name}"' for name in names)).to_arrow_table()
+
+    def filtered(self, asked: Question, cases: Cases) -> pa.Table:
+        column = datafusion.col(f'"{asked.column}"')
+        if asked.sign == "is null":
+            where = column.is_null()
+        elif asked.sign == "is not null":
+            where = column.is_not_null()
+        else:
+            value = asked.value.bytes if isinstance(asked.value, uuid.UUID) else asked.value
+            wanted = datafusion.lit(pa.scalar(value, self._types.field(asked.column).type))
+            where = {
+                "=": column == wanted,
+                "<": column < wanted,
+                "<=": column <= wanted,
+                ">": column > wanted,
+                ">=": column >= wanted,
+            }[asked.sign]
+        return self._table(cases).filter(where).select(f'"{CASE}"', f'"{ID}"').to_arrow_table()
+
+    def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
+        asked = {"rows": functions.count_star()} | {f"count {name}": functions.count(_column(name)) for name in names}
+        for name in names:
+            if name in ORDERED and name not in EQUALS_ONLY:
+                asked |= {f"min {name}": functions.min(_column(name)), f"max {name}": functions.max(_column(name))}
+        frame = self._table((case,)).aggregate([], [each.alias(name) for name, each in asked.items()])
+        (row,) = frame.to_arrow_table().to_pylist()
+        return dict(row)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def _table(self, cases: Cases) -> datafusion.DataFrame:
+        wanted = tuple(cases)
+        if wanted not in self._known:
+            name = self._known[wanted] = f"t{len(self._known)}"
+            folder = Path(self._folder.name) / name
+            folder.mkdir()
+            for path in self._found.paths(cases):
+                os.link(path, folder / Path(path).name)
+            self._context.register_listing_table(name, f"{folder}/", schema=self._types)
+        return self._context.table(self._known[wanted])
+
+
+def _column(name: str) -> datafusion.Expr:
+    return datafusion.col(f'"{name}"')
+
+
+def _without_metadata(schema: pa.Schema) -> pa.Schema:
+    """Types alone, and identifiers as their bytes."""
+    fields = [
+        pa.field(each.name, pa.binary(16) if str(each.type).startswith("extension") else each.type) for each in schema
+    ]
+    return pa.schema(fields)
+
+
+def quick_readers(found: Published) -> list[Reader]:
+    return [
+        PyIceberg(found),
+        DuckDB(found, iceberg=True),
+        DuckDB(found, iceberg=False),
+        Polars(found),
+        DataFusion(found),
+    ]

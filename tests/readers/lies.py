@@ -1,0 +1,160 @@
+"""Files that verification has to refuse since some engine reads other rows: each an honest file with one lie."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tests.parquet_edit import BINARY, I64, Struct, columns, drop, edited, get, groups, put, statistics, told
+from tests.readers.rows import arrow_rows, rows_of_case
+from tests.readers.writers import pyarrow
+
+Lie = Callable[[], bytes]
+
+
+def rows() -> pa.Table:
+    """The suite's rows; maps have no null, so that an engine that swaps keys and values shows them."""
+    listed = [
+        {**row, "counts": row["counts"] and [(key, value or "v") for key, value in row["counts"]]}
+        for row in rows_of_case(0)
+    ]
+    return arrow_rows(listed)
+
+
+def honest(**options: Any) -> bytes:
+    return pyarrow(**{"store_schema": False, "write_page_index": True, **options})(rows())
+
+
+def leaf(data: bytes, *path: str) -> int:
+    """Which column chunk holds this leaf."""
+    footer = _footer(data)
+    wanted = [name.encode() for name in path]
+    found = [get(told(chunk), 3)[1] for chunk in columns(groups(footer)[0])]
+    return found.index(wanted)
+
+
+def _footer(data: bytes) -> Struct:
+    made: list[Struct] = []
+    edited(data, made.append)
+    return made[0]
+
+
+def statistics_longer() -> bytes:
+    """Ends of a decimal in fixed-length bytes with their sign in front once more."""
+    data = honest()
+    at = leaf(data, "price38")
+
+    def change(footer: Struct) -> None:
+        for group in range(len(groups(footer))):
+            found = statistics(footer, at, group)
+            for number in (5, 6):
+                value = get(found, number)
+                put(found, number, BINARY, (b"\xff" if value[0] & 128 else b"\0") * 4 + value)
+            drop(found, 1, 2)
+
+    return edited(data, change)
+
+
+def map_children_renamed() -> bytes:
+    """The key of a map is named `value`, and its value `key`; ids are right."""
+    data = honest()
+
+    def change(footer: Struct) -> None:
+        elements = get(footer, 2)[1]
+        at = next(place for place, each in enumerate(elements) if get(each, 4) == b"counts")
+        put(elements[at + 2], 4, BINARY, b"value")
+        put(elements[at + 3], 4, BINARY, b"key")
+        for group in groups(footer):
+            for chunk in columns(group):
+                path = get(told(chunk), 3)[1]
+                if path[0] == b"counts":
+                    path[2] = b"value" if path[2] == b"key" else b"key"
+
+    return edited(data, change)
+
+
+def names_swapped() -> bytes:
+    """Two columns of one type have each other's names; ids are right."""
+    return _renamed(honest(), {"amount": "odd", "odd": "amount"})
+
+
+def names_differ_in_case() -> bytes:
+    """A column has the name of another in capital letters; ids are right."""
+    return _renamed(honest(), {"odd": "AMOUNT"})
+
+
+def _renamed(data: bytes, names: Mapping[str, str]) -> bytes:
+    known = {old.encode(): new.encode() for old, new in names.items()}
+
+    def change(footer: Struct) -> None:
+        for each in get(footer, 2)[1]:
+            put(each, 4, BINARY, known.get(get(each, 4), get(each, 4)))
+        for group in groups(footer):
+            for chunk in columns(group):
+                path = get(told(chunk), 3)[1]
+                path[0] = known.get(path[0], path[0])
+
+    return edited(data, change)
+
+
+def group_offset() -> bytes:
+    """The second row group is said to begin far behind the file."""
+
+    def change(footer: Struct) -> None:
+        put(groups(footer)[1], 5, I64, 10**9)
+
+    return edited(honest(), change)
+
+
+def filter_of_another_width() -> bytes:
+    """A column of longs is written as ints, and its bloom filter is of their four bytes."""
+    table = rows()
+    at = table.column_names.index("id")
+    narrow = pa.field("id", pa.int32(), metadata=table.schema.field("id").metadata)
+    table = table.set_column(at, narrow, table["id"].cast(pa.int32()))
+    return pyarrow(store_schema=False, bloom_filter_options={"id": {"ndv": 24, "fpp": 0.01}})(table)
+
+
+def filter_of_bytes() -> bytes:
+    """An honest bloom filter of a binary column."""
+    return honest(bloom_filter_options={"code": {"ndv": 24, "fpp": 0.01}})
+
+
+def statistics_in_one_group() -> bytes:
+    """The first row group has no statistics of a column, the second has."""
+    data = honest(write_page_index=False)
+    at = leaf(data, "small")
+
+    def change(footer: Struct) -> None:
+        drop(told(columns(groups(footer)[0])[at]), 12)
+
+    return edited(data, change)
+
+
+def arrow_schema() -> bytes:
+    """`ARROW:schema` says that texts are bytes."""
+    table = rows()
+    others: dict[str, Any] = {"town": pa.binary()}
+    fields = [pa.field(each.name, others.get(each.name, each.type), metadata=each.metadata) for each in table.schema]
+    text = base64.b64encode(pa.schema(fields).serialize().to_pybytes())
+
+    def change(footer: Struct) -> None:
+        put(footer, 5, 9, (12, [[[1, BINARY, b"ARROW:schema"], [2, BINARY, text]]]))
+
+    return edited(honest(), change)
+
+
+LIES: Final[Mapping[str, Lie]] = {
+    "statistics_longer_than_the_type": statistics_longer,
+    "map_children_named_the_other_way_round": map_children_renamed,
+    "names_that_are_not_the_table_s": names_swapped,
+    "names_equal_in_lower_case": names_differ_in_case,
+    "a_row_group_said_to_be_elsewhere": group_offset,
+    "a_bloom_filter_of_another_width": filter_of_another_width,
+    "a_bloom_filter_of_bytes": filter_of_bytes,
+    "statistics_in_one_row_group_only": statistics_in_one_group,
+    "an_arrow_schema_that_contradicts": arrow_schema,
+}

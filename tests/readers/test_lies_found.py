@@ -1,0 +1,75 @@
+"""The suite sees each lie that verification refuses: with its check taken out, some engine shows other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.readers.engines import quick_readers
+from tests.readers.generation import Case, Change
+from tests.readers.lies import LIES, honest, rows
+from tests.readers.publishing import Lane, Publisher, publisher_at
+from tests.readers.suite import Report, read_by_all
+from tests.readers.writers import WRITERS
+
+pytestmark = [
+    pytest.mark.usefixtures("kernel"),
+    # The engines' own: a warning that is raised would count as a file that the engine cannot read.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(scope="module")
+def publisher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    with publisher_at(tmp_path_factory.mktemp("lies")) as made:
+        yield made
+
+
+def read(publisher: Publisher, data: bytes, *about: str) -> Report:
+    """What the engines make of a file that nothing has verified."""
+    report = Report("no gate", "", changes={0: "the lie"})
+    case = Case(0, Change(WRITERS[0], (), None), data, rows())
+    read_by_all(publisher.put(Lane(), {0: data}), [case], quick_readers, report, every=True, about=about)
+    return report
+
+
+def fooled(report: Report) -> set[str]:
+    return {each.engine for each in report.differences}
+
+
+def test_the_honest_file_is_read_as_it_is(publisher: Publisher) -> None:
+    report = read(publisher, honest())
+    assert (report.lines(), report.unreadable) == ([], {})
+
+
+def test_the_suite_finds_statistics_longer_than_the_type(publisher: Publisher) -> None:
+    assert "pyiceberg" in fooled(read(publisher, LIES["statistics_longer_than_the_type"](), "price38"))
+
+
+def test_the_suite_finds_map_children_named_the_other_way_round(publisher: Publisher) -> None:
+    assert "duckdb iceberg" in fooled(read(publisher, LIES["map_children_named_the_other_way_round"](), "counts"))
+
+
+def test_the_suite_finds_names_that_are_not_the_table_s(publisher: Publisher) -> None:
+    assert {"duckdb", "datafusion"} <= fooled(
+        read(publisher, LIES["names_that_are_not_the_table_s"](), "amount", "odd")
+    )
+
+
+def test_the_suite_finds_names_equal_in_lower_case(publisher: Publisher) -> None:
+    assert "duckdb" in fooled(read(publisher, LIES["names_equal_in_lower_case"](), "amount", "odd"))
+
+
+def test_the_suite_finds_a_bloom_filter_of_bytes(publisher: Publisher) -> None:
+    assert "duckdb iceberg" in fooled(read(publisher, LIES["a_bloom_filter_of_bytes"](), "code"))
+
+
+def test_the_suite_finds_statistics_in_one_row_group_only(publisher: Publisher) -> None:
+    assert "datafusion" in fooled(read(publisher, LIES["statistics_in_one_row_group_only"](), "small"))
+
+
+def test_the_suite_finds_an_arrow_schema_that_contradicts(publisher: Publisher) -> None:
+    """Polars takes the type that it says, and cannot read the column as the table's."""
+    report = read(publisher, LIES["an_arrow_schema_that_contradicts"](), "town")
+    assert "polars" in {*fooled(report), *report.unreadable}

@@ -1,0 +1,56 @@
+"""Joins the reports of the differential reading suite to build/readers.json and prints its figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+REPORTS: Final = Path("build/readers")
+OUT: Final = Path("build/readers.json")
+
+
+def join(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """One report of all tables."""
+    writers: Counter[str] = Counter()
+    queries: Counter[str] = Counter()
+    unreadable: Counter[str] = Counter()
+    for each in reports:
+        writers.update(each["writers"])
+        queries.update(each["queries"])
+        unreadable.update({engine: len(files) for engine, files in each["unreadable"].items()})
+    return {
+        "made": sum(each["made"] for each in reports),
+        "accepted": sum(each["accepted"] for each in reports),
+        "engines": sorted(queries),
+        "differences": sum(each["differences"] for each in reports),
+        "seeds": sorted({each["seed"] for each in reports}),
+        "accepted_by_table": {each["lane"]: each["accepted"] for each in reports},
+        "accepted_by_writer": dict(writers),
+        "queries": dict(queries),
+        "unreadable": dict(unreadable),
+        "different_files": [line for each in reports for line in each["different_files"]],
+        "unreadable_files": {each["lane"]: each["unreadable"] for each in reports},
+    }
+
+
+def main() -> int:
+    """Write the joined report and print one line."""
+    paths = sorted(REPORTS.glob("*.json"))
+    if not paths:
+        print("readers: no report; the suite did not run")
+        return 0
+    found = join([json.loads(path.read_text("utf-8")) for path in paths])
+    OUT.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    print(
+        f"readers: {found['made']} files made, {found['accepted']} accepted and read by {len(found['engines'])} readers"
+        f" ({', '.join(found['engines'])}), {found['differences']} differences, "
+        f"{sum(found['unreadable'].values())} that an engine cannot read"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
