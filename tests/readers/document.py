@@ -1,4 +1,4 @@
-"""A Parquet file as a tree of its metadata: footer, page headers, page indexes and bloom filter headers, to be edited."""
+"""A Parquet file as a tree of its metadata: footer, page headers, page indexes, bloom filter headers; to be edited."""
 
 from __future__ import annotations
 

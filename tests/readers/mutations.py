@@ -1,4 +1,4 @@
-"""Every change of every field of a file's metadata: dropped, added, set otherwise, swapped, longer, shorter, reordered."""
+"""Every change of every field of a file's metadata: dropped, added, set, swapped, longer, shorter, reordered."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import datafusion
 import duckdb
@@ -23,6 +23,9 @@ from tests.scan_examples import NAME
 UNFILTERED: Final = ("flag", "nothing", "code", "mark", "key")
 """Columns without bloom filters: DuckDB finds no row by equality in honest filters of bytes."""
 FILTERED: Final = tuple(name for name in NAMES if name not in NESTED and name not in UNFILTERED)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Write = Callable[[pa.Table], bytes]
 
 
@@ -197,4 +200,30 @@ WRITERS: Final[tuple[Writer, ...]] = (
     Writer("datafusion defaults", rust(filtered=True)),
     Writer("datafusion v2", rust(writer_version="2.0", compression="snappy")),
 )
-BY_NAME: Final[Mapping[str, Writer]] = {each.name: each for each in WRITERS}
+
+
+def spark_writers(session: SparkSession) -> tuple[Writer, ...]:
+    """Spark's own writer, with pages of both versions; the long suite has a session."""
+    return (
+        Writer("spark defaults", spark_write(session), ("clock", "mark", "key")),
+        Writer(
+            "spark v2",
+            spark_write(session, **{"parquet.writer.version": "v2", "parquet.bloom.filter.enabled#id": "true"}),
+            ("clock", "mark", "key"),
+        ),
+    )
+
+
+def spark_write(session: SparkSession, **options: str) -> Write:
+    """A file as Spark writes it; the bytes of one case are those of another but for the case's number."""
+
+    def write(table: pa.Table) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            schema = pa.schema([each.remove_metadata() for each in table.schema])
+            frame = session.createDataFrame(pa.Table.from_arrays(table.columns, schema=schema)).coalesce(1)
+            options_all = {"parquet.page.row.count.limit": "6", "parquet.page.size.row.check.min": "1", **options}
+            frame.write.options(**options_all).mode("overwrite").parquet(folder)
+            (path,) = Path(folder).glob("*.parquet")
+            return with_field_ids(path.read_bytes(), table.schema)
+
+    return write
