@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,7 +76,11 @@ def jvm_readers(publisher: Publisher, spark: SparkSession, trino: Trino) -> Engi
 def test_changed_files_that_are_accepted_read_the_same_in_every_engine(
     lane: Lane, publisher: Publisher, spark: SparkSession, jvm_readers: Engines
 ) -> None:
-    writers = [*WRITERS, *spark_writers(spark)]
+    # Spark's vectorized reader has no booleans in pages of version 2.
+    writers = [
+        replace(each, lacks=(*each.lacks, "flag")) if each.name.endswith("v2") else each
+        for each in (*WRITERS, *spark_writers(spark))
+    ]
     lines: list[str] = []
     wanted, accepted = FILES // len(LANES), 0
     for batch in itertools.count():

@@ -116,8 +116,8 @@ class PyIceberg:
 
     def _scan(self, names: Sequence[str], where: BooleanExpression, cases: Cases) -> pa.Table:
         scan = self._table.scan(row_filter=where, selected_fields=tuple(names))
-        paths = set(self._found.paths(cases))
-        tasks = [task for task in scan.plan_files() if task.file.file_path.removeprefix("file://") in paths]
+        wanted = {self._found.locations[case] for case in cases}
+        tasks = [task for task in scan.plan_files() if task.file.file_path in wanted]
         made = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
         return made.to_table(tasks).select(list(names))
 
@@ -331,6 +331,22 @@ def _without_metadata(schema: pa.Schema) -> pa.Schema:
         pa.field(each.name, pa.binary(16) if str(each.type).startswith("extension") else each.type) for each in schema
     ]
     return pa.schema(fields)
+
+
+class NoAggregates:
+    """A reader that is not asked about single files: what they have is not what the table shows."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.name = reader.name
+        self.rows, self.filtered, self.close = reader.rows, reader.filtered, reader.close
+
+    def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:  # noqa: ARG002
+        return None
+
+
+def iceberg_readers(found: Published) -> list[Reader]:
+    """Those that know delete files."""
+    return [PyIceberg(found), DuckDB(found, iceberg=True), Polars(found)]
 
 
 def quick_readers(found: Published) -> list[Reader]:

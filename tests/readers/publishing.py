@@ -14,24 +14,33 @@ import httpx
 import pyarrow as pa
 from pyiceberg.table import Table
 
+import pvdm
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.lake.format.manifest_entry import DataFile, IdMap
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
-from pvdm.lake.paths import parse_location
 from pvdm.model.core import Operation
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
+from pvdm.steward.embedded import Person
+from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.root import RootRole
 from tests.catalog_rest import Caller
 from tests.engines import consumer_catalog, metadata_location
+from tests.places import file_at, where
+from tests.places import files as store_files
+from tests.readers.deletes import delete_rows
 from tests.readers.rows import CASE, ROWS, table_schema
-from tests.shop import Disk, Shop, contract, shop_at
+from tests.s3_server import Bucket
+from tests.shop import Shop, contract, shop_at
 from tests.steward_http import bearer
 
 SECONDS = 300.0
+DELETED = (0, 3, 4, 12, 23)
+"""Rows of an old file that are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,8 @@ class Published:
     table: Table
     metadata_file: str
     files: Mapping[int, str] = field(default_factory=dict)
+    locations: Mapping[int, str] = field(default_factory=dict)
+    """Where the table says that the files are; `files` are copies on this machine if that is an object store."""
 
     def paths(self, cases: Collection[int] | None = None) -> list[str]:
         return [self.files[case] for case in sorted(self.files if cases is None else cases)]
@@ -72,13 +83,20 @@ class Publisher:
     shop: Shop
     count: int = 0
 
-    def publish(self, lane: Lane, files: Mapping[int, bytes], rows: pa.Table) -> Published:
-        """Have these files verified against a source of these rows, and published."""
+    def publish(
+        self, lane: Lane, files: Mapping[int, bytes], rows: pa.Table, old: Mapping[int, bytes] | None = None
+    ) -> Published:
+        """Have these files verified against a source of these rows, and published.
+
+        `old` files are on the table before it is protected, and some of their rows are deleted.
+        """
         self.count += 1
         name = f"batch{self.count}"
         self._make(f"raw.{name}", lane)
         self._write_source(f"raw.{name}", rows)
         self._make(f"sales.{name}", lane)
+        if old is not None:
+            self._put_old(name, old)
         text = contract(f"sales.{name}", f"storage: {lane.storage}").replace("raw.orders", f"raw.{name}")
         self.shop.protect(text.replace("identity: [id]", f"identity: [{CASE}, id]"))
         with self.shop.client() as client:
@@ -103,12 +121,28 @@ class Publisher:
             _stage(client, name, "main", location, files)
         return self.found(name, lane)
 
+    def _put_old(self, name: str, files: Mapping[int, bytes]) -> None:
+        location = self.shop.metadata(f"sales.{name}", Role.OPERATOR).location
+        with self.shop.client(Role.OPERATOR, "*") as client:
+            _stage(client, name, "main", location, files)
+            for case in files:
+                path = file_at(location) / "data" / f"case-{case:06}.parquet"
+                delete_rows(TableClient(client, ("sales",), name), where(path), DELETED)
+
     def found(self, name: str, lane: Lane) -> Published:
         token = self.shop.steward.token_for(Role.CONSUMER, "sales").text
         url = self.shop.steward.url
         table = consumer_catalog(url, token).load_table(("sales", name))
         base = metadata_location(url, token, f"sales.{name}")
-        return Published(name, lane, table, base, _files(table))
+        locations = _locations(table)
+        return Published(name, lane, table, base, {case: self._local(at) for case, at in locations.items()}, locations)
+
+    def _local(self, location: str) -> str:
+        if not location.startswith("s3:"):
+            return location.removeprefix("file://")
+        path = self.shop.folder / "copies" / location.rpartition("/")[2]
+        _write(path, file_at(location).read_bytes())
+        return str(path)
 
     def _make(self, name: str, lane: Lane) -> None:
         namespace, _, table = name.partition(".")
@@ -129,13 +163,13 @@ class Publisher:
             SmallStager(client).stage(lambda: rows, to)
 
 
-def _files(table: Table) -> dict[int, str]:
+def _locations(table: Table) -> dict[int, str]:
     """The data file of each case, by the bounds of the case's column."""
     found = {}
     for task in table.scan().plan_files():
         lower = (task.file.lower_bounds or {}).get(1)
         case = -1 if lower is None else int.from_bytes(lower, "little", signed=True)
-        found[case] = task.file.file_path.removeprefix("file://")
+        found[case] = task.file.file_path
     return found
 
 
@@ -143,14 +177,14 @@ def _stage(client: StewardClient, name: str, branch: str, prefix: str, files: Ma
     """Write the files and commit them to a branch of the table."""
     table = TableClient(client, ("sales",), name)
     metadata = TableMetadata.from_json(table.load())
-    place = parse_location(prefix).local
+    place = file_at(prefix)
     listed: list[DataFile] = []
     for case, data in files.items():
         path = place / "data" / f"case-{case:06}.parquet"
         _write(path, data)
         listed.append(
             DataFile(
-                file_path=f"file://{path}",
+                file_path=where(path),
                 file_format="PARQUET",
                 record_count=ROWS,
                 file_size_in_bytes=len(data),
@@ -165,11 +199,11 @@ def _stage(client: StewardClient, name: str, branch: str, prefix: str, files: Ma
         branch=branch,
         snapshot_id=secrets.randbits(62) + 1,
         now_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
-        place=lambda each: f"file://{place / 'metadata' / each}",
-        reader=Disk(),
+        place=lambda each: where(place / "metadata" / each),
+        reader=store_files(),
     )
     for new in made.files:
-        _write(parse_location(new.location).local, new.data)
+        _write(file_at(new.location), new.data)
     ref = metadata.refs.get(branch)
     held: Any = None if ref is None else ref.snapshot_id
     table.commit([{"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": held}], made.updates)
@@ -183,4 +217,18 @@ def _write(path: Path, data: bytes) -> None:
 @contextlib.contextmanager
 def publisher_at(folder: Path) -> Iterator[Publisher]:
     with shop_at(folder) as shop:
+        yield Publisher(shop)
+
+
+@contextlib.contextmanager
+def publisher_on_s3(folder: Path, bucket: Bucket) -> Iterator[Publisher]:
+    """The same with every table in a bucket; the Steward's credentials are in the environment."""
+    key = folder / "tom.pem"
+    create_key_pair(key)
+    tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
+    store = bucket.store_file(folder / "store.toml")
+    with pvdm.Steward.embedded(folder / "steward", people=[tom], store=store) as steward:
+        shop = Shop(steward, folder, key)
+        shop.space("raw")
+        shop.space("sales")
         yield Publisher(shop)

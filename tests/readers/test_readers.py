@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.readers.engines import quick_readers
+from tests.readers.engines import DataFusion, DuckDB, NoAggregates, PyIceberg, iceberg_readers, quick_readers
 from tests.readers.generation import Case, Change
-from tests.readers.publishing import Lane, Publisher, publisher_at
+from tests.readers.publishing import DELETED, Lane, Publisher, publisher_at, publisher_on_s3
 from tests.readers.rows import arrow_rows, rows_of_case
-from tests.readers.suite import Report, note, read_by_all, rows_of, run_lane
+from tests.readers.suite import Report, make_cases, note, read_by_all, rows_of, run_lane
 from tests.readers.writers import WRITERS
+from tests.s3_server import S3Server, s3_server
 
+__all__ = ["s3_server"]
 pytestmark = [
     pytest.mark.usefixtures("kernel"),
     # The engines' own: a warning that is raised would count as a file that the engine cannot read.
     pytest.mark.filterwarnings("ignore"),
 ]
 SEED = os.environ.get("PVDM_READERS_SEED", "17")
-FILES = 135
+FILES = 130
+OLD = 900_000
 LANES = (Lane("open", 2), Lane("open", 3), Lane("copied", 2), Lane("copied", 3))
 
 
@@ -51,3 +56,39 @@ def test_honest_files_of_every_writer_read_the_same_in_every_engine(storage: str
     read_by_all(found, cases, quick_readers, report, every=True)
     assert report.lines() == []
     assert report.unreadable == {}
+
+
+@pytest.mark.parametrize(
+    "lane", [Lane("open", 2), Lane("copied", 3)], ids=lambda lane: f"{lane.storage}-{lane.version}"
+)
+def test_files_beside_deleted_rows_read_the_same(lane: Lane, publisher: Publisher) -> None:
+    """An old file has a delete file, or a deletion vector; neither hides a row of what is published."""
+    report = Report(f"{lane.name}, with deletes", SEED)
+    cases = make_cases(lane, WRITERS, 20, f"{SEED} deletes", report)
+    old = Case(OLD, Change(WRITERS[0], (), None), WRITERS[0].file(OLD), arrow_rows(rows_of_case(OLD)))
+    data = {each.number: each.data for each in cases}
+    found = publisher.publish(lane, data, rows_of(cases), {OLD: old.data})
+    read_by_all(found, cases, quick_readers, report)
+    left = [at for at in range(old.rows.num_rows) if at not in DELETED]
+    shown = replace(old, rows=old.rows.take(left))
+    note([shown], report)
+    read_by_all(found, [shown], lambda each: [NoAggregates(reader) for reader in iceberg_readers(each)], report)
+    report.write(f"deletes-{lane.storage}-{lane.version}")
+    assert report.lines() == []
+    assert OLD not in {case for cases in report.unreadable.values() for case in cases}
+
+
+def test_files_in_an_object_store_read_the_same(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg reads them in the store; the others read copies of what the store gives."""
+    lane = Lane("copied", 2)
+    s3_server.lend_to(monkeypatch)
+    report = Report(f"{lane.name}, S3", SEED)
+    cases = make_cases(lane, WRITERS, 20, f"{SEED} s3", report)
+    with publisher_on_s3(tmp_path, s3_server.bucket()) as publisher:
+        found = publisher.publish(lane, {each.number: each.data for each in cases}, rows_of(cases))
+        assert all(each.startswith("s3://") for each in found.locations.values())
+        read_by_all(found, cases, lambda each: [PyIceberg(each), DuckDB(each, iceberg=False), DataFusion(each)], report)
+    report.write("s3")
+    assert report.lines() == []

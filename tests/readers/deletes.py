@@ -1,0 +1,99 @@
+"""An old file on a table's `main` some of whose rows a delete file, or a deletion vector, takes away."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pvdm.client.table import TableClient
+from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID
+from pvdm.lake.entries import header_of, listed_manifests
+from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest_list import ListHeader
+from pvdm.lake.format.manifest_list_write import write_manifest_list
+from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.lake.format.metadata import TableMetadata
+from tests.places import file_at, files, where
+from tests.puffin_examples import Listed, puffin
+from tests.scan_examples import NAME
+
+
+def _position_file(location: str, positions: Sequence[int]) -> bytes:
+    fields: list[Any] = [
+        pa.field("file_path", pa.string(), nullable=False, metadata={NAME: str(FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={NAME: str(POSITION_ID)}),
+    ]
+    columns: list[Any] = [pa.array([location] * len(positions)), pa.array(positions, pa.int64())]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), sink)
+    return sink.getvalue()
+
+
+def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> None:
+    """Commit a delete of these rows of a data file to `main`."""
+    metadata = TableMetadata.from_json(table.load())
+    head = metadata.current_snapshot
+    assert head is not None
+    own, folder = secrets.randbits(62) + 1, file_at(metadata.location)
+    facts: dict[str, Any] = {}
+    if metadata.format_version == 2:
+        data, path = _position_file(location, positions), folder / "data" / f"{own}-deletes.parquet"
+    else:
+        vector = Listed(location, positions)
+        data, offsets = puffin([vector])
+        path = folder / "data" / f"{own}-deletes.puffin"
+        facts = {
+            "referenced_data_file": location,
+            "content_offset": offsets[0],
+            "content_size_in_bytes": len(vector.payload()),
+        }
+    path.write_bytes(data)
+    file = DataFile(
+        file_path=where(path),
+        file_format="PARQUET" if metadata.format_version == 2 else "PUFFIN",
+        record_count=len(positions),
+        file_size_in_bytes=len(data),
+        content=FileContent.POSITION_DELETES,
+        partition=IdMap(()),
+        **facts,
+    )
+    header = header_of(metadata, metadata.default_spec_id, ManifestContent.DELETES)
+    written = write_manifest(header, [ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=own)])
+    manifest = folder / "metadata" / f"{own}-m0.avro"
+    manifest.write_bytes(written.data)
+    first = metadata.next_row_id if metadata.format_version > 2 else None
+    listing = write_manifest_list(
+        ListHeader(
+            format_version=metadata.format_version,
+            snapshot_id=own,
+            parent_snapshot_id=head.snapshot_id,
+            sequence_number=metadata.next_sequence_number,
+            first_row_id=first,
+        ),
+        [written.listed(where(manifest), own), *listed_manifests(metadata, head, files())],
+    )
+    listed = folder / "metadata" / f"snap-{own}.avro"
+    listed.write_bytes(listing.data)
+    snapshot = {
+        "snapshot-id": own,
+        "parent-snapshot-id": head.snapshot_id,
+        "sequence-number": metadata.next_sequence_number,
+        "timestamp-ms": max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
+        "manifest-list": where(listed),
+        "schema-id": metadata.current_schema_id,
+        "summary": {"operation": "delete"},
+        **({} if first is None else {"first-row-id": first, "added-rows": 0}),
+    }
+    table.commit(
+        [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": head.snapshot_id}],
+        [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": own},
+        ],
+    )
