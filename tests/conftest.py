@@ -69,6 +69,7 @@ TOGETHER = {
     "tests/unit/verify/test_verification_page.py": "findings",
     "tests/integration/": "spark",
     "tests/long/test_catalog_model.py": "spark",
+    "tests/long/test_readers_long.py": "spark",
     "tests/behaviour/test_bench_catalog.py": "bench-catalog",
     "tests/behaviour/test_bench_steward.py": "bench-steward",
     "tests/behaviour/steward/test_many_files.py": "bench-publish",

@@ -15,7 +15,7 @@ from pvdm.model.role import Role
 from tests.readers.engines import Reader, quick_readers
 from tests.readers.generation import Case, Change
 from tests.readers.jvm_engines import Spark, TrinoReader
-from tests.readers.lies import LIES, rows
+from tests.readers.lies import LIES, honest, rows
 from tests.readers.publishing import Lane, Published, Publisher, publisher_at
 from tests.readers.suite import Report, read_by_all, run_lane
 from tests.readers.writers import WRITERS, spark_writers
@@ -125,3 +125,11 @@ def test_the_suite_finds_a_bloom_filter_of_another_width(publisher: Publisher, t
 
 def test_the_suite_finds_names_equal_in_lower_case(publisher: Publisher, trino_alone: Engines) -> None:
     assert fooled(publisher, trino_alone, "names_equal_in_lower_case", "amount", "odd")
+
+
+def test_the_suite_finds_a_file_name_with_a_colon(publisher: Publisher, jvm_readers: Engines) -> None:
+    report = Report("no gate", "", changes={0: "the name"})
+    case = Case(0, Change(WRITERS[0], (), None), honest(NO_TIME), rows(NO_TIME))
+    found = publisher.put(Lane(without=NO_TIME), {0: case.data}, "a:b-{}.parquet")
+    read_by_all(found, [case], jvm_readers, report, every=True, about=("id",))
+    assert report.unreadable or report.differences

@@ -44,6 +44,9 @@ def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> 
     facts: dict[str, Any] = {}
     if metadata.format_version == 2:
         data, path = _position_file(location, positions), folder / "data" / f"{own}-deletes.parquet"
+        # Polars takes only delete files that are about one data file, which their bounds say.
+        bounds = IdMap([(FILE_PATH_ID, location.encode())])
+        facts = {"lower_bounds": bounds, "upper_bounds": bounds}
     else:
         vector = Listed(location, positions)
         data, offsets = puffin([vector])

@@ -26,17 +26,16 @@ from pyiceberg.expressions import (
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
-    IsNull,
     LessThan,
     LessThanOrEqual,
-    NotNull,
+    parser,
 )
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE
 
 from tests.engines import duckdb_connection
 from tests.readers.publishing import Published
-from tests.readers.questions import EQUALS_ONLY, Question
+from tests.readers.questions import COMPARED, EQUALS_ONLY, Question
 from tests.readers.rows import CASE, ID, ORDERED
 
 _ABSENT: Final = re.compile('Referenced column "([a-z0-9]+)" not found')
@@ -122,10 +121,8 @@ class PyIceberg:
         return made.to_table(tasks).select(list(names))
 
     def _expression(self, asked: Question) -> BooleanExpression:
-        if asked.sign == "is null":
-            return IsNull(asked.column)
-        if asked.sign == "is not null":
-            return NotNull(asked.column)
+        if asked.value is None:
+            return parser.parse(f"{asked.column} {asked.sign}")
         value = asked.value
         if isinstance(value, datetime.datetime | datetime.time):
             value = value.isoformat()
@@ -253,14 +250,13 @@ class Polars:
         if asked.sign == "is not null":
             return column.is_not_null()
         value = asked.value.bytes if isinstance(asked.value, uuid.UUID) else asked.value
-        wanted = pl.lit(value, dtype=pl.Decimal(38, -value.as_tuple().exponent) if isinstance(value, Decimal) else None)
-        return {
-            "=": column == wanted,
-            "<": column < wanted,
-            "<=": column <= wanted,
-            ">": column > wanted,
-            ">=": column >= wanted,
-        }[asked.sign]
+        wanted = pl.lit(value, dtype=_decimal(value) if isinstance(value, Decimal) else None)
+        made: pl.Expr = COMPARED[asked.sign](column, wanted)
+        return made
+
+
+def _decimal(value: Decimal) -> pl.Decimal:
+    return pl.Decimal(38, -int(value.as_tuple().exponent))
 
 
 class DataFusion:
@@ -288,13 +284,7 @@ class DataFusion:
         else:
             value = asked.value.bytes if isinstance(asked.value, uuid.UUID) else asked.value
             wanted = datafusion.lit(pa.scalar(value, self._types.field(asked.column).type))
-            where = {
-                "=": column == wanted,
-                "<": column < wanted,
-                "<=": column <= wanted,
-                ">": column > wanted,
-                ">=": column >= wanted,
-            }[asked.sign]
+            where = COMPARED[asked.sign](column, wanted)
         return self._table(cases).filter(where).select(f'"{CASE}"', f'"{ID}"').to_arrow_table()
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:

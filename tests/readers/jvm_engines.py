@@ -7,7 +7,7 @@ import datetime
 import uuid
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -75,7 +75,7 @@ class Spark:
 class TrinoReader:
     """The table in Trino's catalog `lake`."""
 
-    name: Final = "trino"
+    name = "trino"
 
     def __init__(self, trino: Trino, found: Published) -> None:
         self._trino = trino

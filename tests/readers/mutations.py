@@ -262,7 +262,8 @@ def leaf_of(mutation: Mutation, data: bytes) -> str | None:
 
 
 def _top_name(elements: list[Struct], wanted: int) -> str:
-    at, left, name = 1, [], ""
+    left: list[int] = []
+    at, name = 1, ""
     while at <= wanted:
         while left and left[-1] == 0:
             left.pop()

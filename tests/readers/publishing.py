@@ -39,6 +39,7 @@ from tests.shop import Shop, contract, shop_at
 from tests.steward_http import bearer
 
 SECONDS = 300.0
+NAMED = "case-{:06}.parquet"
 DELETED = (0, 3, 4, 12, 23)
 """Rows of an old file that are deleted."""
 
@@ -111,14 +112,14 @@ class Publisher:
             raise NotPublishedError(f"{name} is {found.state}: {found.findings}")
         return self.found(name, lane)
 
-    def put(self, lane: Lane, files: Mapping[int, bytes]) -> Published:
-        """Put these files onto a table without a gate."""
+    def put(self, lane: Lane, files: Mapping[int, bytes], named: str = NAMED) -> Published:
+        """Put these files onto a table without a gate, under these names."""
         self.count += 1
         name = f"ungated{self.count}"
         self._make(f"sales.{name}", lane)
         location = self.shop.metadata(f"sales.{name}", Role.OPERATOR).location
         with self.shop.client(Role.OPERATOR, "*") as client:
-            _stage(client, name, "main", location, files)
+            _stage(client, name, "main", location, files, named)
         return self.found(name, lane)
 
     def _put_old(self, name: str, files: Mapping[int, bytes]) -> None:
@@ -126,7 +127,7 @@ class Publisher:
         with self.shop.client(Role.OPERATOR, "*") as client:
             _stage(client, name, "main", location, files)
             for case in files:
-                path = file_at(location) / "data" / f"case-{case:06}.parquet"
+                path = file_at(location) / "data" / NAMED.format(case)
                 delete_rows(TableClient(client, ("sales",), name), where(path), DELETED)
 
     def found(self, name: str, lane: Lane) -> Published:
@@ -173,14 +174,16 @@ def _locations(table: Table) -> dict[int, str]:
     return found
 
 
-def _stage(client: StewardClient, name: str, branch: str, prefix: str, files: Mapping[int, bytes]) -> None:
+def _stage(
+    client: StewardClient, name: str, branch: str, prefix: str, files: Mapping[int, bytes], named: str = NAMED
+) -> None:
     """Write the files and commit them to a branch of the table."""
     table = TableClient(client, ("sales",), name)
     metadata = TableMetadata.from_json(table.load())
     place = file_at(prefix)
     listed: list[DataFile] = []
     for case, data in files.items():
-        path = place / "data" / f"case-{case:06}.parquet"
+        path = place / "data" / named.format(case)
         _write(path, data)
         listed.append(
             DataFile(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import operator
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +16,13 @@ import pyarrow as pa
 
 from tests.readers.rows import CASE, ID, NAMES, NESTED, ORDERED, UTC, ends
 
+COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 Answer = dict[int, Counter[Any]]
 """What was found of each case."""
 
@@ -40,13 +48,7 @@ class Question:
         wanted = plain(self.value)
         if isinstance(value, str) and value == "NaN":
             return False
-        return {
-            "=": lambda: value == wanted,
-            "<": lambda: value < wanted,
-            "<=": lambda: value <= wanted,
-            ">": lambda: value > wanted,
-            ">=": lambda: value >= wanted,
-        }[self.sign]()
+        return bool(COMPARED[self.sign](value, wanted))
 
 
 EQUALS_ONLY: Final = frozenset({"flag", "key", "mark", "code"})

@@ -73,3 +73,12 @@ def test_the_suite_finds_an_arrow_schema_that_contradicts(publisher: Publisher) 
     """Polars takes the type that it says, and cannot read the column as the table's."""
     report = read(publisher, LIES["an_arrow_schema_that_contradicts"](), "town")
     assert "polars" in {*fooled(report), *report.unreadable}
+
+
+@pytest.mark.parametrize("sign", ["?", "#"])
+def test_the_suite_finds_a_file_name_that_an_engine_cannot_open(sign: str, publisher: Publisher) -> None:
+    report = Report("no gate", "", changes={0: "the lie"})
+    case = Case(0, Change(WRITERS[0], (), None), honest(), rows())
+    found = publisher.put(Lane(), {0: case.data}, f"a{sign}b-{{}}.parquet")
+    read_by_all(found, [case], quick_readers, report, every=True, about=("id",))
+    assert "pyiceberg" in report.unreadable
