@@ -41,7 +41,7 @@ class Mutation:
         return edit(data, self.root, self._change)
 
     def _change(self, top: Struct) -> None:
-        _do(self.how, _go(top, self.steps), self.field, top, self.steps)
+        _do(self.how, _go(top, self.steps), self.field, top, self.steps, self.root.part)
 
 
 def _go(top: Struct, steps: Sequence[Step]) -> Struct:
@@ -111,7 +111,7 @@ def _of_field(slot: Slot, value: Any) -> list[str]:
     return [*common, "empty"]
 
 
-def _do(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step]) -> None:
+def _do(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step], part: Part) -> None:
     """Do it in place."""
     if how.startswith("trade with"):
         _trade(fields, number, int(how.rpartition(" ")[2]))
@@ -120,7 +120,7 @@ def _do(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step
     elif how == "drop":
         fields[:] = [each for each in fields if each[0] != number]
     elif how.startswith("add"):
-        _add(fields, number, top, other=how.endswith("other"))
+        _add(fields, number, top, part, other=how.endswith("other"))
     else:
         (each,) = [each for each in fields if each[0] == number]
         each[2] = _other(how, each[1], each[2])
@@ -153,11 +153,13 @@ def _swap(fields: Struct, number: int, top: Struct, steps: Sequence[Step]) -> No
     put(other, number, kind, own)
 
 
-def _add(fields: Struct, number: int, top: Struct, *, other: bool) -> None:
+def _add(fields: Struct, number: int, top: Struct, part: Part, *, other: bool) -> None:
     if number == UNKNOWN_FIELD:
         fields.append([number, I32, 7])
         return
-    slot = next(slots[number] for slots in _structs_of(fields, top) if number in slots)
+    struct = _walk(top, str(part), fields)
+    assert struct is not None
+    slot = STRUCTS[struct][number]
     made: Any = {BINARY: b"x" if other else b"", LIST: (STRUCT, []), STRUCT: [], BOOL: not other}.get(
         slot.kind, 1 if other else 0
     )
@@ -170,15 +172,8 @@ def _add(fields: Struct, number: int, top: Struct, *, other: bool) -> None:
     put(fields, number, slot.kind, made)
 
 
-def _structs_of(fields: Struct, top: Struct) -> Iterator[dict[int, Slot]]:
-    """The struct's own fields: found by walking down from the top, which is one of the parts."""
-    for part in Part:
-        found = _walk(top, str(part), fields)
-        if found is not None:
-            yield STRUCTS[found]
-
-
 def _walk(at: Struct, struct: str, wanted: Struct) -> str | None:
+    """The name of the struct that is wanted, at or below one of this name."""
     if at is wanted:
         return struct
     for number, kind, value in at:
