@@ -51,10 +51,11 @@ class Case:
     rows: pa.Table
 
 
-def accepted(data: bytes, table: TableMetadata) -> bool:
-    """Whether verification takes the file as one of the table's."""
+def accepted(data: bytes, table: TableMetadata, storage: str) -> bool:
+    """Whether verification takes the file as one of the table's, with this storage."""
+    copied = storage == "copied"
     try:
-        return seen(data, table, record_count=ROWS).findings == ()
+        return seen(data, table, rewrite=copied, footer_published=not copied, record_count=ROWS).findings == ()
     except PvdmError:
         return False
 
@@ -65,6 +66,7 @@ class Source:
 
     writer: Writer
     without: Collection[str]
+    storage: str
     numbers: random.Random
     tried: Counter[str] = field(default_factory=Counter)
     good: list[Mutation] = field(default_factory=list)
@@ -128,29 +130,31 @@ class Source:
         except (AssertionError, IndexError, KeyError, ValueError, StopIteration, TypeError):
             self.tried["impossible"] += 1  # what the first change left cannot be changed so
             return None
-        if data == self.honest or not accepted(data, self.table):
+        if data == self.honest or not accepted(data, self.table, self.storage):
             return None
         if len(chosen) == 1:
             self.good.append(chosen[0])
         return change
 
 
-def generate(writers: Sequence[Writer], count: int, without: Collection[str], seed: str) -> tuple[list[Change], int]:
+def generate(
+    writers: Sequence[Writer], count: int, without: Collection[str], storage: str, seed: str
+) -> tuple[list[Change], int]:
     """So many accepted changes, as many of each writer; and how many files were made to find them."""
-    sources = [Source(each, without, random.Random(f"{seed} {each.name}")) for each in writers]
+    sources = [Source(each, without, storage, random.Random(f"{seed} {each.name}")) for each in writers]
     runs = [each.changes() for each in sources]
     found = [next(runs[at % len(runs)]) for at in range(count)]
     return found, sum(each.tried["made"] for each in sources)
 
 
-def numbered(changes: Sequence[Change], without: Collection[str], first: int = 0) -> list[Case]:
+def numbered(changes: Sequence[Change], without: Collection[str], storage: str, first: int = 0) -> list[Case]:
     """The files, each with rows of its own number; those about one column have numbers in a row."""
     table, schema = table_metadata(without), model(without)
     cases: list[Case] = []
     for change in sorted(changes, key=lambda each: (each.column or "", each.writer.name)):
         number = first + len(cases)
         data = change.apply(change.writer.file(number, without))
-        if not accepted(data, table):
+        if not accepted(data, table, storage):
             continue  # a change can hold for the rows of one number and not for those of another
         cases.append(Case(number, change, data, pa.Table.from_batches(list(read_batches(data, schema)))))
     return cases

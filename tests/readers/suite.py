@@ -213,8 +213,8 @@ class Asking:
 
 
 def make_cases(lane: Lane, writers: Sequence[Writer], count: int, seed: str, report: Report) -> list[Case]:
-    changes, made = generate(writers, count, lane.without, f"{seed} {lane.name}")
-    cases = numbered(changes, lane.without)
+    changes, made = generate(writers, count, lane.without, lane.storage, f"{seed} {lane.name}")
+    cases = numbered(changes, lane.without, lane.storage)
     report.made += made
     report.accepted += len(cases)
     note(cases, report)

@@ -49,8 +49,9 @@ impl Claims<'_> {
             if !may_have_values(column.num_values(), told) {
                 continue;
             }
-            let has_end = told.statistics.ends[side].or(told.statistics.old[side]).is_some();
-            if *first.get_or_insert(has_end) != has_end {
+            // Some readers take the old field where the new one is not there, others do not.
+            let has_ends = (told.statistics.ends[side].is_some(), told.statistics.old[side].is_some());
+            if *first.get_or_insert(has_ends) != has_ends {
                 let path = column.column_path().string();
                 let place = Place { code: STATISTICS, column: &path, page: None };
                 let fault = place.fault(claim, "one of every row group with values, or of none", "of some");

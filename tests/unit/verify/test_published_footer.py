@@ -135,7 +135,7 @@ def test_a_scale_or_a_precision_alone_is_refused(number: int) -> None:
     require_refused("parquet_ambiguous", edited(HONEST, lambda footer: put(get(footer, 2)[1][1], number, 5, 3)), LONGS)
 
 
-@pytest.mark.parametrize("numbers", [(1, 2, 5, 6, 7, 8), (2, 6, 8), (1, 5, 7)])
+@pytest.mark.parametrize("numbers", [(1, 2, 5, 6, 7, 8), (2, 6, 8), (1, 5, 7), (6,), (5,)])
 def test_ends_of_some_row_groups_alone_are_refused(numbers: tuple[int, ...]) -> None:
     """DataFusion takes the ends that are there for those of the file, and loses rows."""
 
