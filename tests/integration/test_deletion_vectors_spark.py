@@ -19,7 +19,7 @@ from pvdm.lake.scan import Scan, plan_scan
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.verify.fetch import Files
-from tests.engines import _duckdb, consumer_catalog, metadata_location
+from tests.engines import consumer_catalog, duckdb_connection, metadata_location
 from tests.lake_metadata_examples import column, schema
 from tests.puffin_examples import Listed, add_vectors
 from tests.scan_examples import Lake, rows_of, table_of
@@ -79,7 +79,7 @@ def engines(shop: Shop, spark: SparkSession, table: str, where: str) -> dict[str
     token = shop.steward.token_for(Role.CONSUMER, "sales").text
     lake = f"seen_{shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(shop.steward, Role.CONSUMER, "sales", name=lake)
-    duck = _duckdb()
+    duck = duckdb_connection()
     base = metadata_location(shop.steward.url, token, table)
     scan = consumer_catalog(shop.steward.url, token).load_table(table).scan(row_filter=where)
     found = {

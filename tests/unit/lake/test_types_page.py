@@ -29,7 +29,7 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
-from tests.engines import _duckdb
+from tests.engines import duckdb_connection
 from tests.scan_examples import Lake, fetch, table_of
 
 pytestmark = [pytest.mark.usefixtures("kernel"), pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")]
@@ -85,7 +85,7 @@ def test_the_page_says_who_reads_a_type(tmp_path: Path, name: str) -> None:
     lake = table_with(tmp_path, *SAMPLES[name])
     path = tmp_path / "v1.metadata.json"
     path.write_bytes(lake.metadata().to_bytes())
-    duck = _duckdb()
+    duck = duckdb_connection()
     found = {
         "PyIceberg": rows_of(lambda: StaticTable.from_metadata(str(path)).scan().to_arrow()),
         "DuckDB": rows_of(
@@ -120,7 +120,7 @@ def table_with(folder: Path, kind: Type, values: Sequence[Any]) -> Lake:
     lake = Lake(folder, (dict(to_iceberg(columns)),), version=3)
     if isinstance(kind, GeoType):
         path = folder / "geo.parquet"
-        duck = _duckdb()
+        duck = duckdb_connection()
         rows = f"select i::bigint as id, case when i = 0 then {POINT} end as c from range(2) t(i)"
         duck.execute(f"copy ({rows}) to '{path}' (format parquet, field_ids {{id: 1, c: 2}})")
         duck.close()
