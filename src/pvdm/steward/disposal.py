@@ -196,7 +196,8 @@ class Disposal:
         if file.published_path == file.staged_path:
             return ""
         try:
-            self._keep(ended, Seen(file.published_path, *file.published_bytes))
+            if file.published_sha256 not in self._in_quarantine(ended):
+                self._keep(ended, Seen(file.published_path, *file.published_bytes))
         except VerificationError:
             return ""
         return f", its rows are kept as {file.published_sha256}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,23 +130,30 @@ def test_copies_of_what_failed_go_into_quarantine_too(tmp_path: Path) -> None:
         assert len(bench.quarantined(attempt)) == 1
 
 
-def test_what_failed_is_kept_though_the_producer_changes_the_staged_file(tmp_path: Path) -> None:
-    """The rows that were verified are in the file which the Steward made; the note names both."""
+@pytest.mark.parametrize("act", [Path.unlink, lambda path: write(path, ROWS)], ids=["removed", "replaced"])
+def test_rows_that_failed_are_kept_though_the_producer_takes_its_file_away(
+    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the bytes were digested they are evidence, and the producer can still write where it staged them."""
     with bench_at(tmp_path, storage="copied") as bench:
-        attempt, paths = bench.staged(ROWS[:50])
+        attempt, (staged,) = bench.staged(ROWS[:50])
+        dispose = bench.disposal.dispose
 
-        def change() -> None:
-            write(paths[0], ROWS[:1])
+        def late(attempt_id: str) -> object:
+            act(staged)
+            return dispose(attempt_id)
 
-        with fault.armed("verify.after_digests", fault.Call(change)):
-            core = bench.verify(attempt)
-        (file,) = core.files.added
+        monkeypatch.setattr(bench.disposal, "dispose", late)
+        bench.verification = bench.verifying()
+        (file,) = bench.verify(attempt).files.added
         (kept,) = bench.quarantined(attempt)
-        assert kept.name == file.published_sha256 == hashlib.sha256(kept.read_bytes()).hexdigest()
-        assert pq.read_table(kept).column("id").to_pylist() == [row[0] for row in ROWS[:50]]
+        assert kept.name == file.published_sha256
+        assert pq.read_table(kept)["id"].to_pylist() == list(range(50))
         found = bench.disposed(attempt)
         assert found is not None
-        assert f"{file.staged_sha256}: file_changed, its rows are kept as {file.published_sha256}" in found.note
+        assert found.note.startswith(f"not kept: {file.staged_sha256}: file_")
+        assert file.published_sha256 in found.note
+        assert bench.copies(attempt) == []
 
 
 def test_what_was_rolled_back_is_deleted(bench: Bench) -> None:
