@@ -9,7 +9,7 @@ use parquet::basic::{LogicalType, Type as Physical};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::Type;
 
-const FOOTER_MAX_BYTES: usize = 67_108_864;
+pub const FOOTER_MAX_BYTES: usize = 67_108_864;
 pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
 /// A list or map of the table is three levels of the file.
 pub const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
@@ -369,7 +369,7 @@ fn encrypted() -> Fault {
     Fault::new("parquet_encrypted", "", "a file without encryption", "an encrypted one")
 }
 
-fn too_large(what: &str, most: u64, got: u64) -> Fault {
+pub fn too_large(what: &str, most: u64, got: u64) -> Fault {
     Fault::new("parquet_too_large", "", format!("a {what} of at most {most}"), got.to_string())
 }
 

@@ -125,7 +125,7 @@ impl ParquetFile {
         let metadata = self.footer.metadata();
         let mut rewriter = Rewriter::new(&self.data, metadata, &self.known.wanted, &self.shape, root, &self.names)?;
         let (rows, leaves, buckets) = self.read_into(digester, Some(&mut rewriter))?;
-        let made = rewriter.finish();
+        let made = rewriter.finish()?;
         let mut facts = self.facts(rows, &leaves, &buckets);
         facts["published"] = json!({
             "size": made.size,

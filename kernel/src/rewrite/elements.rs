@@ -102,7 +102,8 @@ impl FileSchema {
             let Some((at, inner)) = &child.source else { continue };
             let place = joined(place, &field.name);
             let name = named(field).map_or(&field.name, |name| &name.text);
-            if !seen.insert(name) {
+            // DuckDB and Spark tell names apart by their letters alone.
+            if !seen.insert(name.to_lowercase()) {
                 return Err(Fault::new("parquet_names_collide", &place, "a name of its own in files", name.as_str()));
             }
             let before: usize = file.get_fields()[..*at].iter().map(|each| leaf_count(each)).sum();

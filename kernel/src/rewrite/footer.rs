@@ -61,8 +61,15 @@ struct Indexes {
     offset: Option<Place>,
 }
 
-/// Appends indexes, footer and the end of the file to `out`, which begins at byte `start` of the file.
-pub fn write_end(out: &mut Vec<u8>, start: u64, elements: &[Element], columns: &[Column], groups: &[GroupFacts]) {
+/// Appends indexes, footer and the end of the file to `out`, which begins at byte `start` of the file; gives the length of
+/// the footer.
+pub fn write_end(
+    out: &mut Vec<u8>,
+    start: u64,
+    elements: &[Element],
+    columns: &[Column],
+    groups: &[GroupFacts],
+) -> usize {
     let mut places: Vec<Vec<Indexes>> =
         groups.iter().map(|group| vec![Indexes::default(); group.chunks.len()]).collect();
     // Some readers want an offset index of every column or none.
@@ -90,9 +97,10 @@ pub fn write_end(out: &mut Vec<u8>, start: u64, elements: &[Element], columns: &
         fields.binary(6, CREATED_BY.as_bytes());
         fields.structs(7, columns, |_, order| order.nested(1, |_| ()));
     });
-    let length = (out.len() - before) as u32;
-    out.extend_from_slice(&length.to_le_bytes());
+    let length = out.len() - before;
+    out.extend_from_slice(&(length as u32).to_le_bytes());
     out.extend_from_slice(b"PAR1");
+    length
 }
 
 fn write_group(fields: &mut Fields<'_>, at: usize, group: &GroupFacts, places: &[Indexes], columns: &[Column]) {

@@ -14,7 +14,7 @@ pub use recipe::{splice, spliced_size};
 
 use crate::claims::{Chunk, Measure, PageHeader, Watch, page_headers, whole};
 use crate::error::{Fault, Result};
-use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE};
+use crate::headers::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, FOOTER_MAX_BYTES, too_large};
 use crate::resolve::Shape;
 use crate::schema::Field;
 use bytes::Bytes;
@@ -87,25 +87,30 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    pub fn finish(mut self) -> Rewritten {
+    /// Refuses a footer that a later reader, this one included, would not open.
+    pub fn finish(mut self) -> Result<Rewritten> {
         for column in 0..self.schema.columns.len() {
             same_ends_everywhere(&mut self.groups, column);
         }
         let start = self.recipe.size();
         let (schema, groups) = (&self.schema, &self.groups);
-        self.recipe.add(0..0, |out| write_tail(out, start, schema, groups));
+        let mut footer = 0;
+        self.recipe.add(0..0, |out| footer = write_tail(out, start, schema, groups));
+        if footer > FOOTER_MAX_BYTES {
+            return Err(too_large("footer to publish", FOOTER_MAX_BYTES as u64, footer as u64));
+        }
         let mut column_sizes = BTreeMap::new();
         for chunk in groups.iter().flat_map(|group| group.chunks.iter().zip(&schema.columns)) {
             if let Some(id) = chunk.1.id {
                 *column_sizes.entry(id).or_insert(0) += chunk.0.compressed;
             }
         }
-        Rewritten {
+        Ok(Rewritten {
             recipe: self.recipe.to_bytes(),
             size: self.recipe.size(),
             split_offsets: groups.iter().map(|group| group.offset).collect(),
             column_sizes,
-        }
+        })
     }
 }
 
@@ -118,11 +123,13 @@ fn same_ends_everywhere(groups: &mut [GroupFacts], column: usize) {
     }
 }
 
-/// Indexes and footer have offsets in the file, so they are written into a buffer that begins at `start` of it.
-fn write_tail(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) {
+/// Indexes and footer have offsets in the file, so they are written into a buffer that begins at `start` of it. Gives the
+/// bytes of the footer.
+fn write_tail(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) -> usize {
     let mut tail = Vec::new();
-    write_end(&mut tail, start, &schema.elements, &schema.columns, groups);
+    let footer = write_end(&mut tail, start, &schema.elements, &schema.columns, groups);
     out.extend_from_slice(&tail);
+    footer
 }
 
 fn chunk_facts(
@@ -143,6 +150,10 @@ fn chunk_facts(
         let mut counts = BTreeMap::<(i32, i32), i32>::new();
         for header in &headers {
             let measured = if header.kind == DICTIONARY_PAGE { None } else { Some(pages.next().ok_or_else(odd)?) };
+            // PyArrow writes pages without values, and stops at those that are inside a row.
+            if measured.is_some_and(|measured| measured.entries == 0) {
+                continue;
+            }
             let at = recipe.size();
             let body = header.end - header.body_size..header.end;
             recipe.add(body, |out| write_page_header(out, header, measured));
