@@ -21,10 +21,14 @@ const INT32: i64 = 1;
 const INT64: i64 = 2;
 const BYTE_ARRAY: i64 = 6;
 const FIXED_LEN_BYTE_ARRAY: i64 = 7;
+/// What PyArrow and Polars hold.
+const DECIMAL_MAX_BYTES: i64 = 16;
 
 #[derive(Debug, Default)]
 struct Element<'a> {
     physical: Option<i64>,
+    /// Of values of a fixed length.
+    length: i64,
     repetition: Option<i64>,
     name: &'a [u8],
     children: i64,
@@ -92,6 +96,7 @@ fn element<'a>(scan: &mut Scan<'a>) -> Option<Element<'a>> {
     scan.fields(|scan, id, _| {
         match id {
             1 => found.physical = Some(scan.integer()?),
+            2 => found.length = scan.integer()?,
             3 => found.repetition = Some(scan.integer()?),
             4 => found.name = scan.binary()?,
             5 => found.children = scan.integer()?,
@@ -150,6 +155,13 @@ impl Element<'_> {
             _ if self.converted == Some(MAP_KEY_VALUE) && self.repetition != Some(REPEATED) => Some("entries of a map"),
             _ if matches!(self.converted, Some(ENUM | BSON)) => {
                 Some("text, bytes or an annotation that all readers know")
+            }
+            _ if self.converted == Some(DECIMAL) && self.length > DECIMAL_MAX_BYTES => {
+                Some("a decimal of at most 16 bytes")
+            }
+            // Iceberg has none, and its vectorized reader stops at them.
+            _ if self.converted == Some(DECIMAL) && self.physical == Some(BYTE_ARRAY) => {
+                Some("a decimal in numbers or bytes of a fixed length")
             }
             Some(logical) if !self.means(logical) => Some("the old annotation that the new one has"),
             _ => None,

@@ -47,3 +47,4 @@ mod unclaimed_tests;
 mod unicode14;
 pub mod variant;
 mod wide_deltas;
+mod zstd_frames;

@@ -7,8 +7,9 @@ use crate::headers::{
 };
 use crate::resolve::joined;
 use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
+use crate::zstd_frames;
 use bytes::Bytes;
-use parquet::basic::{Compression, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
@@ -265,11 +266,14 @@ pub fn footer_start(data: &[u8]) -> Option<usize> {
     end.checked_sub(length)
 }
 
-/// Some readers know a column by its name, whatever its id.
+/// Some readers know a column by its name, whatever its id; and keys of maps are never null.
 fn require_names(path: &str, element: &Element) -> Result<()> {
     let mut seen = HashSet::new();
     if !element.is_group() {
         return Ok(());
+    }
+    if is_map(element) && element.get_fields().iter().any(|entry| !has_required_key(entry)) {
+        return Err(odd(path, "a map of required keys", "one of optional keys"));
     }
     for child in element.get_fields() {
         let place = joined(path, child.name());
@@ -279,6 +283,17 @@ fn require_names(path: &str, element: &Element) -> Result<()> {
         require_names(&place, child)?;
     }
     Ok(())
+}
+
+fn is_map(element: &Element) -> bool {
+    let info = element.get_basic_info();
+    matches!(info.logical_type_ref(), Some(LogicalType::Map)) || info.converted_type() == ConvertedType::MAP
+}
+
+/// PyArrow opens no file with others.
+fn has_required_key(entry: &Element) -> bool {
+    let key = if entry.is_group() { entry.get_fields().first() } else { None };
+    key.is_none_or(|key| key.get_basic_info().repetition() == Repetition::REQUIRED)
 }
 
 /// Some readers take a chunk by its place, others by the path that it names.
@@ -356,6 +371,10 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
         if page.kind == DATA_PAGE && !(known(levels.0, page.levels.0) && known(levels.1, page.levels.1)) {
             return Err(lie("levels in runs", "levels in another encoding"));
         }
+        if data_page && pages == 0 && page.values == 0 && group.num_rows() != 0 && levels.1 == 0 {
+            // PyArrow takes it for the end of the column; inside lists it writes such pages itself.
+            return Err(lie("a first page with values", "one without any"));
+        }
         if data_page {
             (values, pages) = (values.saturating_add(page.values), pages + 1);
         }
@@ -374,7 +393,7 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
 }
 
 /// Some readers go by the size that is told, others by what they find; our decoder fills up what is short of Snappy.
-/// DuckDB does not read gzip with a name.
+/// DuckDB does not read gzip with a name, nor Java Zstandard with a large window.
 fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
     let told = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
         page.compressed
@@ -384,6 +403,8 @@ fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()
         // No values need no stream.
         let is_plain = page.size == page.levels_size || packed(page, data)?.starts_with(&GZIP);
         return is_plain.then_some(());
+    } else if let Compression::ZSTD(_) = codec {
+        return zstd_frames::are_opened_by_all(packed(page, data)?).then_some(());
     } else {
         return Some(());
     };

@@ -6,7 +6,7 @@ use crate::claims::dictionary::{Dictionary, texts};
 use crate::claims::kept::Kept;
 use crate::claims::levels::Nested;
 use crate::claims::plain::plainly;
-use crate::claims::runs::{bits, each_block};
+use crate::claims::runs::{bits, each_block, fills_below};
 use crate::deltas;
 use crate::error::{Fault, Result};
 use crate::facts::BOUND_MAX_BYTES;
@@ -186,7 +186,7 @@ impl Chunk {
                 Encoding::RLE => is_flags(&data, found.present),
                 _ => deltas::is_plain(&data, encoding, self.column.physical_type(), found.present),
             };
-            if found.present > 0 && !one_form {
+            if !data.is_empty() && !one_form {
                 return Err(self.odd("runs and differences that every reader takes apart alike", "others"));
             }
             let data = plainly(&self.column, data, encoding, found.present)
@@ -241,7 +241,12 @@ impl Chunk {
             Some(kept) => by_indices(dictionary, data, width, count, sized, |indices, times| kept.add(indices, times)),
             None => by_indices(dictionary, data, width, count, sized, |_, _| ()),
         };
-        seen.ok_or_else(|| odd("others"))
+        let seen = seen.ok_or_else(|| odd("others"))?;
+        // Polars looks up all of a packed run.
+        match fills_below(data, width, count, dictionary.len()) {
+            true => Ok(seen),
+            false => Err(odd("others behind the last")),
+        }
     }
 
     /// Plain values, exactly so many.

@@ -64,6 +64,30 @@ pub fn each_block(
     Some(())
 }
 
+/// Whether the numbers that fill up the last packed run, beyond `count`, are all less than `end`.
+pub fn fills_below(mut data: &[u8], width: u32, count: u64, end: usize) -> bool {
+    let mut left = count;
+    while left > 0 {
+        match next_run(&mut data, width, left) {
+            Some(Run::Packed(packed, run)) if run == left => {
+                let (whole, taken) = ((run / 8) as usize * width as usize, (run % 8) as usize);
+                let rest = packed.get(whole..).unwrap_or_default();
+                let (held, mut at) = (rest.len() * 8 / width as usize, 0);
+                let below = unpack(rest, width as usize, held, &mut |numbers, _| {
+                    let fine =
+                        numbers.iter().enumerate().all(|(more, number)| at + more < taken || (*number as usize) < end);
+                    at += numbers.len();
+                    fine.then_some(())
+                });
+                return below.is_some();
+            }
+            Some(Run::Packed(_, run) | Run::Same(_, run)) => left -= run,
+            None => return false,
+        }
+    }
+    true
+}
+
 /// `packed` holds at least `count` numbers of 1 to 32 bits.
 fn unpack(
     mut packed: &[u8],
@@ -248,6 +272,17 @@ mod tests {
         assert_eq!(all(&[3, 0x88, 0xc6, 0xfa], 3, 8).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(all(&[3, 0x88, 0xc6, 0xfa, 4, 1], 3, 9).unwrap()[8], 1);
         assert_eq!(all(&[], 3, 0).unwrap(), [0; 0]);
+    }
+
+    #[test]
+    fn what_fills_up_the_last_packed_run_is_looked_at() {
+        // 1 2 0 of two bits, then 3 in the places 3 to 7, or only in the first run of two.
+        let (three, none) = ([3, 0b1100_1001, 0xff], [3, 0b1001, 0]);
+        assert!(!fills_below(&three, 2, 3, 3) && fills_below(&three, 2, 3, 4) && fills_below(&none, 2, 3, 3));
+        assert!(fills_below(&[three, none].concat(), 2, 11, 3) && !fills_below(&[none, three].concat(), 2, 11, 3));
+        assert!(fills_below(&three, 2, 8, 3) && fills_below(&[200, 1, 3], 2, 5, 3) && fills_below(&[], 2, 0, 3));
+        // Two groups of eight where one is enough.
+        assert!(!fills_below(&[5, 0b1001, 0, 0, 0b1100_0000], 2, 3, 3) && fills_below(&[5, 0b1001, 0, 0, 0], 2, 3, 3));
     }
 
     #[test]

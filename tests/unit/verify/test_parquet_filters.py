@@ -42,7 +42,6 @@ def as_decimal(footer: Struct) -> None:
     [
         (9, pa.binary(9), []),
         (16, pa.binary(16), ["parquet_claim_unverified"]),
-        (3, pa.binary(), ["parquet_claim_unverified"]),
     ],
 )
 def test_a_filter_of_decimals_is_one_of_the_bytes_that_iceberg_asks_for(
