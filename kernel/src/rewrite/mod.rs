@@ -29,6 +29,9 @@ use thrift_writer::{Fields, write_struct};
 /// `Encoding` of the format: how levels are written.
 const RLE: i32 = 3;
 
+/// Of each page a few hundred bytes are kept until the footer is written, and a page of one value has a few dozen.
+const PAGES_MAX: usize = 1_000_000;
+
 /// What a struct field is called in published files, and where it stands among the table's fields.
 pub struct Name {
     pub position: usize,
@@ -45,6 +48,7 @@ pub struct Rewriter<'a> {
     schema: FileSchema,
     recipe: Recipe,
     groups: Vec<GroupFacts>,
+    pages: usize,
 }
 
 /// A file that was rewritten, and what its manifest entry says of it.
@@ -68,7 +72,7 @@ impl<'a> Rewriter<'a> {
         let schema = FileSchema::new(wanted, shape, root, names)?;
         let mut recipe = Recipe::default();
         recipe.add(0..0, |out| out.extend_from_slice(b"PAR1"));
-        Ok(Rewriter { data, metadata, schema, recipe, groups: Vec::new() })
+        Ok(Rewriter { data, metadata, schema, recipe, groups: Vec::new(), pages: 0 })
     }
 
     /// Adds a row group whose pages were all seen and judged. One without rows is left out: no reader needs it.
@@ -81,7 +85,12 @@ impl<'a> Rewriter<'a> {
         let mut chunks = Vec::with_capacity(self.schema.columns.len());
         for column in &self.schema.columns {
             let made = chunk_facts(self.data, &mut self.recipe, of_file, column, watched);
-            chunks.push(made.map_err(|fault| fault.in_group(group))?);
+            let made = made.map_err(|fault| fault.in_group(group))?;
+            self.pages += made.pages.len();
+            if self.pages > PAGES_MAX {
+                return Err(too_large("number of pages to publish", PAGES_MAX as u64, self.pages as u64));
+            }
+            chunks.push(made);
         }
         self.groups.push(GroupFacts { rows: of_file.num_rows(), offset, chunks });
         Ok(())

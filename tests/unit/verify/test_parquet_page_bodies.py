@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from typing import Any
 
@@ -13,7 +14,23 @@ from pvdm.digest.parquet import splice
 from pvdm.lake.format.metadata import TableMetadata
 from tests.lake_metadata_examples import column
 from tests.parquet_craft import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.parquet_edit import I32, STRUCT, columns, drop, edited, get, groups, pages, put, told
+from tests.parquet_edit import (
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    columns,
+    drop,
+    edited,
+    get,
+    groups,
+    joined,
+    pages,
+    put,
+    split,
+    told,
+    written,
+)
 from tests.parquet_lies import field
 from tests.staged_examples import codes, metadata, parquet, seen
 
@@ -190,3 +207,23 @@ def test_a_footer_that_would_be_too_long_to_be_read_again_is_refused(groups: int
     data = parquet(pa.table([pa.array(range(groups))] * 4, schema=schema), row_group_size=1, use_dictionary=False)
     table = metadata(*(column(at, name) for at, name in enumerate(names, 1)))
     assert codes(seen(data, table, rewrite=True).findings) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(500_000, []), (500_001, ["parquet_too_large"])])
+def test_a_file_of_more_pages_than_are_kept_in_mind_is_refused(count: int, expected: list[str]) -> None:
+    """Of each page more is kept than it has in the file: of 12 MB of pages 140 MB."""
+    data, table = file("boolean", pa.bool_(), [True])
+    head, body = page(1, b"\1", run(1, 1))
+    # The body of the first page has all others, so that they need not be put together one by one.
+    more = (written(head) + body) * (count - 1)
+    chunk, footer = split(rebuilt(data, {0: [(head, body + more)]}))
+    (group,) = groups(footer)
+    put(group, 3, I64, count)
+    put(told(columns(group)[0]), 5, I64, count)
+    second = copy.deepcopy(group)
+    put(told(columns(second)[0]), 9, I64, len(chunk))
+    put(footer, 3, I64, 2 * count)
+    put(footer, 4, LIST, (STRUCT, [group, second]))
+    made = joined(chunk + chunk[4:], footer)
+    assert codes(seen(made, table, rewrite=True).findings) == expected
+    assert codes(seen(made, table).findings) == []
