@@ -9,6 +9,8 @@ const I64: u8 = 6;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
+/// Up to here the step to a field's id is in its header byte; further ones are followed by the id.
+const SHORT_STEP: i16 = 15;
 /// Lists with fewer elements have their length in the header byte.
 const SHORT_LIST: usize = 15;
 
@@ -97,8 +99,13 @@ impl Fields<'_> {
 
     fn header(&mut self, id: i16, kind: u8) {
         let step = id - self.last;
-        assert!((1..=15).contains(&step), "fields are written in order");
-        self.out.push((step as u8) << 4 | kind);
+        assert!(step > 0, "fields are written in order");
+        if step <= SHORT_STEP {
+            self.out.push((step as u8) << 4 | kind);
+        } else {
+            self.out.push(kind);
+            varint(self.out, zigzag(id.into()));
+        }
         self.last = id;
     }
 }
@@ -135,12 +142,14 @@ mod tests {
             fields.longs(5, &numbers);
             fields.nested(6, |inner| inner.flag(2, true));
             fields.longs(7, &[1; 300]);
+            fields.int(23, 9);
+            fields.int(38, 8);
         });
         let mut seen = Vec::new();
         let mut scan = Scan::new(&out, 0);
         scan.fields(|scan, id, _| {
             match id {
-                1 => seen.push(scan.integer()?),
+                1 | 23 | 38 => seen.push(scan.integer()?),
                 4 => assert_eq!(scan.binary()?, b"text"),
                 5 | 7 => {
                     for _ in 0..scan.list()?.0 {
@@ -153,6 +162,6 @@ mod tests {
         })
         .unwrap();
         assert_eq!(scan.at, out.len());
-        assert_eq!(seen, [&[-7][..], &numbers, &[1; 300]].concat());
+        assert_eq!(seen, [&[-7][..], &numbers, &[1; 300], &[9, 8]].concat());
     }
 }

@@ -18,6 +18,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.verify.observed import Observed
 from tests.lake_metadata_examples import column
+from tests.one_column import variants
 from tests.parquet_edit import (
     BINARY,
     I64,
@@ -33,6 +34,7 @@ from tests.parquet_edit import (
     split,
     statistics,
     told,
+    with_variants,
     written,
 )
 from tests.parquet_lies import FILTERED, HONEST, SORTED, TABLE, field, file, rows
@@ -258,6 +260,18 @@ def test_map_children_that_were_named_the_other_way_round_are_named_right() -> N
     footer = pq.read_metadata(pa.BufferReader(published))
     assert [footer.schema.column(at).path for at in range(2)] == ["m.key_value.key", "m.key_value.value"]
     assert arrow_rows(published) == [{"m": [("k", "v")]}]
+
+
+def test_a_variant_is_published_as_one() -> None:
+    """The number of its annotation does not fit beside the type of the field."""
+    table = metadata(column(1, "v", "variant"), version=3)
+    values = variants(b"\x0c\x05", None, b"\x0c\x07")
+    data = pa.table({"v": values}, schema=pa.schema([field("v", values.type, 1)]))
+    staged = with_variants(parquet(data, store_schema=False), "v")
+    published, _ = made(staged, table)
+    assert get(get(split(published)[1], 2)[1][1], 10) == [[16, STRUCT, [[1, 3, 1]]]]
+    assert kernel_rows(published, table) == kernel_rows(staged, table)
+    assert made(published, table)[0] == published
 
 
 def test_a_row_group_says_where_it_begins() -> None:
