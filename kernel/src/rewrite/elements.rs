@@ -15,6 +15,8 @@ const MAP_NAMES: [&str; 3] = ["key_value", "key", "value"];
 /// Readers take a repeated group of this name, or with this end, for the element itself.
 const TWO_LEVEL_NAMES: [&str; 2] = ["array", "_tuple"];
 const VARIANT_PARTS: [&str; 2] = ["metadata", "value"];
+/// What a variant in parts has beside them.
+const SHREDDED_PART: [&str; 1] = ["typed_value"];
 const VARIANT_VERSION: u8 = 1;
 const DECIMAL_INT32_DIGITS: u8 = 9;
 const DECIMAL_INT64_DIGITS: u8 = 18;
@@ -176,6 +178,10 @@ impl FileSchema {
     /// The parts of a variant, metadata first, as every writer has them.
     fn variant_parts(&mut self, place: &str, path: &[String], file: &FileElement, leaf: usize) -> Result<()> {
         let parts = if file.is_group() { file.get_fields() } else { &[] };
+        if parts.iter().any(|part| part.name() == SHREDDED_PART[0]) {
+            let expected = "a variant of metadata and value";
+            return Err(Fault::new("variant_shredded", place, expected, format!("{} beside them", SHREDDED_PART[0])));
+        }
         if parts.len() != VARIANT_PARTS.len() {
             return Err(unsupported(place, "a variant of metadata and value", "other parts"));
         }

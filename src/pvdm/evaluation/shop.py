@@ -67,6 +67,7 @@ chunking:
 projections:
   identity: [order_id]
 atomicity: workload
+storage: open
 governance:
   sample-keys: [producer, operator, auditor]
 """

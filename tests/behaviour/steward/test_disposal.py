@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
 from pvdm.lake.entries import live_entries

@@ -167,7 +167,6 @@ def test_a_workload_is_not_opened_where_spark_was_taken_away(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        [("extraction", "spark")],
         [("extraction", "spark"), ("storage", "open")],
         [
             ("extraction", "spark"),

@@ -110,17 +110,16 @@ def test_a_jobs_session_reads_what_the_job_reads_and_writes_nothing(house: House
     house.published("storage: copied")
     (config,) = house.vended
     own, admin = S3Store(settings_of(config)), house.lake.admin
-    root = parse_location(f"{house.lake.bucket.root}/steward")
-    places = [each.place for each in admin.walk(root)]
-    copy = next(each for each in places if "/vault/" in str(each) and "/data/" in str(each))
-    assert own.facts(copy).size > 0
-    for folder in ("/catalog/", "/metadata/"):
+    places = [each.place for each in admin.walk(parse_location(house.lake.bucket.root))]
+    source = next(each for each in places if "/raw/" in str(each) and "/data/" in str(each))
+    assert own.facts(source).size > 0
+    for folder in ("/catalog/", "/metadata/", "/vault/"):
         other = next(each for each in places if folder in str(each))
         assert admin.facts(other).size > 0
         with pytest.raises(PermissionError):
             own.facts(other)
     with pytest.raises(PermissionError):
-        own.put_new(copy.child("x"), b"x", Moments())
+        own.put_new(source.child("x"), b"x", Moments())
 
 
 def test_orders_hold_the_session_under_the_jobs_seal_alone(house: House) -> None:
