@@ -201,6 +201,7 @@ impl ParquetFile {
         require_arrow_schema(metadata, self.footer.schema().fields())?;
         claims.require_widths()?;
         claims.require_counts()?;
+        claims.require_first_pages_with_values()?;
         claims.require_all_or_no_ends()
     }
 

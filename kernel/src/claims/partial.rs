@@ -1,9 +1,10 @@
 //! Statistics in a published footer that are there in part.
 
-use crate::claims::Claims;
 use crate::claims::judge::{Place, STATISTICS};
 use crate::claims::told;
-use crate::error::Result;
+use crate::claims::{Claims, page_headers};
+use crate::error::{Fault, Result};
+use crate::headers::DICTIONARY_PAGE;
 use parquet::basic::Type as Physical;
 
 const ENDS: [&str; 2] = ["min_value", "max_value"];
@@ -36,6 +37,25 @@ impl Claims<'_> {
                 if told.sizes.bytes.is_some() && column.column_type() != Physical::BYTE_ARRAY {
                     let claim = "unencoded_byte_array_data_bytes";
                     return Err(place.fault(claim, "none, for a type that is no byte array", "one").in_group(group));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a first page without values inside lists and maps: PyArrow takes it for the end of the column. Columns outside
+    /// of them are held to this with every storage.
+    pub fn require_first_pages_with_values(&self) -> Result<()> {
+        for group in 0..self.metadata.num_row_groups() {
+            if self.metadata.row_group(group).num_rows() == 0 {
+                continue;
+            }
+            for (column, _) in self.chunks(group).filter(|(column, _)| column.column_descr().max_rep_level() > 0) {
+                let pages = page_headers(self.data, column).unwrap_or_default();
+                if pages.iter().find(|page| page.kind != DICTIONARY_PAGE).is_some_and(|page| page.values == 0) {
+                    let path = column.column_path().string();
+                    let fault = Fault::new("parquet_ambiguous", &path, "a first page with values", "one without any");
+                    return Err(fault.in_group(group));
                 }
             }
         }

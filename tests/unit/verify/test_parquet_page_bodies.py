@@ -79,6 +79,20 @@ def test_pages_without_values_are_not_published() -> None:
     assert pq.read_table(pa.BufferReader(published))["x"].to_pylist() == [1, 2, 3, 4]
 
 
+def test_a_first_page_without_values_inside_a_list_is_refused_where_the_producers_footer_is_published() -> None:
+    """PyArrow takes a first one for the end of the column; the Steward's own file leaves it out."""
+    item = pa.list_(field("element", pa.int64(), 2))
+    listed = {"type": "list", "element-id": 2, "element": "long", "element-required": False}
+    honest, table = file(listed, item, [[1], [2]])
+    nothing, whole = page(0, b"", b"", b""), page(2, longs(1, 2), run(2, 3), run(2, 0))
+    data = rebuilt(honest, {0: [nothing, whole]})
+    assert codes(seen(data, table, footer_published=True).findings) == ["parquet_ambiguous"]
+    assert codes(seen(rebuilt(honest, {0: [whole, nothing]}), table, footer_published=True).findings) == []
+    copied = seen(data, table, rewrite=True)
+    assert copied.recipe is not None
+    assert pq.read_table(pa.BufferReader(splice(copied.recipe, data)))["x"].to_pylist() == [[1], [2]]
+
+
 def test_differences_of_a_page_of_nulls_are_none() -> None:
     """Polars looks for as many as the page says."""
     rest = page(2, longs(3, 4), run(2, 1))
