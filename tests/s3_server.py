@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from pvdm.lake.paths import parse_location
+from pvdm.lake.stores import s3_client
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings, open_client
 from pvdm.lake.stores.stores import Stores
@@ -98,7 +99,11 @@ class S3Server:
         return Bucket(self, name)
 
     def lend_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The Steward's credentials where AWS's own chain looks for them."""
+        """The Steward's credentials where AWS's own chain looks for them.
+
+        The library remembers those that an earlier test had there, so the test gets a session of its own.
+        """
+        monkeypatch.setattr(s3_client, "_session", functools.cache(s3_client._session.__wrapped__))
         own = self.steward.credentials
         assert own is not None
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", own.access_key_id)
