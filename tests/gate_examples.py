@@ -131,6 +131,12 @@ class House:
         self.contracts[name] = text or contract(name)
         self.scene.protect(self.scene.protection(name, contract=self.contracts[name]))
 
+    def protect(self, text: str | None = None) -> None:
+        """Put the table `orders`, which is there, under the example contract or under this one."""
+        self.stand.time.pass_by(SECOND)
+        self.contracts["orders"] = text or contract()
+        self.scene.protect(self.scene.protection("orders", contract=self.contracts["orders"]))
+
     def found(self, name: str = "orders") -> TableState:
         return self.scene.found(name)
 

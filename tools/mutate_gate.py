@@ -1,4 +1,4 @@
-"""Takes the gate's numbered checks out one by one, in a copy, and prints which tests of the gate then go red.
+"""Takes the checks of the gate and of protection out one by one, in a copy, and prints which tests then go red.
 
     python -m tools.mutate_gate [CHECK …]
 
@@ -20,12 +20,20 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-SEALED: Final = "sealed"
-_SEALED_TESTS: Final = "tests/behaviour/stores/test_sealed.py"
-PARTS: Final = ("words", "table", "ledger", "moved", "override", "workload", SEALED)
+_GATE: Final = "tests/behaviour/gate"
+TESTS: Final[dict[str, tuple[str, ...]]] = {
+    **{
+        part: (f"{_GATE}/test_gate_{part}.py",)
+        for part in ("words", "table", "ledger", "moved", "override", "workload", "sources")
+    },
+    "found": (f"{_GATE}/test_found_attacks.py", f"{_GATE}/test_found_manifests.py"),
+    "protectable": (f"{_GATE}/test_protectable_tables.py", f"{_GATE}/test_reader_settings.py"),
+    "sealed": ("tests/behaviour/stores/test_sealed.py",),
+}
+"""The tests of each part, which are run when a check of that part is taken out."""
 RED_TESTS_MAX: Final = 8
 """Of a check that many tests need, so many are enough to be named."""
-ROOM: Final = "src/pvdm/metadata"
+ROOM: Final = "src/pvdm"
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -33,7 +41,7 @@ _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 class Mutation:
     """A function whose body is replaced; `inside` takes out only the calls to it in that function.
 
-    `part` names the tests that are run: `tests/behaviour/gate/test_gate_PART.py`, or those of sealed storage.
+    `part` names the tests that are run.
     """
 
     check: str
@@ -61,37 +69,55 @@ import json
 return Proof.from_json(json.loads(envelope.payload)["predicate"])
 """
 
+UNSTEADY: Final = """
+data = self._inner.read(location, most=most)
+self.seen[location] = hashlib.sha256(data).hexdigest()
+return data
+"""
+_FOUND: Final = "lake/found_manifests.py"
+_PROTECTABLE: Final = "lake/format/protectable.py"
+
 MUTATIONS: Final = (
-    Mutation("1", "checks_proof.py", "check_1_envelope", LENIENT_ENVELOPE),
-    Mutation("2 signature", "checks_proof.py", "check_2_signature", ANY_KEY),
-    Mutation("2 notaries", "checks_proof.py", "check_2_notaries", ANY_NOTARIES),
-    Mutation("2 in the transaction", "checks_proof.py", "check_2_again"),
-    Mutation("3", "checks_proof.py", "check_3_statement", ANY_STATEMENT),
-    Mutation("4", "checks_proof.py", "check_4_verdict"),
-    Mutation("5", "checks_table.py", "check_5_target", part="table"),
-    Mutation("5 in the transaction", "judging.py", "check_target", inside="judge_again", part="table"),
-    Mutation("6", "checks_proof.py", "check_6_expiry"),
-    Mutation("6 in the transaction", "judging.py", "check_6_expiry", inside="judge_again"),
-    Mutation("7", "checks_table.py", "check_7_structure", part="table"),
-    Mutation("8", "checks_table.py", "check_8_branch", part="table"),
-    Mutation("9 files", "checks_table.py", "check_9_files", part="table"),
-    Mutation("9 copies", "checks_table.py", "check_9_copies", part="table"),
-    Mutation("9 boundary", "checks_table.py", "check_9_boundary", part="table"),
-    Mutation("9 apart", "checks_table.py", "check_9_apart", part="table"),
-    Mutation("5, 7–9 on a moved base", "gate.py", "judge_base", inside="_make", part="table"),
-    Mutation("10", "checks_ledger.py", "check_10_bytes", part="ledger"),
-    Mutation("10 versions", "checks_ledger.py", "check_10_versions", part=SEALED),
-    Mutation("11", "checks_ledger.py", "check_11_logged"),
-    Mutation("12 nonce", "checks_ledger.py", "check_12_nonce", part="ledger"),
-    Mutation("12 nonce and chunk", "checks_ledger.py", "check_12_once", part="ledger"),
-    Mutation("12 source", "checks_ledger.py", "check_12_source", part="sources"),
-    Mutation("12 claim", "checks_ledger.py", "check_12_claim", part="ledger"),
-    Mutation("12 override", "checks_ledger.py", "check_12_override", part="override"),
-    Mutation("14", "checks_ledger.py", "check_14_shown", part="ledger"),
-    Mutation("whole plan", "checks_workload.py", "require_whole", part="workload"),
-    Mutation("workload statement", "checks_workload.py", "require_bound", part="workload"),
-    Mutation("verified for this proof", "judging.py", "require_found", part="table"),
-    Mutation("nothing but the publication", "publication.py", "require_only", part="ledger"),
+    Mutation("1", "metadata/checks_proof.py", "check_1_envelope", LENIENT_ENVELOPE),
+    Mutation("2 signature", "metadata/checks_proof.py", "check_2_signature", ANY_KEY),
+    Mutation("2 notaries", "metadata/checks_proof.py", "check_2_notaries", ANY_NOTARIES),
+    Mutation("2 in the transaction", "metadata/checks_proof.py", "check_2_again"),
+    Mutation("3", "metadata/checks_proof.py", "check_3_statement", ANY_STATEMENT),
+    Mutation("4", "metadata/checks_proof.py", "check_4_verdict"),
+    Mutation("5", "metadata/checks_table.py", "check_5_target", part="table"),
+    Mutation("5 in the transaction", "metadata/judging.py", "check_target", inside="judge_again", part="table"),
+    Mutation("6", "metadata/checks_proof.py", "check_6_expiry"),
+    Mutation("6 in the transaction", "metadata/judging.py", "check_6_expiry", inside="judge_again"),
+    Mutation("7", "metadata/checks_table.py", "check_7_structure", part="table"),
+    Mutation("8", "metadata/checks_table.py", "check_8_branch", part="table"),
+    Mutation("9 files", "metadata/checks_table.py", "check_9_files", part="table"),
+    Mutation("9 copies", "metadata/checks_table.py", "check_9_copies", part="table"),
+    Mutation("9 boundary", "metadata/checks_table.py", "check_9_boundary", part="table"),
+    Mutation("9 apart", "metadata/checks_table.py", "check_9_apart", part="table"),
+    Mutation("5, 7–9 on a moved base", "metadata/gate.py", "judge_base", inside="_make", part="table"),
+    Mutation("10", "metadata/checks_ledger.py", "check_10_bytes", part="ledger"),
+    Mutation("10 versions", "metadata/checks_ledger.py", "check_10_versions", part="sealed"),
+    Mutation("11", "metadata/checks_ledger.py", "check_11_logged"),
+    Mutation("12 nonce", "metadata/checks_ledger.py", "check_12_nonce", part="ledger"),
+    Mutation("12 nonce and chunk", "metadata/checks_ledger.py", "check_12_once", part="ledger"),
+    Mutation("12 source", "metadata/checks_ledger.py", "check_12_source", part="sources"),
+    Mutation("12 claim", "metadata/checks_ledger.py", "check_12_claim", part="ledger"),
+    Mutation("12 override", "metadata/checks_ledger.py", "check_12_override", part="override"),
+    Mutation("14", "metadata/checks_ledger.py", "check_14_shown", part="ledger"),
+    Mutation("whole plan", "metadata/checks_workload.py", "require_whole", part="workload"),
+    Mutation("workload statement", "metadata/checks_workload.py", "require_bound", part="workload"),
+    Mutation("verified for this proof", "metadata/judging.py", "require_found", part="table"),
+    Mutation("nothing but the publication", "metadata/publication.py", "require_only", part="ledger"),
+    Mutation("found sequence numbers", _FOUND, "_require_number", part="found"),
+    Mutation("found row ids apart", _FOUND, "finish", part="found"),
+    Mutation("found row ids given away", _FOUND, "require_row_ids", part="found"),
+    Mutation("found list", _FOUND, "require_list_of", part="found"),
+    Mutation("found headers", _FOUND, "require_header", part="found"),
+    Mutation("found files read twice", _FOUND, "read", UNSTEADY, part="found"),
+    Mutation("found at the first publication", "metadata/publication.py", "require_as_found", part="found"),
+    Mutation("column names", _PROTECTABLE, "_require_names", part="protectable"),
+    Mutation("reader settings", "lake/format/reader_settings.py", "require_no_reader_settings", part="protectable"),
+    Mutation("partitions of fixed", _PROTECTABLE, "_require_partitions", part="protectable"),
 )
 
 
@@ -148,7 +174,7 @@ def mutated(source: str, mutation: Mutation) -> str:
 
 def red(copy: Path, parts: Sequence[str]) -> list[str]:
     """The tests of these parts that fail there."""
-    tests = [_SEALED_TESTS if part == SEALED else f"tests/behaviour/gate/test_gate_{part}.py" for part in parts]
+    tests = [path for part in parts for path in TESTS[part]]
     options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"--maxfail={RED_TESTS_MAX}"]
     paths = f"{copy}/src:{copy}:{ROOT}/build/pykernel"
     done = subprocess.run(
@@ -175,7 +201,7 @@ def run(wanted: Sequence[str], say: Callable[[str], None]) -> int:
                 shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, copy / part)
-        if before := red(copy, PARTS):
+        if before := red(copy, tuple(TESTS)):
             raise RuntimeError(f"the gate's tests are red as they are: {before[:5]}")
         for mutation in MUTATIONS:
             if wanted and mutation.check.split()[0] not in wanted:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tools.mutate_gate import MUTATIONS, ROOM, ROOT, Mutation, mutated
+from tools.mutate_gate import MUTATIONS, ROOM, ROOT, TESTS, Mutation, mutated
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.check)
@@ -21,7 +21,12 @@ def test_every_numbered_check_but_the_writing_ones_is_taken_out() -> None:
 
 
 def test_every_numbered_function_of_the_gate_is_taken_out() -> None:
-    files = sorted((ROOT / ROOM).glob("checks_*.py"))
+    files = sorted((ROOT / ROOM / "metadata").glob("checks_*.py"))
     trees = [ast.parse(path.read_text()) for path in files]
     named = {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert {name for name in named if name.startswith("check_")} <= {mutation.function for mutation in MUTATIONS}
+
+
+def test_the_tests_that_are_run_are_there() -> None:
+    assert {mutation.part for mutation in MUTATIONS} <= set(TESTS)
+    assert [path for paths in TESTS.values() for path in paths if not (ROOT / path).is_file()] == []

@@ -15,7 +15,7 @@ from pvdm.catalog.sanity import require_document, require_manifests, require_san
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.spec_types import require_readable_partitions
+from pvdm.lake.format.protectable import require_protectable
 from pvdm.lake.paths import Location, parse_location
 from pvdm.metadata.permit import Permit
 from pvdm.model.branch import is_stewards
@@ -82,7 +82,7 @@ class CatalogAccess:
         if grant.role is not Role.OPERATOR:
             require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None:
-            require_readable_partitions(after)
+            require_protectable(after)
             if after.snapshots or after.last_sequence_number or after.next_row_id:
                 raise rule.gated(name, "its namespace protects it, and it would begin with rows")
 

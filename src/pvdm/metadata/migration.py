@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pvdm.errors import NotAllowedError
+from pvdm.lake.defaults import initial_defaults
 from pvdm.lake.format.document import Json, canonical
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.metadata.permit import Permit
@@ -28,6 +29,7 @@ def permit_migration(
     require_state(said.before, before, require_protected(row), again=_AGAIN)
     require_same_table(before, after)
     require_same_data(before, after)
+    require_same_defaults(before, after)
     require_result(said.after, after)
     return Permit(row.table_uuid, row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
@@ -100,6 +102,30 @@ def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
                 got="others",
                 hint="nothing was changed; stage rows on a branch and publish them by a proof",
             )
+
+
+def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
+    """A column keeps its initial default: files without the column show it, and were proved without another one."""
+    old, new = _defaults(before), _defaults(after)
+    for field_id in sorted(old.keys() & new.keys()):
+        if new[field_id] - old[field_id]:
+            raise NotAllowedError(
+                "migration_moves_data",
+                "a migration cannot change the initial default of a column that is there",
+                expected=f"that of column {field_id} as before",
+                got="another one, so that rows of older files would show it",
+                hint="nothing was changed; add a new column with that initial default",
+            )
+
+
+def _defaults(metadata: TableMetadata) -> dict[int, set[str]]:
+    """The initial default, or none, that each schema of the table gives a column, by the column's id."""
+    found: dict[int, set[str]] = {}
+    for schema in metadata.schemas:
+        defaults = initial_defaults(schema)
+        for field_id in schema.fields:
+            found.setdefault(field_id, set()).add(repr(defaults.get(field_id)))
+    return found
 
 
 def require_result(approved: TableState, after: TableMetadata) -> None:

@@ -12,7 +12,7 @@ from pvdm.errors import InputError
 from pvdm.lake.format.document import Json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
-from pvdm.lake.format.spec_types import require_readable_partitions
+from pvdm.lake.format.protectable import require_protectable
 from pvdm.metadata.migration import permit_migration
 from pvdm.metadata.permit import Permit
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
@@ -131,7 +131,7 @@ class Migrations:
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:
-            require_readable_partitions(after)
+            require_protectable(after)
             if contract is not None:
                 require_fit(contract, after, self._extracts)
             return permit_migration(judged.approval, before.row, before.metadata, after, data)

@@ -11,7 +11,7 @@ from pvdm.catalog.upstream_heads import vouch_history
 from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.spec_types import require_readable_partitions
+from pvdm.lake.format.protectable import require_protectable
 from pvdm.lake.found_manifests import check_found
 from pvdm.metadata.migration import require_state
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
@@ -170,7 +170,7 @@ class Protections:
         require_shown(target.snapshot_id, metadata.current_snapshot_id)
         found_sha256 = None
         if after is not None:
-            require_readable_partitions(metadata)
+            require_protectable(metadata)
             found_sha256 = find_manifests(metadata, self._files)
         record = _record(
             judged, table_uuid=row.table_uuid, name=target.table.name, domain=row.domain, found_sha256=found_sha256

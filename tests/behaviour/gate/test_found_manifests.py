@@ -12,37 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from pvdm.errors import NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import UnavailableError
 from pvdm.lake.entries import header_of, listed_manifests, live_entries
 from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap, ManifestContent
+from pvdm.lake.found_manifests import SteadyFiles
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.metadata.audit_report import Standing
 from pvdm.store import tables
 from pvdm.verify.fetch import Files
 from tests.audit_examples import codes, standings
 from tests.behaviour.gate.test_gate_audit import BEFORE, OK, audited, published
-from tests.catalog_examples import request
 from tests.found_examples import Planted, added, data_file, live, overwrite, plant
 from tests.gate_examples import House, Row, contract, day
 from tests.lake_metadata_examples import column, schema
 from tests.places import ON_S3, file_at
-from tests.protection_examples import SALES, signed
-from tools.proof_kit import SECOND
+from tests.protection_examples import code_of, signed
 
 NEW: Sequence[Row] = [(3, 1, "Ulm")]
 Doc = dict[str, Any]
-
-
-def protect(house: House, text: str | None = None) -> None:
-    house.stand.time.pass_by(SECOND)
-    house.contracts["orders"] = text or contract()
-    house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
-
-
-def code_of(call: Callable[[], object]) -> str:
-    with pytest.raises(PvdmError) as caught:
-        call()
-    return caught.value.code
 
 
 def doubt_of(house: House, attempt: Any) -> str:
@@ -85,7 +72,7 @@ def two_files(house: House) -> list[str]:
 
 def test_a_manifest_that_is_overwritten_before_the_first_publication_keeps_it_waiting(house: House) -> None:
     manifest, _ = two_files(house)
-    protect(house)
+    house.protect()
     honest = file_at(manifest).read_bytes()
     attempt = house.proved("one", NEW)
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
@@ -97,7 +84,7 @@ def test_a_manifest_that_is_overwritten_before_the_first_publication_keeps_it_wa
 
 def test_a_list_that_is_overwritten_before_the_first_publication_keeps_it_waiting(house: House) -> None:
     _, listed = two_files(house)
-    protect(house)
+    house.protect()
     honest = file_at(listed).read_bytes()
     attempt = house.proved("one", NEW)
     # The same list in another spelling: only its hash tells.
@@ -105,13 +92,27 @@ def test_a_list_that_is_overwritten_before_the_first_publication_keeps_it_waitin
     assert doubt_of(house, attempt) == "found_manifests_changed"
 
 
+def test_a_file_that_changes_between_two_reads_is_refused() -> None:
+    class Changing:
+        reads = 0
+
+        def read(self, location: str, *, most: int) -> bytes:
+            self.reads += location.endswith("changing")
+            return f"{location} {self.reads}".encode()[:most]
+
+    files = SteadyFiles(Changing())
+    assert [files.read("steady", most=99), files.read("steady", most=99)] == [b"steady 0", b"steady 0"]
+    files.read("changing", most=99)
+    assert code_of(lambda: files.read("changing", most=99)) == "found_file_changed"
+
+
 def test_a_table_is_protected_anew_as_it_is_then(house: House) -> None:
     manifest, _ = two_files(house)
-    protect(house)
+    house.protect()
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
     row = house.found().row
     house.transact(lambda unit: tables.protect(unit, row, None))
-    protect(house)
+    house.protect()
     published(house, house.proved("one", NEW))
     assert house.rows() == [3, 98, 99]
 
@@ -120,7 +121,7 @@ def test_an_overwrite_removes_what_the_taken_over_manifests_list_and_not_what_th
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, _ = two_files(house)
-    protect(house, contract(operation="overwrite"))
+    house.protect(contract(operation="overwrite"))
     keep, gone = sorted(house.paths())
     honest = file_at(manifest).read_bytes()
     attempt = house.proved("one", NEW, removed=[gone])
@@ -208,7 +209,7 @@ def test_a_table_whose_manifests_contradict_it_is_not_protected(house: House, na
     planted, code = REFUSED[name]
     house.scene.make("orders")
     planted(house)
-    assert code_of(lambda: protect(house)) == code
+    assert code_of(house.protect) == code
     assert house.scene.contract_of() is None
 
 
@@ -273,7 +274,7 @@ def test_a_table_with_history_and_deletes_shows_the_same_rows_in_pyiceberg(
         plant(house, [Planted(live(house)), deletes])
     before, rows = facts(house), shown_by_pyiceberg(house)
     assert len(rows) == (3 if version == 2 else 4)
-    protect(house)
+    house.protect()
     published(house, house.proved("one", NEW, copied=copied))
     assert shown_by_pyiceberg(house) == sorted([*rows, 3])
     assert before <= facts(house)
@@ -290,7 +291,7 @@ def test_a_table_that_came_from_format_2_gets_row_ids_once(house: House) -> None
     for number in (1, 2):
         house.commit([data_file(house, number)], "main")
     house.scene.commit([{"action": "upgrade-format-version", "format-version": 3}])
-    protect(house)
+    house.protect()
     house.open("one", ["a", "b"])
     published(house, house.proved("one", NEW, chunk_id="a", opened=False))
     ids = {file.file_path: file.first_row_id for file, *_ in facts(house)}
@@ -324,7 +325,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
     house.commit([by_town], "main")
     house.scene.commit(WITHOUT_TOWN if dropped else WITHOUT_TOWN[:1])
     before = facts(house)
-    protect(house)
+    house.protect()
     if not dropped:
         published(house, house.proved("one", NEW))
     else:
@@ -354,7 +355,7 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
     files = [replace(file, file_path=f"{file.file_path}-{at}") for at in range(1_000)]
     paths = plant(house, [Planted([added(each) for each in files[at : at + 5]]) for at in range(0, 1_000, 5)])
     began = time.monotonic()
-    protect(house)
+    house.protect()
     assert time.monotonic() - began < 10
     house.open("one", ["a", "b"])
     first = house.proved("one", NEW, chunk_id="a", opened=False)
@@ -378,7 +379,7 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
 
 def test_the_audit_reports_a_manifest_from_before_that_was_overwritten_since(house: House) -> None:
     manifest, _ = two_files(house)
-    protect(house)
+    house.protect()
     published(house, house.proved("one", NEW))
     assert (codes(audited(house)), standings(audited(house))) == (set(), [BEFORE, OK])
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
@@ -390,7 +391,7 @@ def test_the_audit_reports_a_manifest_from_before_that_was_overwritten_since(hou
 
 def test_the_audit_reports_a_manifest_of_the_vault_that_was_overwritten(house: House) -> None:
     two_files(house)
-    protect(house)
+    house.protect()
     house.open("one", ["a", "b"])
     published(house, house.proved("one", NEW, chunk_id="a", opened=False))
     metadata = house.found().metadata
@@ -408,47 +409,7 @@ def test_the_audit_reports_a_manifest_of_the_vault_that_was_overwritten(house: H
 
 def test_the_audit_repeats_the_checks_on_a_table_to_which_nothing_was_published_yet(house: House) -> None:
     manifest, _ = two_files(house)
-    protect(house)
+    house.protect()
     assert codes(audited(house)) == set()
     overwrite(house, manifest, [added(data_file(house, 9), sequence_number=1, file_sequence_number=9)] * 2)
     assert codes(audited(house)) == {"found_sequence_ahead"}
-
-
-# Partitions by a column of type fixed
-
-
-def with_fixed(transform: str) -> Doc:
-    asked = request(2)
-    asked["schema"] = schema(0, column(1, "id"), column(2, "day", "date"), column(3, "town", "fixed[4]"))
-    asked["partition-spec"] = {"fields": [{"name": "t", "transform": transform, "source-id": 3, "field-id": 1000}]}
-    return asked
-
-
-@pytest.mark.parametrize("transform", ["identity", "bucket[4]"])
-def test_a_table_that_is_partitioned_by_a_fixed_column_is_not_protected(house: House, transform: str) -> None:
-    house.notary.catalog.tables.create(house.scene.grant(), SALES, {"name": "orders", **with_fixed(transform)})
-    if transform == "identity":
-        assert code_of(lambda: protect(house)) == "partition_fixed_refused"
-        assert house.scene.contract_of() is None
-    else:
-        protect(house)
-        assert house.scene.contract_of() is not None
-
-
-def test_no_migration_leads_to_a_partition_by_a_fixed_column(house: House) -> None:
-    asked = {"name": "orders", **with_fixed("bucket[4]")}
-    house.notary.catalog.tables.create(house.scene.grant(), SALES, asked)
-    protect(house)
-    spec: Doc = {"fields": [{"name": "f", "transform": "identity", "source-id": 3}]}
-    updates: list[Doc] = [{"action": "add-spec", "spec": spec}, {"action": "set-default-spec", "spec-id": -1}]
-    assert code_of(lambda: house.scene.migrate(house.scene.migration(updates))) == "partition_fixed_refused"
-    spec["fields"][0]["source-id"] = 2
-    house.scene.migrate(house.scene.migration(updates))
-
-
-def test_no_table_is_born_protected_with_a_partition_by_a_fixed_column(house: House) -> None:
-    house.scene.protect(house.scene.namespace_protection())
-    asked = {"name": "orders", **with_fixed("identity")}
-    with pytest.raises(NotAllowedError) as caught:
-        house.notary.catalog.tables.create(house.scene.grant(), SALES, asked)
-    assert caught.value.code == "partition_fixed_refused"

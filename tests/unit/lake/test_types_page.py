@@ -97,6 +97,19 @@ def test_the_page_says_who_reads_a_type(tmp_path: Path, name: str) -> None:
     assert tuple(found.values()) == claimed()[name][1:], name
 
 
+INNER = Inner(StructType((Field("a", INT, field_id=9),)), False, 4)
+
+
+@pytest.mark.parametrize("kind", [ListType(INNER), MapType(Inner(INT, True, 3), INNER)], ids=["list", "map"])
+def test_pyiceberg_shows_null_as_empty_where_structs_are_inside_and_pvdm_does_not(tmp_path: Path, kind: Type) -> None:
+    """As the page says; once it does not any more, the page need not."""
+    lake = table_with(tmp_path, kind, [[], None])
+    path = tmp_path / "v1.metadata.json"
+    path.write_bytes(lake.metadata().to_bytes())
+    assert ours(lake).column("c").to_pylist() == [[], None]
+    assert StaticTable.from_metadata(str(path)).scan().to_arrow().column("c").to_pylist() == [[], []]
+
+
 def rows_of(read: Any) -> str:
     """Whether the two rows come out; what the engine says of a refusal is its own."""
     try:

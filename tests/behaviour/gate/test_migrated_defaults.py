@@ -1,0 +1,42 @@
+"""A column keeps its initial default: rows of files without the column were proved without another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pvdm.errors import NotAllowedError
+from tests.behaviour.gate.test_gate_audit import published
+from tests.gate_examples import House
+from tests.lake_metadata_examples import column
+from tools.proof_kit import SECOND
+
+Doc = dict[str, Any]
+ID, DAY, TOWN = column(1, "id"), column(2, "day", "date"), column(3, "town", "string")
+
+
+def migrate(house: House, *fields: Doc) -> None:
+    house.stand.time.pass_by(SECOND)
+    schema: Doc = {"type": "struct", "schema-id": 9, "fields": list(fields)}
+    updates: list[Doc] = [
+        {"action": "add-schema", "schema": schema},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    house.scene.migrate(house.scene.migration(updates))
+
+
+def test_no_migration_gives_a_column_another_initial_default(house: House) -> None:
+    house.table(version=3)
+    attempt = house.proved("one", [(3, 1, "Ulm")])
+    with pytest.raises(NotAllowedError) as caught:
+        migrate(house, ID, DAY, {**TOWN, "initial-default": "Bonn"})
+    assert caught.value.code == "migration_moves_data"
+    published(house, attempt)
+    assert house.rows() == [3]
+    added = column(4, "channel", "string", **{"initial-default": "shop"})
+    migrate(house, ID, DAY, {**TOWN, "doc": "where it was sold", "write-default": "Bonn"}, added)
+    for other in ({**added, "initial-default": "web"}, column(4, "channel", "string")):
+        with pytest.raises(NotAllowedError) as caught:
+            migrate(house, ID, DAY, TOWN, other)
+        assert caught.value.code == "migration_moves_data"
