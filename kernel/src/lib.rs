@@ -27,6 +27,7 @@ mod narrow;
 mod one_reading;
 mod opened;
 pub mod parquet_file;
+mod published_annotations;
 mod published_arrow_schema;
 mod published_footer;
 mod published_names;

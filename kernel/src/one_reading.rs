@@ -6,7 +6,7 @@ use crate::headers::{
     DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PageHeader, SCHEMA_DEPTH_MAX, chunk_end, chunk_start, header,
 };
 use crate::resolve::joined;
-use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
+use crate::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan, physical_number};
 use crate::zstd_frames;
 use bytes::Bytes;
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
@@ -317,24 +317,11 @@ fn require_columns(group: &RowGroupMetaData, told: &Group) -> Result<()> {
             // To the microsecond for some, to the nanosecond for others.
             return Err(Fault::new("parquet_type_unsupported", &place, "a time of 64 bits", "INT96"));
         }
-        if told.physical != Some(physical(column.column_type())) {
+        if told.physical != Some(i64::from(physical_number(column.column_type()))) {
             return Err(odd(&place, "a chunk with its column's type", "another type"));
         }
     }
     Ok(())
-}
-
-fn physical(kind: Physical) -> i64 {
-    match kind {
-        Physical::BOOLEAN => 0,
-        Physical::INT32 => 1,
-        Physical::INT64 => 2,
-        Physical::INT96 => 3,
-        Physical::FLOAT => 4,
-        Physical::DOUBLE => 5,
-        Physical::BYTE_ARRAY => 6,
-        Physical::FIXED_LEN_BYTE_ARRAY => 7,
-    }
 }
 
 /// Where the pages lie. Readers begin at one offset or the other, and end by bytes, by values or by rows.
@@ -441,6 +428,28 @@ fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, told: &Group)
     let mut held = group.columns().iter().filter(|column| column.compressed_size() != 0);
     if middle >= data.len() || held.any(|column| chunk_start(column) < first) {
         return Err(odd("", "a row group that begins with its first column", "another order"));
+    }
+    Ok(())
+}
+
+/// Refuses a row group that readers of a part of the file do not find in any part.
+///
+/// Java reads every file in parts, one that is not split as well, and takes the row groups whose middle lies in a part. The
+/// first part begins at `from`.
+pub fn require_in_parts(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
+    let start = footer_start(data).ok_or_else(|| odd("", "a footer", "none"))?;
+    let told = groups(&data[start..data.len() - 2 * MAGIC_BYTES]);
+    let told = told.filter(|told| told.len() == metadata.num_row_groups());
+    let told = told.ok_or_else(|| odd("", "row groups", "others"))?;
+    for (at, (group, told)) in metadata.row_groups().iter().zip(&told).enumerate() {
+        let sum = || group.columns().iter().map(ColumnChunkMetaData::compressed_size).fold(0, i64::saturating_add);
+        let half = usize::try_from(told.size.unwrap_or_else(sum) / 2).unwrap_or(usize::MAX);
+        let middle = group.columns().first().map(|first| chunk_start(first).saturating_add(half));
+        if group.num_rows() != 0 && middle.is_some_and(|middle| !(from..data.len()).contains(&middle)) {
+            return Err(
+                odd("", "a row group whose middle lies in a part of the file", "a middle elsewhere").in_group(at)
+            );
+        }
     }
     Ok(())
 }

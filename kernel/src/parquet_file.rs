@@ -11,13 +11,15 @@ use crate::facts::{Leaf, leaves};
 use crate::headers::{batch_rows, check_footer, require_elements, require_texts};
 use crate::indexed::{Indexed, Reading, indexed, is_of, others, woven};
 use crate::narrow::{leaves as leaves_read, place, present};
-use crate::one_reading::require_one_reading;
+use crate::one_reading::{require_in_parts, require_one_reading};
+use crate::published_annotations::require_plain_annotations;
 use crate::published_arrow_schema::require_arrow_schema;
 use crate::published_footer::{require_filterable, require_layout, require_no_geo_key};
 use crate::published_names::require_table_names;
 use crate::resolve::{Known, Shape, resolved, shape};
 use crate::rewrite::{Name, Names, Rewriter, Rewritten};
 use crate::schema::{Field, Type, parse_fields, parse_value};
+use arrow_array::{Array, StructArray};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader};
@@ -42,13 +44,18 @@ pub struct ParquetFile {
     /// The name of each struct field in published files, by id.
     names: Names,
     footer_published: bool,
+    /// Whether batches come only of a file whose statistics, indexes and filters hold.
+    claims_checked: bool,
+    /// Where the first part begins in which others read the file.
+    parts_from: usize,
 }
 
 impl ParquetFile {
     /// `request` names the schema with its field ids, the ids of columns that the table once had, the buckets to tell;
     /// every column by name, where a file without ids may be read by names; the most rows that it may have; as `stored` the
-    /// columns that may come in batches as they are stored; as `footer_published` whether consumers read this footer; and as
-    /// `names` those that fields have in published files.
+    /// columns that may come in batches as they are stored; as `footer_published` whether consumers read this footer; as
+    /// `names` those that fields have in published files; as `claims_checked` whether engines choose rows by what the file
+    /// says of them, though only batches are asked for; and as `parts_from` where the first part of it begins.
     pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
         let value = parse_value(request)?;
         let known = Known {
@@ -66,12 +73,31 @@ impl ParquetFile {
         let batch_rows = batch_rows(&data, footer.metadata())?;
         let (stored, buckets, rows_max) = (ids(&value["stored"]), value["buckets"].clone(), value["rows_max"].as_u64());
         let footer_published = value["footer_published"].as_bool().unwrap_or(true);
+        let claims_checked = value["claims_checked"].as_bool().unwrap_or(false);
+        let parts_from = value["parts_from"].as_u64().unwrap_or(0).try_into().unwrap_or(usize::MAX);
         let names = names(&value["names"]);
-        Ok(ParquetFile { data, footer, known, shape, stored, buckets, batch_rows, rows_max, footer_published, names })
+        Ok(ParquetFile {
+            data,
+            footer,
+            known,
+            shape,
+            stored,
+            buckets,
+            batch_rows,
+            rows_max,
+            footer_published,
+            claims_checked,
+            parts_from,
+            names,
+        })
     }
 
     /// The rows in the columns that are asked for and that the file has; nothing else of it is decoded.
     pub fn batches(&self) -> Result<Batches> {
+        require_in_parts(&self.data, self.footer.metadata(), self.parts_from)?;
+        if self.claims_checked {
+            self.require_claims()?;
+        }
         let columns = self.footer.parquet_schema();
         let read = leaves_read(&self.shape, self.footer.schema().fields());
         if read.len() != columns.num_columns() {
@@ -157,17 +183,11 @@ impl ParquetFile {
         for group in 0..self.footer.metadata().num_row_groups() {
             let watched = claims.watch(group)?;
             let mut sorted = claims.sorting(group)?;
-            let mut seen = 0;
             let looked_at = |field: &Field, of_file: &ArrowField| {
                 sorted.is_by(of_file.name()) || buckets.iter().any(|each| each.is_of(&field.name))
             };
-            let (decoder, mut readings) = self.watching(group, &watched, looked_at)?;
-            for batch in decoder {
-                let batch = batch.map_err(pages_unreadable)?;
-                let batch = woven(self.footer.schema().fields(), batch, &mut readings)
-                    .map_err(|fault| fault.in_group(group))?;
-                seen += arrow_array::Array::len(&batch) as u64;
-                require_no_more(self.footer.metadata(), group, seen)?;
+            let watching = self.watching(group, &watched, looked_at)?;
+            let seen = self.decode(group, watching, |batch| {
                 require_texts(self.footer.metadata(), texts.saturating_add(claims.texts(&watched)))?;
                 sorted.add(&batch).map_err(|fault| fault.in_group(group))?;
                 let batch = resolved(&self.shape, &batch)?;
@@ -175,10 +195,8 @@ impl ParquetFile {
                 // What no projection has is published all the same.
                 digester.check_rest(&batch)?;
                 leaves.iter_mut().for_each(|leaf| leaf.add(&batch));
-                buckets.iter_mut().try_for_each(|bucket| bucket.add(&batch))?;
-            }
-            require_group_rows(self.footer.metadata(), group, seen)?;
-            readings.into_iter().try_for_each(Reading::finish).map_err(|fault| fault.in_group(group))?;
+                buckets.iter_mut().try_for_each(|bucket| bucket.add(&batch))
+            })?;
             claims.judge(group, &watched)?;
             if let Some(rewriter) = &mut rewriter {
                 rewriter.add_group(group, &watched)?;
@@ -191,10 +209,27 @@ impl ParquetFile {
         Ok((rows, leaves, buckets))
     }
 
+    /// Holds what the file says of its values to the values; no row is given to anybody.
+    fn require_claims(&self) -> Result<()> {
+        let metadata = self.footer.metadata();
+        require_one_reading(&self.data, metadata)?;
+        require_elements(metadata)?;
+        let claims = Claims::of(&self.data, metadata)?;
+        for group in 0..metadata.num_row_groups() {
+            let watched = claims.watch(group)?;
+            let watching = self.watching(group, &watched, |_, _| false)?;
+            self.decode(group, watching, |_| Ok(()))?;
+            claims.judge(group, &watched)?;
+        }
+        Ok(())
+    }
+
     /// Refuses what an engine reads differently in a footer that consumers read as the producer wrote it.
     fn require_published_footer(&self, claims: &Claims<'_>) -> Result<()> {
         let metadata = self.footer.metadata();
-        require_table_names(&self.known.wanted, self.footer.parquet_schema().root_schema())?;
+        let root = self.footer.parquet_schema().root_schema();
+        require_table_names(&self.known.wanted, root)?;
+        require_plain_annotations(&self.known.wanted, root)?;
         require_layout(&self.data, metadata)?;
         require_filterable(&self.known.wanted, metadata)?;
         require_no_geo_key(metadata)?;
@@ -226,6 +261,28 @@ impl ParquetFile {
             Ok(Reading::claimed(each, path, pages.pages(leaf)?, &chunks[leaf]))
         });
         Ok((decoder.map_err(unreadable)?, readings.collect::<std::result::Result<_, _>>().map_err(unreadable)?))
+    }
+
+    /// Gives the batches of a row group, each checked against the footer's counts, and tells how many rows they have.
+    fn decode(
+        &self,
+        group: usize,
+        (decoder, mut readings): (ParquetRecordBatchReader, Vec<Reading>),
+        mut each: impl FnMut(StructArray) -> Result<()>,
+    ) -> Result<u64> {
+        let metadata = self.footer.metadata();
+        let mut seen = 0;
+        for batch in decoder {
+            let batch = batch.map_err(pages_unreadable)?;
+            let batch =
+                woven(self.footer.schema().fields(), batch, &mut readings).map_err(|fault| fault.in_group(group))?;
+            seen += batch.len() as u64;
+            require_no_more(metadata, group, seen)?;
+            each(batch)?;
+        }
+        require_group_rows(metadata, group, seen)?;
+        readings.into_iter().try_for_each(Reading::finish).map_err(|fault| fault.in_group(group))?;
+        Ok(seen)
     }
 
     fn indexed(

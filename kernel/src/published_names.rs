@@ -34,12 +34,9 @@ fn require_distinct_paths(path: &str, group: &Element, seen: &mut HashSet<String
 }
 
 fn require_field_names(path: &str, wanted: &[Field], group: &Element) -> Result<()> {
-    for child in fields_of(group) {
-        let info = child.get_basic_info();
-        let id = info.has_id().then(|| info.id());
-        let Some(field) = wanted.iter().find(|field| id.is_some() && field.slot.id == id) else { continue };
+    for (field, child) in of_table(wanted, group) {
         let place = joined(path, &field.name);
-        let is_another = wanted.iter().any(|other| other.slot.id != id && other.name == child.name());
+        let is_another = wanted.iter().any(|other| other.slot.id != field.slot.id && other.name == child.name());
         if is_another || !is_name_of(child.name(), &field.name) {
             return Err(Fault::new(CODE, &place, field.name.as_str(), child.name()));
         }
@@ -75,11 +72,21 @@ fn require_names_inside(path: &str, slot: &Slot, element: &Element) -> Result<()
     }
 }
 
-fn fields_of(element: &Element) -> &[std::sync::Arc<Element>] {
+/// The fields of a group that the table has, found by their ids.
+pub fn of_table<'a>(wanted: &'a [Field], group: &'a Element) -> impl Iterator<Item = (&'a Field, &'a Element)> {
+    fields_of(group).iter().filter_map(|child| {
+        let info = child.get_basic_info();
+        let id = info.has_id().then(|| info.id())?;
+        wanted.iter().find(|field| field.slot.id == Some(id)).map(|field| (field, child.as_ref()))
+    })
+}
+
+pub fn fields_of(element: &Element) -> &[std::sync::Arc<Element>] {
     if element.is_group() { element.get_fields() } else { &[] }
 }
 
-fn only(element: &Element) -> Option<&Element> {
+/// The only child of a group.
+pub fn only(element: &Element) -> Option<&Element> {
     match fields_of(element) {
         [child] => Some(child),
         _ => None,

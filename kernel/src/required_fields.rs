@@ -1,4 +1,5 @@
-//! Fields that Parquet's Thrift definition requires: PyArrow and DuckDB read no footer that lacks one.
+//! Fields without which some engine does not open a file: those that Parquet's Thrift definition requires (PyArrow,
+//! DuckDB), and the values of the file's own pairs (Trino).
 
 use crate::error::{Fault, Result};
 use crate::thrift::{LIST, Scan};
@@ -11,6 +12,8 @@ struct Shape {
 }
 
 const KEY_VALUE: Shape = Shape { name: "KeyValue", required: &[1], inside: &[] };
+/// The format lets a value be absent; Trino reads no file with such a pair.
+const FILE_KEY_VALUE: Shape = Shape { name: "KeyValue", required: &[1, 2], inside: &[] };
 const SCHEMA_ELEMENT: Shape = Shape { name: "SchemaElement", required: &[4], inside: &[] };
 const SORTING_COLUMN: Shape = Shape { name: "SortingColumn", required: &[1, 2, 3], inside: &[] };
 const ENCODING_STATS: Shape = Shape { name: "PageEncodingStats", required: &[1, 2, 3], inside: &[] };
@@ -24,16 +27,16 @@ const GROUP: Shape = Shape { name: "RowGroup", required: &[1, 2, 3], inside: &[(
 const FILE: Shape = Shape {
     name: "FileMetaData",
     required: &[1, 2, 3, 4],
-    inside: &[(2, &SCHEMA_ELEMENT), (4, &GROUP), (5, &KEY_VALUE)],
+    inside: &[(2, &SCHEMA_ELEMENT), (4, &GROUP), (5, &FILE_KEY_VALUE)],
 };
 
-/// Refuses a footer, spelled plainly, that lacks a required field.
+/// Refuses a footer, spelled plainly, that lacks such a field.
 pub fn require_fields(footer: &[u8]) -> Result<()> {
     let mut lacking = None;
     walk(&mut Scan::new(footer, 0), &FILE, &mut lacking);
     match lacking {
         Some((name, id)) => {
-            let expected = format!("field {id} of {name}, which the format requires");
+            let expected = format!("field {id} of {name}, without which some engine does not open the file");
             Err(Fault::new("parquet_ambiguous", "", expected, "none"))
         }
         None => Ok(()),

@@ -1,5 +1,7 @@
 //! Just enough of Thrift's compact protocol to look at a file's footer and page headers before a decoder trusts them.
 
+use parquet::basic::Type as Physical;
+
 /// A place in bytes of the compact protocol; every step is `None` where the bytes end or make no sense.
 pub struct Scan<'a> {
     data: &'a [u8],
@@ -15,6 +17,20 @@ pub const BINARY: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
 const SKIP_DEPTH_MAX: usize = 64;
+
+/// The number that a footer has for a physical type.
+pub fn physical_number(kind: Physical) -> i32 {
+    match kind {
+        Physical::BOOLEAN => 0,
+        Physical::INT32 => 1,
+        Physical::INT64 => 2,
+        Physical::INT96 => 3,
+        Physical::FLOAT => 4,
+        Physical::DOUBLE => 5,
+        Physical::BYTE_ARRAY => 6,
+        Physical::FIXED_LEN_BYTE_ARRAY => 7,
+    }
+}
 
 impl<'a> Scan<'a> {
     pub fn new(data: &'a [u8], at: usize) -> Self {

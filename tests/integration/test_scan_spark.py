@@ -162,20 +162,30 @@ def deletes_of_many_kinds(folder: Path) -> Iterator[Lake]:
         yield lake
 
 
-def test_equality_deletes_take_the_rows_that_icebergs_own_reader_takes(spark: SparkSession, tmp_path: Path) -> None:
-    name = f"files{tmp_path.name.replace('-', '_')}"
+def folder_catalog(spark: SparkSession, folder: Path) -> str:
+    """The name of a catalog whose tables are the folders in `warehouse`."""
+    name = f"files{folder.name.replace('-', '_')}"
     for key, value in {
         "": "org.apache.iceberg.spark.SparkCatalog",
         ".type": "hadoop",
-        ".warehouse": str(tmp_path / "warehouse"),
+        ".warehouse": str(folder / "warehouse"),
         ".cache-enabled": "false",
     }.items():
         spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+    return name
+
+
+def rows_in_spark(spark: SparkSession, catalog: str, lake: Lake) -> list[str]:
+    """The rows that Spark shows of a table that lies in the catalog's `db`."""
+    (lake.folder / "metadata").mkdir()
+    (lake.folder / "metadata" / "v1.metadata.json").write_bytes(lake.metadata().to_bytes())
+    (lake.folder / "metadata" / "version-hint.text").write_text("1")
+    return theirs(spark, f"{catalog}.db.{lake.folder.name}")
+
+
+def test_equality_deletes_take_the_rows_that_icebergs_own_reader_takes(spark: SparkSession, tmp_path: Path) -> None:
+    name = folder_catalog(spark, tmp_path)
     for lake in deletes_of_many_kinds(tmp_path / "warehouse" / "db"):
-        metadata = lake.metadata()
-        (lake.folder / "metadata").mkdir()
-        (lake.folder / "metadata" / "v1.metadata.json").write_bytes(metadata.to_bytes())
-        (lake.folder / "metadata" / "version-hint.text").write_text("1")
-        found = ours(scan_of(metadata))
-        assert found == theirs(spark, f"{name}.db.{lake.folder.name}")
+        found = ours(scan_of(lake.metadata()))
+        assert found == rows_in_spark(spark, name, lake)
         assert 0 < len(found) < 4 * len(FLOATS) ** 2

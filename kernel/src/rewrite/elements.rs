@@ -5,6 +5,7 @@ use crate::resolve::{Shape, joined};
 use crate::rewrite::Names;
 use crate::rewrite::thrift_writer::Fields;
 use crate::schema::{Field, Slot, Type};
+use crate::thrift::physical_number;
 use parquet::basic::{Repetition, Type as Physical};
 use parquet::schema::types::Type as FileElement;
 use std::collections::HashSet;
@@ -375,19 +376,6 @@ fn repetition_number(kind: Repetition) -> i32 {
         Repetition::REQUIRED => 0,
         Repetition::OPTIONAL => 1,
         Repetition::REPEATED => 2,
-    }
-}
-
-pub fn physical_number(kind: Physical) -> i32 {
-    match kind {
-        Physical::BOOLEAN => 0,
-        Physical::INT32 => 1,
-        Physical::INT64 => 2,
-        Physical::INT96 => 3,
-        Physical::FLOAT => 4,
-        Physical::DOUBLE => 5,
-        Physical::BYTE_ARRAY => 6,
-        Physical::FIXED_LEN_BYTE_ARRAY => 7,
     }
 }
 

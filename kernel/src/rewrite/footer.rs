@@ -1,7 +1,8 @@
 //! The footer and the page indexes of a published file, as the Steward writes them.
 
-use crate::rewrite::elements::{Column, Element, physical_number};
+use crate::rewrite::elements::{Column, Element};
 use crate::rewrite::thrift_writer::{Fields, write_struct};
+use crate::thrift::physical_number;
 
 /// Java takes statistics of texts only from a writer whose name has this form.
 const CREATED_BY: &str = concat!("pvdm version ", env!("CARGO_PKG_VERSION"));

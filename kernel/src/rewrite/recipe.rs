@@ -49,13 +49,16 @@ impl Recipe {
     }
 }
 
-/// Each part of a recipe: its written bytes, and the range that is copied.
+/// Each part of a recipe: its written bytes, and the range that is copied. No byte is copied twice, so the file to publish
+/// is never much larger than recipe and staged file.
 fn parts(mut recipe: &[u8], size: usize) -> Result<Vec<(&[u8], Range<usize>)>> {
     let mut found = Vec::new();
+    let mut left = size;
     while !recipe.is_empty() {
-        let part = part(recipe, size);
+        let part = part(recipe, size).filter(|(_, copied, _)| copied.len() <= left);
         let (written, copied, rest) =
             part.ok_or_else(|| Fault::new("recipe_invalid", "", "parts inside the staged file", "others"))?;
+        left -= copied.len();
         found.push((written, copied));
         recipe = rest;
     }
@@ -113,6 +116,8 @@ mod tests {
         recipe.add(2..4, |out| out.extend(b"AB"));
         let bytes = recipe.to_bytes();
         assert_eq!(spliced_size(&bytes, b"012").unwrap_err().code, "recipe_invalid");
+        recipe.add(0..3, |_| ());
+        assert_eq!(spliced_size(&recipe.to_bytes(), b"0123").unwrap_err().code, "recipe_invalid");
         for cut in 1..bytes.len() {
             assert!(spliced_size(&bytes[..cut], b"0123").is_err());
         }

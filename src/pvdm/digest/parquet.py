@@ -64,7 +64,8 @@ class FileRequest:
     numbers by their dictionary, decimals of 64 bits as such. With `footer_published` consumers read the footer as the
     producer wrote it, so what engines read differently in it is refused; this holds for files read into a digester.
     `names` are the names that struct fields have in published files, by id and in the table's order, for a file that is
-    rewritten.
+    rewritten. With `claims_checked` batches come only of a file whose statistics, indexes and filters hold, and
+    with `parts_from` of one whose row groups others find when they read it in parts from there on.
     """
 
     schema: Schema
@@ -76,6 +77,8 @@ class FileRequest:
     stored: Collection[int] = ()
     footer_published: bool = True
     names: Mapping[int, str] = field(default_factory=dict)
+    claims_checked: bool = False
+    parts_from: int = 0
 
     def to_text(self) -> str:
         """As the kernel reads it."""
@@ -90,6 +93,8 @@ class FileRequest:
                 "stored": sorted(self.stored),
                 "names": list(self.names.items()),
                 "footer_published": self.footer_published,
+                "claims_checked": self.claims_checked,
+                "parts_from": self.parts_from,
             }
         )
 
@@ -139,8 +144,14 @@ def read_batches(
     dropped: Collection[int] = (),
     named: Schema | None = None,
     stored: Collection[int] = (),
+    *,
+    claims_checked: bool = False,
+    parts_from: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file as batches of those of the schema's columns that it has; nothing else of it is decoded."""
     from pvdm.digest.kernel import parquet_batches
 
-    return parquet_batches(data, FileRequest(schema, dropped, named=named, stored=stored).to_text())
+    asked = FileRequest(
+        schema, dropped, named=named, stored=stored, claims_checked=claims_checked, parts_from=parts_from
+    )
+    return parquet_batches(data, asked.to_text())

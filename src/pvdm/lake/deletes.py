@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from pvdm.errors import InputError
 from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap, ManifestEntry
 from pvdm.lake.format.partition import PartitionSpec
 from pvdm.lake.format.single_value import Value
+from pvdm.lake.hidden_deletes import Metrics, Slots, may_be_left_out
 
 FILE_PATH_ID: Final = 2_147_483_546
 POSITION_ID: Final = 2_147_483_545
@@ -24,7 +25,8 @@ _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 class DeleteFile:
     """A live delete file; `referenced` is the one data file that it is for, where it is for one only.
 
-    A deletion vector is a part of its file: `length` bytes from `offset` on.
+    A deletion vector is a part of its file: `length` bytes from `offset` on. `hidden` are equality deletes that some
+    engines do not apply to the data file, since manifests say that none of its rows can match.
     """
 
     location: str
@@ -37,17 +39,25 @@ class DeleteFile:
     vector: bool = False
     offset: int | None = None
     length: int | None = None
+    hidden: bool = False
 
 
 def delete_file(entry: ManifestEntry) -> DeleteFile:
     """The delete file that a manifest's entry lists."""
     file = entry.data_file
+    if not entry.sequence_number:
+        raise _refused(
+            "delete_sequence_missing",
+            "a delete file has no sequence number, so that Iceberg's own index passes over it",
+            "a data sequence number from 1 on",
+            f"none, or 0, for {file.file_path}",
+        )
     return DeleteFile(
         location=file.file_path,
         size=file.file_size_in_bytes,
         record_count=file.record_count,
         content=file.content,
-        sequence_number=entry.sequence_number or 0,
+        sequence_number=entry.sequence_number,
         equality_ids=tuple(sorted(set(file.equality_ids or ()))),
         referenced=_referenced(file),
         vector=file.is_deletion_vector,
@@ -59,7 +69,10 @@ def delete_file(entry: ManifestEntry) -> DeleteFile:
 class DeleteIndex:
     """The delete files of a snapshot, found by the data file that they may apply to."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: Slots | None = None) -> None:
+        """`slots` are the table's columns by id."""
+        self._slots: Slots = slots or {}
+        self._metrics: dict[DeleteFile, Metrics] = {}
         self._everywhere: list[DeleteFile] = []
         self._by_path: defaultdict[str, list[DeleteFile]] = defaultdict(list)
         self._by_partition: defaultdict[_Key, list[DeleteFile]] = defaultdict(list)
@@ -70,8 +83,12 @@ class DeleteIndex:
         """The deletion vectors by the data files that they are for."""
         return {location: file for location, (file, _) in self._vectors.items()}
 
-    def add(self, file: DeleteFile, spec: PartitionSpec, partition: IdMap[Value]) -> None:
+    def add(
+        self, file: DeleteFile, spec: PartitionSpec, partition: IdMap[Value], metrics: Metrics | None = None
+    ) -> None:
         """Equality deletes of an unpartitioned spec are for every file; all others for a partition or for one file."""
+        if metrics is not None and file.content is FileContent.EQUALITY_DELETES:
+            self._metrics[file] = metrics
         if file.vector:
             self._add_vector(file, _key(spec.spec_id, partition))
         elif file.content is FileContent.EQUALITY_DELETES and _is_unpartitioned(spec):
@@ -81,11 +98,18 @@ class DeleteIndex:
         else:
             self._by_partition[_key(spec.spec_id, partition)].append(file)
 
-    def of(self, location: str, sequence_number: int, spec_id: int, partition: IdMap[Value]) -> tuple[DeleteFile, ...]:
-        """The delete files that apply to a data file."""
+    def of(
+        self,
+        location: str,
+        sequence_number: int,
+        spec_id: int,
+        partition: IdMap[Value],
+        metrics: Metrics | None = None,
+    ) -> tuple[DeleteFile, ...]:
+        """The delete files that apply to a data file, of which its entry says this."""
         key = _key(spec_id, partition)
         candidates = (*self._everywhere, *self._by_partition.get(key, ()), *self._by_path.get(location, ()))
-        found = tuple(each for each in candidates if _applies(each, sequence_number))
+        found = tuple(self._marked(each, metrics) for each in candidates if _applies(each, sequence_number))
         vector, filed = self._vectors.get(location, (None, key))
         if vector is None:
             return found
@@ -97,6 +121,13 @@ class DeleteIndex:
                 f"sequence number {vector.sequence_number} in {vector.location}",
             )
         return (*found, vector)
+
+    def _marked(self, file: DeleteFile, data: Metrics | None) -> DeleteFile:
+        """The file, marked as hidden where engines that believe the manifests do not apply it."""
+        own = self._metrics.get(file)
+        if own is None or data is None or not may_be_left_out(file.equality_ids, self._slots, data, own):
+            return file
+        return replace(file, hidden=True)
 
     def _add_vector(self, file: DeleteFile, key: _Key) -> None:
         location = file.referenced or ""

@@ -19,7 +19,6 @@ from pvdm.lake.resolved import Array, Resolution, every_id, pc
 from pvdm.lake.vectors import Vectors
 from pvdm.model.schema import Field, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 
-_Reader = Callable[[bytes, Schema, Collection[int]], Iterator[pa.RecordBatch]]
 _arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
 _PLACES: Final = Schema(
     (
@@ -29,6 +28,14 @@ _PLACES: Final = Schema(
 )
 # With the rows themselves, which a file may have beside their places.
 _PLACES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, ROW_ID})
+
+
+class _Reader(Protocol):
+    """Reads the rows of a Parquet file in memory; as `scan.BatchReader`, as far as deletes need it."""
+
+    def __call__(
+        self, data: bytes, schema: Schema, dropped: Collection[int] = (), *, claims_checked: bool = False
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ class Removal:
         """Read the delete files that apply to the data file."""
         places: list[Array] = []
         vector: Array | None = None
-        equal: dict[tuple[int, ...], list[DeleteFile]] = {}
+        equal: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
         for delete in file.deletes:
             if delete.vector:
                 with in_file(delete.location):
@@ -100,8 +107,11 @@ class Removal:
                 data = _fetched(delete, fetch)
                 places.append(_positions(delete, data, file.location, read, columns.known))
             else:
-                equal.setdefault(delete.equality_ids, []).append(delete)
-        equalities = tuple(Equality.load(columns, ids, files, fetch, read) for ids, files in equal.items())
+                equal.setdefault((delete.equality_ids, delete.hidden), []).append(delete)
+        equalities = tuple(
+            replace(Equality.load(columns, ids, files, fetch, read), hidden=hidden)
+            for (ids, hidden), files in equal.items()
+        )
         found = _sorted(places)
         if vector is not None:
             _require_within(found, vector, file)
@@ -120,6 +130,8 @@ class Removal:
         gone: Array | None = None
         for equality, batches in zip(self.equalities, keys, strict=True):
             found = equality.matches(_beside(batches, rows))
+            if equality.hidden:
+                _require_none(found)
             gone = found if gone is None else pc.or_(gone, found)
         if self.vector is not None:
             found = self._bits(first, rows)
@@ -146,10 +158,14 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """The keys of equality deletes over one set of columns; null equals null, NaN equals NaN, -0.0 is not 0.0."""
+    """The keys of equality deletes over one set of columns; null equals null, NaN equals NaN, -0.0 is not 0.0.
+
+    `hidden` are those of which manifests say that no row of the data file has one.
+    """
 
     columns: Schema
     steps: tuple[_Step, ...]
+    hidden: bool = False
 
     @classmethod
     def load(
@@ -325,6 +341,10 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: _Reader, know
                 )
             paths, places = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
             found.append(_here(file, location, paths, places))
+        if seen == file.record_count:
+            # Iceberg in Java asks the file for the rows of one path, and passes over what its statistics rule out. They
+            # are held to the values in a second pass, once it is known that there are no more rows than are listed.
+            next(read(data, _PLACES, known | _PLACES_IDS, claims_checked=True), None)
     except (VerificationError, pa.ArrowException) as error:
         if isinstance(error, VerificationError) and error.code == "position_deletes_refused":
             raise
@@ -353,6 +373,18 @@ def _require_within(places: Array, vector: Array, file: Deleted) -> None:
             expected="a vector that holds all older deletes",
             got="one that does not",
             file=file.location,
+        )
+
+
+def _require_none(found: Array) -> None:
+    """Engines that believe the manifests do not open the delete file, and show the row."""
+    if pc.any(found, min_count=0).as_py():
+        raise InputError(
+            "equality_delete_hidden",
+            "a row is deleted by a file that bounds or counts in the manifests rule out for it",
+            expected="bounds and counts of the data file and of the delete file that hold",
+            got="some that do not, so that engines differ about the row",
+            hint="rewrite the data file, or its deletes",
         )
 
 

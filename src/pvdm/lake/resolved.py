@@ -89,11 +89,16 @@ class Resolution:
     def _struct(self, array: Array, fields: tuple[Field, ...]) -> Array:
         given = {each.name for each in array.type}
         children = [
-            self._brought(array.field(field.name), field) if field.name in given else self._lacking(len(array), field)
-            for field in fields
+            self._child(array, field) if field.name in given else self._lacking(len(array), field) for field in fields
         ]
         named = [pa.field(field.name, child.type) for field, child in zip(fields, children, strict=True)]
         return pa.StructArray.from_arrays(children, fields=named, mask=pc.is_null(array))
+
+    def _child(self, array: Array, field: Field) -> Array:
+        child = self._brought(array.field(field.name), field)
+        if field.field_id is not None and field.field_id in self._constants:
+            _require_constant(child.filter(pc.is_valid(array)), self._constants[field.field_id], field)
+        return child
 
     def _map(self, array: Array, key: Inner, value: Inner) -> Array:
         keys, values = self._brought(array.keys, key), self._brought(array.items, value)
@@ -172,7 +177,7 @@ def _require_constant(array: Array, value: Value, field: Field) -> None:
 
 
 def _is_all(array: Array, value: Value, kind: Type) -> bool:
-    """Whether each row holds the value; NaN is NaN, and zero is zero whatever its sign."""
+    """Whether each row holds the value, which readers show in its place; NaN is NaN, and negative zero is not zero."""
     if value is None:
         return bool(array.null_count == len(array))
     one = scalar(value, kind)
@@ -182,4 +187,6 @@ def _is_all(array: Array, value: Value, kind: Type) -> bool:
         return False
     if isinstance(value, float) and math.isnan(value):
         found = pc.is_nan(array)
+    elif isinstance(value, float) and value == 0:
+        found = pc.and_(found, pc.equal(pc.divide(1.0, array), math.copysign(math.inf, value)))
     return bool(pc.all(pc.fill_null(found, False), min_count=0).as_py())

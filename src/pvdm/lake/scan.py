@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -24,6 +24,8 @@ from pvdm.lake.format.schema_json import TableSchema
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.single_value import Value
 from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.found_manifests import require_header
+from pvdm.lake.hidden_deletes import Metrics, slots_of
 from pvdm.lake.resolved import Resolution, every_id
 from pvdm.lake.vectors import Vectors
 from pvdm.model.expression import LiteralValue
@@ -46,11 +48,15 @@ class BatchReader(Protocol):
         dropped: Collection[int] = (),
         named: Schema | None = None,
         stored: Collection[int] = (),
+        *,
+        claims_checked: bool = False,
+        parts_from: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         """What the file lacks is not in the batches; ids that are neither in the schema nor dropped are refused.
 
         A file without any id is read by the names of `named`, and refused where there is none. Columns of the ids
-        `stored` may come as they are stored.
+        `stored` may come as they are stored. With `claims_checked` a file is refused whose statistics do not hold,
+        and with `parts_from` one that has row groups which readers of the parts from there on do not find.
         """
 
 
@@ -58,8 +64,8 @@ class BatchReader(Protocol):
 class ScanFile:
     """A live data file, and the delete files that apply to it.
 
-    `constants` are the values of identity partitions by the id of their column; `record_count` and `sha256` are what
-    the table or a manifest of files says, and are held against the bytes when these are read.
+    `constants` are the values of identity partitions by the id of their column; `record_count`, `sha256` and
+    `first_split` are what the table or a manifest of files says, and are held against the bytes when these are read.
     """
 
     location: str
@@ -71,6 +77,7 @@ class ScanFile:
     constants: IdMap[Value]
     deletes: tuple[DeleteFile, ...] = ()
     sha256: str | None = None
+    first_split: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,8 @@ def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileRe
         for each in sorted(metadata.schemas, key=lambda each: each.schema_id, reverse=True)
         if each is not table_schema
     )
-    files, vectors = ((), Vectors()) if snapshot is None else _files(metadata, snapshot, schema, reader)
+    found = ((), Vectors()) if snapshot is None else _files(metadata, snapshot, (schema, *older), reader)
+    files, vectors = found
     return Scan(
         schema=schema,
         dropped=_dropped(metadata, schema, older),
@@ -154,7 +162,8 @@ def scan_batches(
         keys = removal.keys(data, read)
         # A partition's value is compared with the column's.
         stored = scan.stored.difference(file.constants)
-        for batch in read(data, resolution.wanted, scan.dropped, scan.named, stored):
+        # Iceberg in Java reads nothing before the first split, in a plain scan too.
+        for batch in read(data, resolution.wanted, scan.dropped, scan.named, stored, parts_from=file.first_split):
             rows = batch.num_rows
             kept = removal.mask(seen, rows, keys)
             seen += rows
@@ -215,26 +224,32 @@ def _dropped(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -
 
 
 def _files(
-    metadata: TableMetadata, snapshot: Snapshot, schema: Schema, reader: FileReader
+    metadata: TableMetadata, snapshot: Snapshot, schemas: Sequence[Schema], reader: FileReader
 ) -> tuple[tuple[ScanFile, ...], Vectors]:
+    """The data files with their deletes; `schemas` are the snapshot's own, and then the table's others."""
     found: dict[str, ScanFile] = {}
-    deletes = DeleteIndex()
-    for listed in listed_manifests(metadata, snapshot, reader):
+    deletes = DeleteIndex(slots_of(schemas))
+    # Deletes first: what entries say of data files is not kept.
+    for listed in sorted(listed_manifests(metadata, snapshot, reader), key=lambda each: -each.content):
         manifest = read_listed(metadata, listed, reader)
-        identities = _identities(manifest.header, schema)
+        with in_file(listed.manifest_path):
+            require_header(metadata, listed, manifest.header)
+        identities = _identities(manifest.header, schemas[0])
         for entry in manifest.entries:
             file = entry.data_file
             if not entry.is_live:
                 continue
             _require_readable(file)
             if file.content is not FileContent.DATA:
-                deletes.add(delete_file(entry), manifest.header.spec, file.partition)
+                deletes.add(delete_file(entry), manifest.header.spec, file.partition, Metrics.of(file))
                 continue
             if file.file_path in found:
                 raise VerificationError(
                     "file_listed_twice", "a file is listed twice", expected="each file once", got=file.file_path
                 )
-            found[file.file_path] = _scan_file(entry, manifest.header.spec.spec_id, identities)
+            made = _scan_file(entry, manifest.header.spec.spec_id, identities)
+            applied = deletes.of(made.location, made.sequence_number, made.spec_id, made.partition, Metrics.of(file))
+            found[file.file_path] = replace(made, deletes=applied)
             if len(found) > SCAN_FILES_MAX:
                 raise InputError(
                     "scan_too_many_files",
@@ -243,11 +258,7 @@ def _files(
                     got="more",
                 )
     named = deletes.vectors
-    files = tuple(
-        replace(file, deletes=deletes.of(file.location, file.sequence_number, file.spec_id, file.partition))
-        for file in found.values()
-    )
-    return files, Vectors(named, frozenset(found) if named else frozenset())
+    return tuple(found.values()), Vectors(named, frozenset(found) if named else frozenset())
 
 
 def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
@@ -279,6 +290,7 @@ def _scan_file(entry: ManifestEntry, spec_id: int, identities: Mapping[int, int]
         spec_id=spec_id,
         partition=file.partition,
         constants=IdMap((column, file.partition[part]) for column, part in identities.items()),
+        first_split=(file.split_offsets or (0,))[0],
     )
 
 
