@@ -20,7 +20,7 @@ from pvdm.lake.format.single_value import Value, decode_value
 from pvdm.model.schema import Field, Type
 from pvdm.model.verdict import FailureClass
 from pvdm.verify.claims import judge_claims
-from pvdm.verify.fetch import Fetched
+from pvdm.verify.fetch import FETCH_SIZE_MAX_BYTES, Fetched
 from pvdm.verify.finding import Finding
 from pvdm.verify.partitioning import buckets_asked, partition_of
 
@@ -102,7 +102,20 @@ def observe(
     findings = tuple(replace(each, file=path) for each in judge_claims(entry.data_file, rebuilt, facts, types))
     if facts.published is None:
         return Observed(rebuilt, facts.rows, findings)
+    if facts.published.size > FETCH_SIZE_MAX_BYTES:
+        return Observed(None, facts.rows, (*findings, _too_large(facts.published.size, path)))
     return Observed(_as_published(rebuilt, facts.published), facts.rows, findings, facts.published.recipe)
+
+
+def _too_large(size: int, path: str) -> Finding:
+    """The gate and an audit read a published file again to hash it; this one would be too large for them."""
+    error = VerificationError(
+        "parquet_too_large",
+        "the file to publish is too large",
+        expected=f"at most {FETCH_SIZE_MAX_BYTES} bytes",
+        got=f"{size} bytes",
+    )
+    return Finding.of(FailureClass.PHYSICAL, error, path)
 
 
 def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:

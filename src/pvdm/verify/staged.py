@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from pvdm.errors import InputError, VerificationError
 from pvdm.lake.boundary import boundary_files, inside
 from pvdm.lake.entries import Changes, FileReader, branch_changes, header_of
 from pvdm.lake.format.manifest import ManifestHeader
-from pvdm.lake.format.manifest_entry import EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
 from pvdm.model.contract.types import Limits
@@ -22,10 +24,8 @@ from pvdm.model.verdict import FailureClass
 from pvdm.verify.finding import Finding
 
 # Hadoop opens no name with a colon; stars, brackets and braces are patterns; spaces at the ends are cut off by some.
-_UNSAFE: Final = r"""[:*\[\]{}<>|^`"'\\]|^\s|\s$|[^\S ]"""
-_UNSAFE_IN_FOLDERS: Final = re.compile(_UNSAFE)
-# Iceberg escapes the values of partitions in folders by percent signs; in a file's own name some readers decode them.
-_UNSAFE_IN_NAMES: Final = re.compile(f"{_UNSAFE}|%")
+# DataFusion and Polars decode percent signs in a URL, so that they open another file than is listed.
+_UNSAFE: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
 
 __all__ = ["Rules", "StagedFiles", "boundary_files", "read_staged"]
 
@@ -79,8 +79,9 @@ def _judged(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: Fil
     within = not any(each.code.endswith("_exceed") for each in findings)
     openable: list[ManifestEntry] = []
     places: set[Location] = set()
+    columns = frozenset(each.name.casefold() for each in to_model(rules.metadata.current_schema).fields)
     for entry in changes.added if within else ():
-        wrong = list(_entry(rules, entry, places))
+        wrong = list(_entry(rules, columns, entry, places))
         findings += wrong
         openable += [] if wrong else [entry]
     return StagedFiles(
@@ -160,7 +161,7 @@ def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]
             yield _wrong(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
 
 
-def _entry(rules: Rules, entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
+def _entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
     file = entry.data_file
     path = file.file_path
     try:
@@ -173,6 +174,7 @@ def _entry(rules: Rules, entry: ManifestEntry, seen: set[Location]) -> Iterator[
     seen.add(place)
     if rules.published_in_place:
         yield from _names(rules.places, place, path)
+        yield from _folders(rules.metadata, columns, place, file)
     if file.file_format.lower() != "parquet":
         yield _wrong("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
     if file.key_metadata is not None:
@@ -188,19 +190,46 @@ def _entry(rules: Rules, entry: ManifestEntry, seen: set[Location]) -> Iterator[
 
 
 def _names(places: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
-    """Refuses a name below the attempt's folder that an engine cannot open, or takes for a pattern or an escape."""
+    """Refuses a name below the attempt's folder that an engine cannot open, or takes for a pattern.
+
+    Percent signs are refused everywhere: the file that they stand for may lie in another table's place.
+    """
     folder = next(each for each in places if place.is_under(each))
-    *folders, name = place.parts[len(folder.parts) :]
-    unsafe = [each for each in folders if _UNSAFE_IN_FOLDERS.search(each)]
-    unsafe += [name] if _UNSAFE_IN_NAMES.search(name) else []
+    unsafe = [each for each in place.parts[len(folder.parts) :] if _UNSAFE.search(each)]
+    unsafe += [each for each in folder.parts if "%" in each]
     if unsafe:
         yield _wrong(
             "file_name_unsafe",
             "a file has a name that not every engine can open",
-            "names without colons, quotes, patterns and spaces at the ends",
+            "names without colons, quotes, patterns, percent signs and spaces at the ends",
             ascii(unsafe[0][:120]),
             path,
         )
+
+
+def _folders(metadata: TableMetadata, columns: frozenset[str], place: Location, file: DataFile) -> Iterator[Finding]:
+    """Refuses a folder `column=value` whose value is not the file's: DuckDB shows it in place of the column."""
+    for folder in place.parts[:-1]:
+        name, equals, text = folder.partition("=")
+        if equals and name.casefold() in columns and not _says_partition(metadata, file, name, text):
+            yield _wrong(
+                "file_folder_lies",
+                "a folder is named after a column, with a value that is not the file's partition",
+                "column=value for partitions by the column itself, and only with their values",
+                ascii(folder[:120]),
+                file.file_path,
+            )
+            return
+
+
+def _says_partition(metadata: TableMetadata, file: DataFile, name: str, text: str) -> bool:
+    """Whether the text is the value of the partition that copies this column, as Iceberg names folders."""
+    spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]
+    for spelling in spellings:
+        with contextlib.suppress(InputError, KeyError):  # a file of another spec need not have the partition
+            if inside(metadata, ((name, spelling),), file):
+                return True
+    return False
 
 
 def _place(text: str, places: Iterable[Location]) -> Location:

@@ -10,11 +10,9 @@ import decimal
 import struct
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pvdm.lake.format.metadata import TableMetadata
@@ -35,7 +33,7 @@ from tests.parquet_edit import (
     repaged,
     told,
 )
-from tests.staged_examples import NAME, Yard, metadata, parquet, seen
+from tests.staged_examples import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -127,6 +125,16 @@ def test_a_key_value_without_a_key_is_refused() -> None:
 
     require_refused("parquet_ambiguous", edit([[2, BINARY, b"value"]]), LONGS)
     require_accepted(edit([[1, BINARY, b"key"], [2, BINARY, b"value"]]), LONGS)
+
+
+def test_a_key_value_of_the_file_without_a_value_is_refused() -> None:
+    """Trino cannot open the file; of a column's own pairs it reads none."""
+    pair: Struct = [[1, BINARY, b"key"]]
+    require_refused("parquet_ambiguous", edited(HONEST, lambda footer: put(footer, 5, 9, (STRUCT, [pair]))), LONGS)
+    whole: Struct = [*pair, [2, BINARY, b"value"]]
+    require_accepted(edited(HONEST, lambda footer: put(footer, 5, 9, (STRUCT, [whole]))), LONGS)
+    of_column = edited(HONEST, lambda footer: put(told(columns(groups(footer)[0])[0]), 8, 9, (STRUCT, [pair])))
+    require_accepted(of_column, LONGS)
 
 
 @pytest.mark.parametrize("number", [7, 8])
@@ -355,6 +363,47 @@ def test_a_list_whose_groups_have_other_names_is_refused(names: dict[str, str]) 
     require_accepted(renamed(listed(), element="item"), metadata(column(1, "a", LIST)))
 
 
+# --- annotations
+
+TEXT, MAP_GROUP, MAP_ENTRIES, LIST_GROUP, JSON = 0, 1, 2, 3, 19
+
+
+def annotated(data: bytes, at: int, converted: int) -> bytes:
+    """The old annotation of the schema's element at this place is another one; it has no new one."""
+
+    def edit(footer: Struct) -> None:
+        element = get(footer, 2)[1][at]
+        drop(element, 10)
+        put(element, 6, 5, converted)
+
+    return edited(data, edit)
+
+
+@pytest.mark.parametrize("annotation", [MAP_GROUP, LIST_GROUP])
+def test_an_annotation_of_the_group_inside_a_list_is_refused(annotation: int) -> None:
+    """PyArrow, Polars and Trino read no such file."""
+    require_refused("parquet_ambiguous", annotated(listed(), 2, annotation), metadata(column(1, "a", LIST)))
+
+
+@pytest.mark.parametrize("annotation", [TEXT, JSON])
+def test_an_annotation_of_the_root_is_refused(annotation: int) -> None:
+    """PyArrow reads no such file."""
+    require_refused("parquet_ambiguous", annotated(HONEST, 0, annotation), LONGS)
+
+
+def test_entries_of_a_map_may_be_annotated_as_such() -> None:
+    table = metadata(column(1, "a", MAP))
+    require_refused("parquet_ambiguous", annotated(mapped(), 2, LIST_GROUP), table)
+    require_accepted(annotated(mapped(), 2, MAP_ENTRIES), table)
+
+
+def test_text_that_says_it_is_json_is_refused() -> None:
+    """DuckDB and Polars make another type of it."""
+    data = parquet(pa.table({"a": ["1"] * ROWS}, schema=pa.schema([field(1, "a", pa.string())])), store_schema=False)
+    require_refused("parquet_ambiguous", annotated(data, 1, JSON), metadata(column(1, "a", "string")))
+    require_accepted(data, metadata(column(1, "a", "string")))
+
+
 # --- types by which engines filter
 
 
@@ -452,31 +501,3 @@ def test_an_arrow_schema_with_another_zone_than_utc_is_refused() -> None:
     """PyIceberg cannot read it."""
     rows = pa.table({"id": [None] * ROWS}, schema=pa.schema([field(1, "id", pa.timestamp("us", "Europe/Berlin"))]))
     require_refused("parquet_ambiguous", parquet(rows), metadata(column(1, "id", "timestamptz")))
-
-
-# --- names of files
-
-
-def staged_under(folder: Path, name: str, *, in_place: bool) -> list[str]:
-    yard = Yard(folder)
-    yard.add(yard.file([{"id": 1}]))
-    path = yard.place(name, "data")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"id": [1]}, schema=pa.schema([field(1, "id", pa.int64())])), path)
-    return yard.codes(yard.add(yard.file([{"id": 2}], file_path=f"file://{path}")), published_in_place=in_place)
-
-
-@pytest.mark.parametrize(
-    "name", ["a:b.parquet", "a*.parquet", "a[1].parquet", "{a}.parquet", "a%20b.parquet", " a", "a ", "a:b/c", "'"]
-)
-def test_a_file_name_that_an_engine_cannot_open_is_refused_where_it_is_published(tmp_path: Path, name: str) -> None:
-    """Spark opens no name with a colon; others take stars, brackets and percent signs for patterns and escapes."""
-    assert staged_under(tmp_path, name, in_place=True) == ["file_name_unsafe"]
-    assert staged_under(tmp_path / "copied", name, in_place=False) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["a b.parquet", "town=S%C3%A3o+Paulo/00000-0-a.parquet", "größe.parquet", "_a.parquet"]
-)
-def test_a_file_name_that_every_engine_opens_is_accepted(tmp_path: Path, name: str) -> None:
-    assert staged_under(tmp_path, name, in_place=True) == []

@@ -16,6 +16,7 @@ import pytest
 from pvdm.digest.parquet import read_batches, splice
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
+from pvdm.verify import observed
 from pvdm.verify.observed import Observed
 from tests.lake_metadata_examples import column
 from tests.one_column import variants
@@ -309,6 +310,18 @@ def test_a_file_without_rows_is_published() -> None:
     published, found = made(file(rows().slice(0, 0)))
     assert pq.read_metadata(pa.BufferReader(published)).num_rows == 0
     assert found.rows == 0
+
+
+def test_a_file_that_would_be_larger_than_is_ever_fetched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The staged one is below the limit; with the indexes of the Steward it is not, and the gate could not hash it."""
+    staged = file(write_statistics=False, write_page_index=False)
+    published, _ = made(staged)
+    monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published))
+    assert made(staged)[0] == published
+    monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published) - 1)
+    found = seen(staged, TABLE, rewrite=True)
+    assert [each.code for each in found.findings] == ["parquet_too_large"]
+    assert (found.file, found.recipe) == (None, None)
 
 
 def test_a_narrower_decimal_is_refused() -> None:
