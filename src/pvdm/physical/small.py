@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -16,7 +17,14 @@ import pyarrow.parquet as pq
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
-from pvdm.errors import ConflictError, InputError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    RolledBackError,
+    StateUnknownError,
+    UnavailableError,
+    VerificationError,
+)
 from pvdm.lake.boundary import boundary_files
 from pvdm.lake.entries import header_of
 from pvdm.lake.format.document import Json
@@ -46,17 +54,27 @@ class SmallStager:
         """`client` is any client of the Steward: the attempt's own token is put in its place."""
         self._client = client
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+        self._cancelled: set[str] = set()
+        self._writing: set[str] = set()
+        self._lock = threading.Lock()
 
     def stage(self, make: Callable[[], pa.Table], to: Destination) -> None:
         """Write the rows below the attempt's prefix, and let the branch show them in one commit."""
         rows = make()
         if not isinstance(rows, pa.Table):
             raise InputError("rows_not_a_table", "a small job gives an Arrow table", got=type(rows).__name__)
+        with self._lock:
+            if to.attempt_id in self._cancelled:
+                raise RolledBackError("attempt_interrupted", "the attempt was stopped before its rows were written")
+            self._writing.add(to.attempt_id)
         with self._client.with_token(to.token) as client:
             _Staging(TableClient(client, *to.name), to, self._now_ms).run(rows)
 
-    def cancel(self, to: Destination) -> None:
-        """Nothing: what takes long here ends by itself, and is taken back by its own thread or the Steward."""
+    def cancel(self, to: Destination) -> bool:
+        """Rows that are not being written yet are never written; a write that has begun is waited for."""
+        with self._lock:
+            self._cancelled.add(to.attempt_id)
+            return to.attempt_id not in self._writing
 
 
 class _Staging:

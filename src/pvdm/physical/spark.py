@@ -56,14 +56,15 @@ class SparkStager:
             self._require_wanted(to)
             _write(writer, to, metadata, catalog.name)
 
-    def cancel(self, to: Destination) -> None:
-        """Cancel the attempt's jobs, in whatever session of this process they run."""
+    def cancel(self, to: Destination) -> bool:
+        """Cancel the attempt's jobs, in whatever session of this process they run; their end is waited for."""
         self._cancelled.add(to.attempt_id)
         from pyspark import SparkContext
 
         context: Any = SparkContext._active_spark_context
         if context is not None:
             context.cancelJobGroup(to.attempt_id)
+        return False
 
     def _require_wanted(self, to: Destination) -> None:
         if to.attempt_id in self._cancelled:

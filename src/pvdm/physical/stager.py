@@ -54,5 +54,9 @@ class Stager(Protocol[Rows_contra]):
     def stage(self, make: Callable[[], Rows_contra], to: Destination) -> None:
         """Have the rows made, write them, and let the branch show them."""
 
-    def cancel(self, to: Destination) -> None:
-        """Stop what `stage` is doing in another thread; where nothing is being done, nothing happens."""
+    def cancel(self, to: Destination) -> bool:
+        """Stop what `stage` is doing in another thread; where nothing is being done, nothing happens.
+
+        True means that the caller need not wait for it to end: a job's own function may still run, but its rows are
+        never written.
+        """

@@ -21,11 +21,12 @@ class Terminated(BaseException):
     """The process was asked to end; like KeyboardInterrupt, nobody catches it by accident."""
 
 
-def watched(work: Callable[[], _T], *, cancel: Callable[[], None], seconds: float | None = None) -> _T:
+def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: float | None = None) -> _T:
     """What `work` gives; it runs in a thread of its own, so that this one can be interrupted.
 
-    Ctrl-C, SIGTERM and the end of the time cancel the work, wait until it has come to its end (a minute at most) and
-    are then raised as `attempt_interrupted` and `attempt_timed_out`. An error of the work itself is raised as it is.
+    Ctrl-C, SIGTERM and the end of the time cancel the work and are then raised as `attempt_interrupted` and
+    `attempt_timed_out`. The end of the work is waited for (a minute at most), unless `cancel` returns True.
+    An error of the work itself is raised as it is.
     """
     running = _Running(work)
     ends = None if seconds is None else time.monotonic() + seconds
@@ -78,13 +79,14 @@ class _Running(Generic[_T]):
             self._ended.set()
 
 
-def _stop(running: _Running[_T], cancel: Callable[[], None]) -> None:
+def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
     """Cancelled until it has ended: a job that begins between two looks is caught by the next one."""
     ends = time.monotonic() + STOP_SECONDS
     while True:
         # The work is being given up: what is wrong with cancelling it is not what the caller has to be told.
         with contextlib.suppress(Exception):
-            cancel()
+            if cancel():
+                return
         if running.ended(_LOOK_SECONDS) or time.monotonic() >= ends:
             return
 

@@ -146,6 +146,34 @@ def test_an_interrupted_job_leaves_nothing(shop: Shop, how: str) -> None:
     assert isinstance(run(shop, table, f"{table}-1"), Committed)
 
 
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT"])
+def test_rows_that_a_job_gives_after_an_interruption_are_not_published(shop: Shop, how: str) -> None:
+    table = f"sales.late_{how.lower()}"
+    shop.make(table)
+    shop.protect(contract(table))
+    begun, told, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def goes_on(_spark: object, chunk: Chunk) -> pa.Table:
+        begun.set()
+        told.wait(30)
+        ended.set()
+        return table_of(ROWS)
+
+    def send() -> None:
+        begun.wait(30)
+        os.kill(os.getpid(), getattr(signal, how))
+
+    threading.Thread(target=send).start()
+    outcome = run(shop, table, f"{table}-1", goes_on)
+    assert isinstance(outcome, RolledBack), outcome
+    assert outcome.error.code == "attempt_interrupted"
+    assert not ended.is_set()  # the job was not waited for
+    told.set()
+    assert ended.wait(30)
+    assert _eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
+    assert shop.seen(table) == []
+
+
 def test_what_a_dead_run_left_staging_is_given_up(shop: Shop) -> None:
     shop.make("sales.dead")
     shop.protect(contract("sales.dead"))
