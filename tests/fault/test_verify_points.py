@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
+from pvdm.lake.stores.store import UNFINISHED
 from pvdm.model.states import AttemptState
 from pvdm.store import handles, nonces
 from pvdm.store.schema import HandleWord
@@ -89,6 +90,37 @@ def test_after_a_crash_anywhere_a_fail_has_one_proof_and_is_cleaned_up(tmp_path:
             assert disposed is not None
             assert (disposed.outcome, disposed.note) == (DisposalWord.QUARANTINED, "")
             assert attempt.branch not in bench.state().metadata.refs
+
+
+@pytest.mark.parametrize("passes", [0, 1, 3, 4], ids=["first copy", "second copy", "first kept", "second kept"])
+def test_what_a_crash_left_unfinished_in_the_vault_goes_with_the_attempt(tmp_path: Path, passes: int) -> None:
+    """Copies of data files first, then a manifest, then what is kept in quarantine."""
+    with bench_at(tmp_path, storage="copied") as bench:
+        attempt, _ = bench.staged(ROWS[:40], ROWS[40:50])
+        assert stopped(bench, attempt.attempt_id, "lake.vault.after_temp", passes)
+        assert unfinished(tmp_path, attempt.attempt_id)
+        bench.restart()
+        bench.verification.verify(attempt.attempt_id)
+        assert bench.now(attempt).state is AttemptState.VERIFICATION_FAILED
+        assert len(bench.quarantined(attempt)) == 2
+        assert unfinished(tmp_path, attempt.attempt_id) == []
+
+
+def test_what_a_crash_left_unfinished_goes_when_the_attempt_is_published(tmp_path: Path) -> None:
+    with bench_at(tmp_path, storage="copied") as bench:
+        attempt, _ = bench.staged(ROWS)
+        assert stopped(bench, attempt.attempt_id, "lake.vault.after_temp", 0)
+        bench.restart()
+        bench.verification.verify(attempt.attempt_id)
+        bench.publish(attempt)
+        bench.disposal.dispose(attempt.attempt_id)
+        assert len(bench.copies(attempt)) == 1
+        assert unfinished(tmp_path, attempt.attempt_id) == []
+
+
+def unfinished(folder: Path, attempt_id: str) -> list[Path]:
+    """What was being written in the attempt's own folders of the vault."""
+    return [path for path in folder.rglob(f"{UNFINISHED}*") if path.parent.name == attempt_id]
 
 
 def test_what_is_found_again_after_a_crash_before_the_proof_replaces_what_was_found(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, NotAllowedError
@@ -15,6 +16,9 @@ from pvdm.model.migration import Protection, TableTarget
 from pvdm.store import Ledger, Unit, announced, protections, statements, vouched
 from pvdm.store.tables import TableRow
 from pvdm.trust.statement import read_signed
+
+# How Iceberg's writers name what a summary counts.
+_COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
 
 
 def vouch_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
@@ -29,7 +33,10 @@ def vouch(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Itera
 
 
 def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
-    """Everything of a snapshot that a reader goes by; a summary is words for people, but for its operation."""
+    """The hash of everything in a snapshot that readers use; of a summary these are the operation and the counts.
+
+    An engine may answer `count(*)` from the total of rows, and the next publication carries the totals on.
+    """
     facts: list[Json] = [
         snapshot.snapshot_id,
         snapshot.parent_id,
@@ -42,6 +49,7 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
         snapshot.first_row_id,
         snapshot.added_rows,
         snapshot.key_id,
+        {key: text for key, text in snapshot.summary.items() if key.startswith(_COUNTS)},
     ]
     for files in (metadata.statistics, metadata.partition_statistics):
         facts.append(sorted(canonical(each.raw) for each in files if each.snapshot_id == snapshot.snapshot_id))

@@ -84,11 +84,18 @@ class Vault:
 
     def listed(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
         """The locations of all whole files in a folder of a kind, in order of their names."""
+        return [place for place, whole in self._in_folder(table_uuid, kind, folder) if whole]
+
+    def unfinished(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
+        """The locations of those that a crash left there before they had their names."""
+        return [place for place, whole in self._in_folder(table_uuid, kind, folder) if not whole]
+
+    def _in_folder(self, table_uuid: str, kind: VaultKind, folder: str) -> list[tuple[str, bool]]:
         try:
             found = self._store.files(self._place(table_uuid, kind, folder))
         except OSError as error:
             raise _unavailable(error) from None
-        return [str(each.place) for each in found if not each.place.parts[-1].startswith(UNFINISHED)]
+        return [(str(each.place), not each.place.parts[-1].startswith(UNFINISHED)) for each in found]
 
     def tables(self) -> list[str]:
         """The UUIDs of all tables that have a folder here."""

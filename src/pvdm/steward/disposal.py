@@ -101,15 +101,23 @@ class Disposal:
         return self._done(ended, _word(ended), removed, kept, note)
 
     def settle(self) -> list[DisposalRecord]:
-        """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now."""
+        """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now.
+
+        What cannot be reached now raises, after all were tried: settling is due again then.
+        """
         with self._ledger.read() as unit:
             waiting = verified.undisposed(unit)
-        found = []
+        found, away = [], list[UnavailableError]()
         for attempt in waiting:
             try:
                 found.append(self.dispose(attempt.attempt_id))
+            except UnavailableError as error:
+                if error.code != "references_undecided":
+                    away.append(error)
             except PvdmError:
                 continue  # tried again at the next start, and by whoever looks for orphans
+        if away:
+            raise away[0]
         return found
 
     def orphans(self, row: TableRow) -> list[Orphan]:
@@ -252,7 +260,13 @@ class Disposal:
             return tables.get_id(unit, row.table_id)
 
     def _remove_files(self, ended: _Ended) -> tuple[int, int]:
-        """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it."""
+        """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it.
+
+        What a crash left unfinished in the vault goes too: nothing can name it, and its writer is gone or fails.
+        """
+        for kind in (VaultKind.DATA, VaultKind.QUARANTINE):
+            for each in self._vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
+                self._vault.remove(each)
         copies = self._copies(ended)
         prefix = self._prefix(ended)
         left = [] if prefix is None else prefix.files()

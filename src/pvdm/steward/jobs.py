@@ -213,6 +213,9 @@ class Jobs:
         except PvdmError as error:
             if not self._is_due(job):
                 self._ended(job, None, None)  # the refusal is in the ledger
+                if job.kind is JobKind.PUBLISH and isinstance(error, UnavailableError | StateUnknownError):
+                    # Or the commit is, and not what comes after it: the receipt, and the clean-up.
+                    self._put(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
                 self._ended(job, JobState.WAITING, error)
             else:
@@ -236,8 +239,10 @@ class Jobs:
             case JobKind.DISPOSE:
                 self._tasks.dispose(job.subject)
             case JobKind.SETTLE:
-                self._tasks.settle()
-                self._take_up()
+                try:
+                    self._tasks.settle()
+                finally:
+                    self._take_up()
 
     def _ended(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
         """Forget the job, or keep it with its error; what follows from the ledger is due before it is forgotten."""

@@ -166,5 +166,6 @@ def _tasks(desks: Desks | None, catalog: Callable[[], Catalog]) -> Tasks:
     def settle() -> None:
         desks.publishing.settle()
         desks.disposal.settle()
+        desks.publishing.require_settled()
 
     return Tasks(desks.verification.verify, desks.publishing.publish, desks.disposal.dispose, settle)

@@ -106,6 +106,19 @@ class Publishing:
                 log_failure("receipt_not_made", error, table=each.table_uuid, snapshot=each.snapshot_id)
         return found
 
+    def require_settled(self) -> None:
+        """Every publication has its receipt; where one could not be made just now, settling is due again."""
+        with self._ledger.read() as unit:
+            waiting = receipts.missing(unit)
+        if waiting:
+            raise UnavailableError(
+                "receipts_missing",
+                "a publication has no receipt yet",
+                expected="a receipt of every snapshot that was published",
+                got=f"{len(waiting)} without one",
+                hint="it is tried again; the Steward's log says why it could not be made",
+            )
+
     def _settle_announced(self) -> None:
         with self._ledger.read() as unit:
             standing = announced.opened(unit)

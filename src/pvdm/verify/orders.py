@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pvdm.digest import Digester, Keys, Plan, combine_each, kernel_engine
 from pvdm.digest.parquet import splice
+from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest_entry import DataFile, ManifestEntry
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.scan import ScanFile
@@ -144,9 +145,17 @@ def added_file(work: Work, order: StagedOrder, observed: Observed, staged: Calla
     `staged` gives the bytes that were observed. A file that was refused has none to publish.
     """
     frozen = order.frozen
-    if work.keep is None or observed.recipe is None:
+    if work.keep is None or observed.file is None:
         return AddedFile.in_place(order.path, frozen.size, frozen.sha256, frozen.version)
-    kept = work.keep(order, splice(observed.recipe, staged()))
+    made = splice(observed.recipe or b"", staged())
+    if len(made) != observed.file.file_size_in_bytes:
+        raise VerificationError(
+            "recipe_invalid",
+            "a recipe does not make the file of its entry",
+            expected=f"{observed.file.file_size_in_bytes} bytes",
+            got=f"{len(made)} bytes",
+        )
+    kept = work.keep(order, made)
     return AddedFile(order.path, frozen.size, frozen.sha256, kept.location, kept.size, kept.sha256, frozen.version)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from pvdm import fault
 from pvdm.client import AttemptView, StewardClient
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.vault import Vault
 from pvdm.model.claim import Claim
 from pvdm.model.role import Role
@@ -231,6 +232,29 @@ def test_what_a_killed_job_left_is_found_and_removed(line: Line, producer: Stewa
     assert [each.location for each in producer.orphans(TARGET)] == [where(late)]
     assert [each.size for each in producer.remove_orphans(TARGET)] == [11]
     assert (late.exists(), producer.orphans(TARGET)) == (False, ())
+
+
+def test_a_receipt_that_cannot_be_signed_at_once_is_signed_without_a_new_start(
+    line: Line, producer: StewardClient
+) -> None:
+    """The disk is full, or the database away, just after the commit."""
+    line.protect()
+    away = UnavailableError("ledger_unreachable", "away for a while")
+    with fault.armed("gate.before_receipt", fault.Raise(away)):
+        found = run(line, producer, ROWS)
+        assert line.notary.jobs.wait(SECONDS)
+        with line.notary.ledger.read() as unit:
+            assert len(receipts.missing(unit)) == 1
+    assert found.state is AttemptState.COMMITTED
+    ends = time.monotonic() + SECONDS
+    missing = True
+    while missing and time.monotonic() < ends:
+        time.sleep(0.1)
+        with line.notary.ledger.read() as unit:
+            missing = bool(receipts.missing(unit))
+    assert not missing
+    cleaned(line, found)
+    assert seen(line) == sorted(ROWS)
 
 
 def test_what_was_staged_when_the_steward_stopped_is_published_by_the_next_one(

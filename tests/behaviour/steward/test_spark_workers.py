@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
 from pvdm.store.attempts import Attempt
-from pvdm.verify.spark import worker
-from pvdm.verify.threads import Threads
+from pvdm.verify.observed import Observed
+from pvdm.verify.spark import report, worker
+from pvdm.verify.threads import Threads, judged
 from tests.planted import traces
 from tests.protection_examples import code_of
 from tests.spark_verify import InProcess, Lab, facts, lab_at
@@ -123,6 +125,55 @@ def test_a_file_that_was_changed_since_a_worker_read_it_is_not_published(copied:
     found = copied.verified(attempt, tools)
     assert not found.core.verdict.passed
     assert [each.code for each in found.findings] == ["file_changed"]
+
+
+def _part(written: int, start: int, length: int) -> bytes:
+    return struct.pack("<3Q", written, start, length)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda recipe: recipe[:-1],
+        lambda _: _part(0, 2**40, 1),
+        lambda _: b"",
+        lambda recipe: recipe + _part(0, 0, 1),
+        lambda recipe: recipe + _part(0, 4, 64) * 1000,
+    ],
+    ids=["cut", "beyond the file", "nothing", "more", "the same bytes again and again"],
+)
+def test_a_recipe_that_does_not_make_the_file_of_its_entry_proves_nothing(
+    copied: Lab, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    """It is a worker's fault, so it is nobody's verdict."""
+    _observe_otherwise(monkeypatch, lambda seen: replace(seen, recipe=change(seen.recipe)))
+    attempt, _ = staged(copied, *PARTS)
+    assert code_of(lambda: copied.verified(attempt, copied.without_jvm()[1])) == "worker_report_malformed"
+    assert copied.bench.cores(attempt) == []
+
+
+def test_recipes_that_a_report_cannot_hold_are_made_by_the_steward(
+    copied: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer decides how many pages a file has, and so how long its recipe is; nothing is published in place."""
+    attempt, _ = staged(copied, *PARTS)
+    _, tools = copied.without_jvm()
+    honest = copied.verified(attempt, tools).core.files
+    monkeypatch.setattr(report, "RECIPES_MAX_BYTES", 1)
+    found = copied.verified(attempt, tools).core
+    assert found.verdict.passed
+    assert found.files == honest
+    assert all(each.published_path != each.staged_path for each in found.files.added)
+
+
+def _observe_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[Observed], Observed]) -> None:
+    whole = judged
+
+    def otherwise(*given: Any) -> Any:
+        seen, sums = whole(*given)
+        return change(seen), sums
+
+    monkeypatch.setattr(worker, "judged", otherwise)
 
 
 def test_a_source_that_is_gone_after_the_freeze_gives_no_verdict(lab: Lab) -> None:

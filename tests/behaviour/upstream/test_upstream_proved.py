@@ -81,6 +81,18 @@ def other_operation(metadata: Doc) -> None:
     newest(metadata)["summary"]["operation"] = "overwrite"
 
 
+def other_count(metadata: Doc) -> None:
+    newest(metadata)["summary"]["total-records"] = "7"
+
+
+def other_count_of_an_ancestor(metadata: Doc) -> None:
+    oldest(metadata)["summary"]["total-records"] = "7"
+
+
+def no_count(metadata: Doc) -> None:
+    newest(metadata)["summary"].pop("total-records")
+
+
 def another_parent(metadata: Doc) -> None:
     head = newest(metadata)
     slipped = {**oldest(metadata), "snapshot-id": 666, "parent-snapshot-id": head["parent-snapshot-id"]}
@@ -102,6 +114,9 @@ LIES = (
     other_list,
     other_schema_of_an_ancestor,
     other_operation,
+    other_count,
+    other_count_of_an_ancestor,
+    no_count,
     another_parent,
     statistics,
 )
@@ -127,6 +142,14 @@ def test_nothing_is_shown_to_consumers_that_was_not_so_when_it_was_proved(publis
     told(there, lambda _: None)
     seen = shown_to(published, Role.CONSUMER)["metadata"]
     assert len(seen["snapshots"]) == 2
+
+
+def test_words_in_a_summary_that_count_nothing_take_nothing_away(published: House, there: There) -> None:
+    def more_words(metadata: Doc) -> None:
+        newest(metadata)["summary"]["catalog-note"] = "seen"
+
+    told(there, more_words)
+    assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 2
 
 
 def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_for(

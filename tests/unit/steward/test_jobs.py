@@ -32,6 +32,7 @@ class Desk:
     asked: list[tuple[str, object]] = field(default_factory=list)
     verify: Callable[[str], None] = lambda _: None
     publish: Callable[[Sequence[str]], None] = lambda _: None
+    settle: Callable[[], None] = lambda: None
     told: list[str] = field(default_factory=list)
 
     def jobs(self, **options: float) -> Jobs:
@@ -53,6 +54,7 @@ class Desk:
 
     def _settle(self) -> None:
         self.asked.append(("settle", None))
+        self.settle()
 
     def change(self, work: Callable[[Unit], object]) -> None:
         self.stand.notary.ledger.transact(work, at_micros=self.stand.notary.clock.now_micros())
@@ -278,6 +280,42 @@ def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(
             pass
         assert jobs.wait(SECONDS)
     assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "publish"]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("disk_full", "full"), StateUnknownError("unknown", "unknown")])
+def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is(desk: Desk, error: PvdmError) -> None:
+    """Its receipt and its clean-up come after the commit, and nothing of it is due any more by its state."""
+    (one,) = desk.attempts("a")
+    desk.passed(one)
+    done = threading.Event()
+
+    def publish(attempt_ids: Sequence[str]) -> None:
+        desk.published(attempt_ids)
+        raise error
+
+    def settle() -> None:
+        if len(desk.calls("settle")) in (2, 3):
+            raise UnavailableError("disk_full", "still")
+        if len(desk.calls("settle")) == 4:
+            done.set()
+
+    desk.publish, desk.settle = publish, settle
+    with started(desk, retry_seconds=0.01):
+        assert done.wait(SECONDS)
+    assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "settle", "settle"]
+
+
+def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def settle() -> None:
+        if len(desk.calls("settle")) == 1:
+            raise UnavailableError("disk_full", "full")
+
+    desk.verify, desk.publish, desk.settle = desk.passed, desk.published, settle
+    with started(desk, retry_seconds=60) as jobs:
+        assert jobs.wait(SECONDS)
+    assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
 def test_a_bug_is_seen_and_the_attempt_stays(desk: Desk) -> None:

@@ -168,7 +168,9 @@ def _pieces(place: Location) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _opened(place: Location) -> Iterator[io.FileIO]:
     descriptor = os.open(place.local, _PLAIN)
+    # Before `fdopen`, which refuses a folder in other words and leaves its descriptor open.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "no plain file")
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.ELOOP, "no plain file")
         yield file

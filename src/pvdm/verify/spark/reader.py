@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pvdm.digest import Digester, Keys, kernel_engine
 from pvdm.digest.sharing import mapped
@@ -31,6 +31,7 @@ from pvdm.verify.spark.report import FileReport, Report
 from pvdm.verify.spark.seal import JobSeal, bound_to
 from pvdm.verify.spark.settings import TASK_TRIES_MAX, SparkSettings
 from pvdm.verify.spark.task import Common, KeyDoor, Task
+from pvdm.verify.threads import judged
 from pvdm.verify.usable import source_readable
 
 DoorOf = Callable[[str, str], KeyDoor]
@@ -68,8 +69,10 @@ class SparkReader:
         found = {each.position: each for report in reports for each in report.files}
         if found.keys() != {order.position for order in work.staged}:
             raise _incomplete()
-        read = tuple(mapped(self.threads, lambda order: self._read(work, order, found[order.position]), work.staged))
         plan, keys = work.ground.plan, held.keys
+        read = tuple(
+            mapped(self.threads, lambda order: self._read(work, order, found[order.position], keys), work.staged)
+        )
         whole = all(isinstance(each, ReadFile) and each.digested for each in read)
         sums = [report.staged for report in reports if report.staged is not None]
         intent = [report.intent for report in reports if report.intent is not None]
@@ -79,15 +82,27 @@ class SparkReader:
             together(plan, keys, [_no_rows(work.ground, keys), *intent]),
         )
 
-    def _read(self, work: Work, order: StagedOrder, report: FileReport) -> ReadFile | Finding:
+    def _read(self, work: Work, order: StagedOrder, report: FileReport, keys: Keys) -> ReadFile | Finding:
         """What a worker saw in a file, and the file to publish, made of exactly the bytes that the worker read."""
-        if isinstance(report.seen, Finding):
-            return report.seen
+        seen = report.seen
+        if isinstance(seen, Finding):
+            return seen
         try:
-            added = added_file(work, order, report.seen, lambda: self.files.fetch_frozen(order.frozen).data)
+            staged = None if work.keep is None or seen.file is None else self.files.fetch_frozen(order.frozen)
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, order.path)
-        return ReadFile(added, report.seen, report.digested)
+        if staged is None:
+            return ReadFile(added_file(work, order, seen, bytes), seen, report.digested)
+        if seen.recipe is None:
+            # Too long for a report.
+            seen = replace(seen, recipe=judged(work.ground, order, staged, keys)[0].recipe)
+        try:
+            added = added_file(work, order, seen, lambda: staged.data)
+        except VerificationError as error:
+            if error.code != "recipe_invalid":
+                raise
+            raise _malformed("a recipe that makes the file of its entry", error.got or "another") from None
+        return ReadFile(added, seen, report.digested)
 
     def _reports(
         self, ground: Ground, tasks: Sequence[Task], held: Held, store: Mapping[str, str] | None
@@ -144,12 +159,11 @@ def _no_rows(ground: Ground, keys: Keys) -> Partials:
 
 
 def _incomplete() -> InputError:
-    return InputError(
-        "worker_report_malformed",
-        "a worker's report cannot be read",
-        expected="one report for every file of the task",
-        got="others",
-    )
+    return _malformed("one report for every file of the task", "others")
+
+
+def _malformed(expected: str, got: str) -> InputError:
+    return InputError("worker_report_malformed", "a worker's report cannot be read", expected=expected, got=got)
 
 
 def _without_keys(why: str) -> UnavailableError:

@@ -23,6 +23,8 @@ from pvdm.verify.finding import Finding
 from pvdm.verify.observed import Observed
 
 REPORT_MAX_BYTES: Final = 268_435_456
+RECIPES_MAX_BYTES: Final = 134_217_728
+"""Recipes of one report as they stand in it; a producer decides how many pages a file has, and so how long its is."""
 _SYNC: Final = bytes(16)
 _ERRORS: Final[Mapping[str, type[PvdmError]]] = {
     kind.__name__: kind
@@ -53,7 +55,7 @@ class Report:
         rebuilt = [each.seen.file for each in self.files if isinstance(each.seen, Observed) and each.seen.file]
         return dump(
             {
-                "files": [_file(each) for each in self.files],
+                "files": _files(self.files),
                 "entries": None if not rebuilt else base64.b64encode(_manifest(metadata, rebuilt)).decode("ascii"),
                 "staged": _sums(self.staged),
                 "intent": _sums(self.intent),
@@ -97,7 +99,20 @@ def _entries(text: Value) -> tuple[DataFile, ...]:
     return tuple(each.data_file for each in read_manifest(base64.b64decode(text, validate=True)).entries)
 
 
-def _file(report: FileReport) -> dict[str, Value]:
+def _files(reports: Sequence[FileReport]) -> list[Value]:
+    """All files; where the recipes are too long together, the Steward makes the others itself."""
+    found: list[Value] = []
+    left = RECIPES_MAX_BYTES
+    for each in reports:
+        recipe = each.seen.recipe if isinstance(each.seen, Observed) else None
+        packed = None if recipe is None else base64.b64encode(zlib.compress(recipe, 1)).decode()
+        if packed is not None:
+            packed, left = (None, left) if len(packed) > left else (packed, left - len(packed))
+        found.append(_file(each, packed))
+    return found
+
+
+def _file(report: FileReport, recipe: str | None) -> dict[str, Value]:
     seen = report.seen
     if isinstance(seen, Finding):
         return {"position": report.position, "changed": seen.to_json()}
@@ -107,7 +122,7 @@ def _file(report: FileReport) -> dict[str, Value]:
         "rebuilt": seen.file is not None,
         "digested": report.digested,
         "findings": [each.to_json() for each in seen.findings],
-        "recipe": None if seen.recipe is None else base64.b64encode(zlib.compress(seen.recipe, 1)).decode(),
+        "recipe": recipe,
     }
 
 
