@@ -128,7 +128,8 @@ def _do(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step
 
 def _trade(fields: Struct, first: int, second: int) -> None:
     """Exchange what two fields of one struct hold; each keeps its number."""
-    one, two = (next(each for each in fields if each[0] == number) for number in (first, second))
+    (one,) = [each for each in fields if each[0] == first]
+    (two,) = [each for each in fields if each[0] == second]
     one[1:], two[1:] = two[1:], one[1:]
 
 
