@@ -4,6 +4,8 @@ PYTHON ?= python3
 CARGO ?= cargo
 # One more than the two cores of a small machine: tests wait for processes, disks and clocks as well.
 PYTEST_WORKERS ?= 3
+# A test that takes this long hangs: it fails, with what each of its threads was doing, and the others go on.
+TEST_TIMEOUT_SECONDS ?= 600
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -90,7 +92,8 @@ test-python: setup
 	@rm -rf build/readers build/readers.json
 	@mkdir -p $(REPORTS)
 	@status=0; \
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) -o faulthandler_timeout=$(TEST_TIMEOUT_SECONDS) -o faulthandler_exit_on_timeout=true \
+		--ignore=tests/long --junitxml=$(REPORTS)/pytest.xml || status=$$?; \
 	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status

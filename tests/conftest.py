@@ -89,6 +89,19 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         if all(self.assigned_work[node][scope].values()):
             del self.assigned_work[node][scope]
 
+    def remove_node(self, node: Any) -> str | None:
+        """Hand out what a dead worker left, but the test that it died in: it would end every other worker too."""
+        left = {scope: unit for scope, unit in self.assigned_work.pop(node).items() if not all(unit.values())}
+        if not left:
+            return None
+        unit = next(iter(left.values()))
+        died_in: str = next(nodeid for nodeid, done in unit.items() if not done)
+        unit[died_in] = True
+        self.workqueue.update({scope: unit for scope, unit in left.items() if not all(unit.values())})
+        for other in self.nodes:
+            self._reschedule(other)
+        return died_in
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     return Together(config, log)
