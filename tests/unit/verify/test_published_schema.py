@@ -1,0 +1,156 @@
+"""The schema in a footer that consumers read as the producer wrote it: other names and annotations are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm.lake.format.metadata import TableMetadata
+from tests.footer_examples import HONEST, LONGS, PLAIN, ROWS, codes, field, require_accepted, require_refused
+from tests.lake_metadata_examples import Doc, column
+from tests.parquet_edit import BINARY, Struct, columns, drop, edited, get, groups, put, told
+from tests.staged_examples import NAME, metadata, parquet
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+
+def renamed(data: bytes, **names: str) -> bytes:
+    """The file with other names in its schema and in the paths of its columns."""
+    new = {old.encode(): name.encode() for old, name in names.items()}
+
+    def edit(footer: Struct) -> None:
+        for element in get(footer, 2)[1]:
+            put(element, 4, BINARY, new.get(get(element, 4), get(element, 4)))
+        for group in groups(footer):
+            for chunk in columns(group):
+                kind, path = get(told(chunk), 3)
+                put(told(chunk), 3, 9, (kind, [new.get(each, each) for each in path]))
+
+    return edited(data, edit)
+
+
+def named(*names: str) -> tuple[bytes, TableMetadata]:
+    """An honest file, and its table, of long columns with these names."""
+    fields = [field(at, name, pa.int64()) for at, name in enumerate(names, 1)]
+    table = pa.Table.from_arrays([pa.array(range(ROWS), pa.int64())] * len(names), schema=pa.schema(fields))
+    return parquet(table, store_schema=False), metadata(*(column(at, name) for at, name in enumerate(names, 1)))
+
+
+@pytest.mark.parametrize("names", [{"id": "ID"}, {"id": "other"}, {"id": "b", "b": "id"}, {"id": ""}])
+def test_a_column_with_another_name_than_the_tables_is_refused(names: dict[str, str]) -> None:
+    require_refused("field_renamed", renamed(PLAIN, **names), LONGS)
+    require_accepted(PLAIN, LONGS)
+
+
+@pytest.mark.parametrize(
+    ("of_table", "of_file"),
+    [("a b", "a_x20b"), ("1st", "_1st"), ("a.b", "a_x2Eb"), ("größe", "größe"), ("😀", "_xD83D_xDE00")],
+)
+def test_a_name_as_iceberg_escapes_it_is_accepted(of_table: str, of_file: str) -> None:
+    data, table = named(of_table, "b")
+    require_accepted(data, table)
+    require_accepted(renamed(data, **{of_table: of_file}), table)
+    require_refused("field_renamed", renamed(data, **{of_table: f"{of_file}_"}), table)
+
+
+@pytest.mark.parametrize("names", [("Ab", "aB"), ("\u0130", "i\u0307")])
+def test_names_that_are_the_same_in_lower_case_are_refused(names: tuple[str, str]) -> None:
+    """Trino shows the values of one of them for both."""
+    require_refused("field_renamed", *named(*names))
+    require_accepted(*named("Ab", "aC"))
+
+
+def test_an_escaped_name_that_is_another_columns_is_refused() -> None:
+    data, table = named("a b", "a_x20b")
+    swapped = renamed(data, **{"a b": "a_x20b", "a_x20b": "c"})
+    assert codes(swapped, table, footer_published=True) == ["field_renamed"]
+
+
+PLACE: Doc = {"type": "struct", "fields": [column(3, "b")]}
+
+
+def test_a_name_with_a_dot_beside_a_struct_of_that_path_is_refused() -> None:
+    """No table has two equal paths, but two that are equal in lower case."""
+    kind = pa.struct([field(3, "b", pa.int64())])
+    schema = pa.schema([field(1, "a", kind), field(2, "A.b", pa.int64())])
+    rows = pa.Table.from_arrays([pa.array([{"b": 1}] * ROWS, kind), pa.array(range(ROWS), pa.int64())], schema=schema)
+    data, table = parquet(rows, store_schema=False), metadata(column(1, "a", PLACE), column(2, "A.b"))
+    require_refused("field_renamed", data, table)
+    require_accepted(renamed(data, **{"A.b": "A_x2Eb"}), table)
+
+
+LIST: Doc = {"type": "list", "element-id": 2, "element": "long", "element-required": False}
+MAP: Doc = {"type": "map", "key-id": 2, "key": "long", "value-id": 3, "value": "long", "value-required": False}
+
+
+def listed() -> bytes:
+    kind = pa.list_(field(2, "element", pa.int64()))
+    rows = pa.table({"a": [[1, 2]] * ROWS}, schema=pa.schema([field(1, "a", kind)]))
+    return parquet(rows, store_schema=False)
+
+
+def mapped() -> bytes:
+    key: Any = pa.field("key", pa.int64(), nullable=False, metadata={NAME: "2"})
+    kind: Any = pa.map_(key, field(3, "value", pa.int64()))
+    rows = pa.table({"a": [[(1, 10)]] * ROWS}, schema=pa.schema([field(1, "a", kind)]))
+    return parquet(rows, store_schema=False)
+
+
+@pytest.mark.parametrize(
+    "names", [{"key": "value", "value": "key"}, {"key": "k"}, {"value": "v"}, {"key_value": "pairs"}]
+)
+def test_a_map_whose_children_have_other_names_is_refused(names: dict[str, str]) -> None:
+    """DuckDB finds keys and values by their names, and swaps them."""
+    require_refused("field_renamed", renamed(mapped(), **names), metadata(column(1, "a", MAP)))
+    require_accepted(mapped(), metadata(column(1, "a", MAP)))
+    require_accepted(renamed(mapped(), key_value="entries"), metadata(column(1, "a", MAP)))
+
+
+@pytest.mark.parametrize("names", [{"list": "bag"}, {"element": "e"}])
+def test_a_list_whose_groups_have_other_names_is_refused(names: dict[str, str]) -> None:
+    require_refused("field_renamed", renamed(listed(), **names), metadata(column(1, "a", LIST)))
+    require_accepted(listed(), metadata(column(1, "a", LIST)))
+    require_accepted(renamed(listed(), element="item"), metadata(column(1, "a", LIST)))
+
+
+# --- annotations
+
+TEXT, MAP_GROUP, MAP_ENTRIES, LIST_GROUP, JSON = 0, 1, 2, 3, 19
+
+
+def annotated(data: bytes, at: int, converted: int) -> bytes:
+    """The old annotation of the schema's element at this place is another one; it has no new one."""
+
+    def edit(footer: Struct) -> None:
+        element = get(footer, 2)[1][at]
+        drop(element, 10)
+        put(element, 6, 5, converted)
+
+    return edited(data, edit)
+
+
+@pytest.mark.parametrize("annotation", [MAP_GROUP, LIST_GROUP])
+def test_an_annotation_of_the_group_inside_a_list_is_refused(annotation: int) -> None:
+    """PyArrow, Polars and Trino read no such file."""
+    require_refused("parquet_ambiguous", annotated(listed(), 2, annotation), metadata(column(1, "a", LIST)))
+
+
+@pytest.mark.parametrize("annotation", [TEXT, JSON])
+def test_an_annotation_of_the_root_is_refused(annotation: int) -> None:
+    """PyArrow reads no such file."""
+    require_refused("parquet_ambiguous", annotated(HONEST, 0, annotation), LONGS)
+
+
+def test_entries_of_a_map_may_be_annotated_as_such() -> None:
+    table = metadata(column(1, "a", MAP))
+    require_refused("parquet_ambiguous", annotated(mapped(), 2, LIST_GROUP), table)
+    require_accepted(annotated(mapped(), 2, MAP_ENTRIES), table)
+
+
+def test_text_that_says_it_is_json_is_refused() -> None:
+    """DuckDB and Polars make another type of it."""
+    data = parquet(pa.table({"a": ["1"] * ROWS}, schema=pa.schema([field(1, "a", pa.string())])), store_schema=False)
+    require_refused("parquet_ambiguous", annotated(data, 1, JSON), metadata(column(1, "a", "string")))
+    require_accepted(data, metadata(column(1, "a", "string")))
