@@ -195,14 +195,15 @@ def break_glass_publish(*, as_json: bool, override_id: str, service: Service) ->
       pvdm break-glass publish 5f0c…e1 --url https://steward.example:8181 --token-file token
       pvdm break-glass publish 5f0c…e1 --json | jq .outcome
     """
-    from pvdm.durable.outcome import Committed
+    from pvdm.durable.outcome import Committed, Published
     from pvdm.durable.waived import publish_override
 
     watch = quiet if as_json else watch_steps()
     with service.connect() as client:
         outcome = publish_override(client, override_id, watch)
     if not as_json and isinstance(outcome, Committed):
-        say(f"*** BREAK-GLASS: rows that failed are published in {outcome.table} ***", style=LOUD)
+        since = "are" if outcome.published is Published.NOW else "have been"
+        say(f"*** BREAK-GLASS: rows that failed {since} published in {outcome.table} ***", style=LOUD)
     tell(outcome, as_json=as_json)
 
 

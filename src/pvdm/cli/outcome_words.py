@@ -15,13 +15,13 @@ _NOTHING: Final = "0 rows: the source has no row for these parameters"
 
 
 def committed_lines(outcome: Committed) -> Iterator[Line]:
-    """The whole of it first; what no proof carries, and what has no row, cannot be overlooked."""
+    """The whole of it first; what was not published now, what no proof carries and what has no row is loud."""
     extent = outcome.extent
     much = "how many rows is not known" if extent is None else extent_words(extent)
-    yield (
-        f"COMMITTED  {outcome.workload_id}: {counted(len(outcome.chunks), 'chunk')} of {outcome.table}, {much}",
-        "green",
-    )
+    word = "ALREADY PUBLISHED" if outcome.published.value == "before" else outcome.name
+    chunks = counted(len(outcome.chunks), "chunk")
+    yield f"{word}  {outcome.workload_id}: {chunks} of {outcome.table}, {much}", "green"
+    yield from _not_now(outcome)
     for chunk in outcome.overridden:
         if chunk.attempt is not None:
             yield f"*** chunk {chunk.chunk_id}: {override_words(chunk.attempt)} ***", LOUD
@@ -33,6 +33,21 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
             added = "" if found.extent is None else f"  {added_words(found.extent)}"
             proof = "FAIL proof" if found.overridden else "proof"
             yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
+
+
+def _not_now(outcome: Committed) -> Iterator[Line]:
+    before = sum(1 for each in outcome.chunks if each.before)
+    if before == len(outcome.chunks):
+        yield "*** nothing was published now: an earlier run of this workload id did it ***", LOUD
+    elif before:
+        yield f"  {counted(before, 'chunk')} of them had been published by an earlier run", None
+    moved = outcome.source_moved
+    if moved is not None:
+        yield (
+            f"*** the source has moved since: published is its snapshot {moved.pinned_snapshot_id}, "
+            f"and its newest is {moved.newest_snapshot_id}; {moved.correction} ***",
+            LOUD,
+        )
 
 
 def extent_words(extent: ExtentView) -> str:

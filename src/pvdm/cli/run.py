@@ -63,7 +63,8 @@ def publish(
 
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. The branch goes
     when it is published; after a FAIL it stays as it was. The job's own files are never touched: they are yours to
-    remove. A failed branch is tried again, or another one published in its place, only with --reason.
+    remove. A failed branch is tried again, or another one published in its place, only with --reason. Under an id that
+    is published, a branch with other rows is refused: it needs an id of its own.
 
     \b
     Examples:
@@ -74,7 +75,9 @@ def publish(
     nothing = Job(None, True, None, (), None)
     with coordinator(service, nothing, as_json=as_json) as found:
         outcome = found.publish(workload_id, table, branch, values, reason=reason)
-    if not as_json and outcome.exit_code == 0:
+    from pvdm.durable.outcome import Committed, Published
+
+    if not as_json and isinstance(outcome, Committed) and outcome.published is Published.NOW:
         say_aside(f"branch {branch} goes: {table} shows the Steward's copies of its files; {_YOURS}")
     tell(outcome, as_json=as_json)
 

@@ -190,6 +190,8 @@ class ListedJob:
 class WorkloadView:
     """One workload as the ledger has it; `table` is the target's full name, `parameters` its own, by name.
 
+    `source_newest_snapshot_id` is where the source of a COMPLETE workload stands now; None in lists, and where the
+    Steward cannot tell.
     `chunk_states` tells of the last attempt at each chunk that was tried, `problem` what keeps the Steward from going
     on with one, and `override_ids` which overrides it was published by.
     """
@@ -202,6 +204,7 @@ class WorkloadView:
     table: str | None
     source: str
     source_snapshot_id: int | None
+    source_newest_snapshot_id: int | None
     plan_hash: str
     chunk_count: int
     chunk_states: tuple[ChunkStateView, ...]
@@ -227,6 +230,7 @@ class WorkloadView:
             fields.optional_text("table"),
             fields.text("source"),
             fields.optional_decimal("source_snapshot_id"),
+            fields.optional_decimal("source_newest_snapshot_id"),
             fields.hex("plan_hash", 32),
             fields.number("chunk_count"),
             fields.items("chunk_states", ChunkStateView.read),

@@ -16,6 +16,7 @@ from pvdm.durable.run import Run, Settings
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Stager
 
@@ -106,8 +107,9 @@ class Coordinator:
         After a branch that failed under this id, `reason` says what was mended, as with `repair`.
         """
         texts = {name: _text(name, value) for name, value in (parameters or {}).items()}
-        self._client.publish_branch(workload_id, table, branch, texts, reason)
-        return self._run(self._client.workload(workload_id).workload, _no_build)
+        taken = self._client.publish_branch(workload_id, table, branch, texts, reason)
+        new = None if taken.state is AttemptState.COMMITTED else taken.attempt_id
+        return self._run(self._client.workload(workload_id).workload, _no_build, handed_in=new)
 
     def _target(self, table: str | None, contract: DataProductContract | None) -> str:
         if contract is None:
@@ -128,7 +130,9 @@ class Coordinator:
             )
         return target
 
-    def _run(self, workload: WorkloadView, build: Build | None, *, repair: str | None = None) -> Outcome:
+    def _run(
+        self, workload: WorkloadView, build: Build | None, *, repair: str | None = None, handed_in: str | None = None
+    ) -> Outcome:
         contract = parse_contract(self._client.contract(workload.contract_hash), f"contract {workload.contract_hash}")
         bound = contract.bind(dict(workload.parameters))
         source = None if self._spark is None else Source(self._client, self._spark, workload, bound)
@@ -139,6 +143,7 @@ class Coordinator:
             watch=self._watch,
             stage_seconds=self._stage_seconds,
             repair=repair,
+            handed_in=handed_in,
         )
         return Run(self._client, workload, bound, settings).outcome()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import ClassVar, TypeAlias
 
 from pvdm.client import AttemptView, ExtentView
@@ -12,28 +13,66 @@ from pvdm.model.plain import view_json
 from pvdm.model.states import AttemptState
 
 
+class Published(Enum):
+    """Whether this run published a workload's rows, or an earlier one had."""
+
+    NOW = "now"
+    BEFORE = "before"
+    PARTLY_NOW = "partly now"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMoved:
+    """The source has another snapshot by now than the one that the workload published."""
+
+    pinned_snapshot_id: int
+    newest_snapshot_id: int
+    correction: str
+    """How rows that came or changed since are published."""
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "pinned_snapshot_id": str(self.pinned_snapshot_id),
+            "newest_snapshot_id": str(self.newest_snapshot_id),
+            "correction": self.correction,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and the last attempt at it; none where the run ended before its turn."""
+    """One chunk and the last attempt at it; none where the run ended before its turn.
+
+    `before`: it was published when the run began.
+    """
 
     chunk_id: str
     attempt: AttemptView | None
+    before: bool = False
 
     @property
     def state(self) -> AttemptState | None:
         """Where the attempt stands."""
         return None if self.attempt is None else self.attempt.state
 
+    @property
+    def published(self) -> Published | None:
+        """Now or before; None where the chunk is not published."""
+        if self.state is not AttemptState.COMMITTED:
+            return None
+        return Published.BEFORE if self.before else Published.NOW
+
     def to_json(self) -> dict[str, object]:
         """For programs; the Steward's numbers as decimal strings, as in every other JSON."""
         found = self.attempt
         if found is None:
-            return {"chunk_id": self.chunk_id, "state": None}
+            return {"chunk_id": self.chunk_id, "state": None, "published": None}
         return {
             "chunk_id": self.chunk_id,
             "attempt_id": found.attempt_id,
             "attempt": str(found.number),
             "state": found.state.value,
+            "published": None if self.published is None else self.published.value,
             "verdict": None if found.verdict is None else found.verdict.value,
             "classes": [each.value for each in found.classes],
             "findings": [view_json(each) for each in found.findings],
@@ -50,13 +89,22 @@ class ChunkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Every chunk is published."""
+    """Every chunk is published; `source_moved` where an earlier run did it, and the source has moved since."""
 
     name: ClassVar[str] = "COMMITTED"
     exit_code: ClassVar[int] = 0
     workload_id: str
     table: str
     chunks: tuple[ChunkOutcome, ...]
+    source_moved: SourceMoved | None = None
+
+    @property
+    def published(self) -> Published:
+        """Whether this run published the rows, or an earlier one had."""
+        found = {each.before for each in self.chunks}
+        if found == {True}:
+            return Published.BEFORE
+        return Published.PARTLY_NOW if True in found else Published.NOW
 
     @property
     def snapshot_id(self) -> int | None:
@@ -80,7 +128,8 @@ class Committed:
 
     def to_json(self) -> dict[str, object]:
         """For programs."""
-        return _json(self)
+        moved = None if self.source_moved is None else self.source_moved.to_json()
+        return _json(self) | {"published": self.published.value, "source_moved": moved}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from typing import Any, Final
 from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
 from pvdm.durable import lost
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, VerificationFailed
+from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, SourceMoved, VerificationFailed
 from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError, VerificationError
 from pvdm.model.branch import is_stewards
 from pvdm.model.contract import BoundContract
+from pvdm.model.core import Operation
 from pvdm.model.located import LocatedClass
 from pvdm.model.located_words import counted, fields_that_differ, files_of, first_keys, rest_of_keys, who_sees
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
@@ -28,6 +29,11 @@ PROBLEM_TRIES: Final = 5
 LOOK_SECONDS: Final = 20.0
 _FIRST: Final = "the first attempt"
 _AGAIN: Final = "taken up again"
+_CORRECTION_OF_APPEND: Final = (
+    "rows of a claim are appended once; to correct what is published, an operator protects the table with a contract "
+    "that overwrites, and you run it under a new workload id"
+)
+_CORRECTION_OF_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
 
 Make = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager takes."""
@@ -35,7 +41,10 @@ Make = Callable[[Chunk], Any]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is done; `repair` is the reason for which failed chunks are tried again."""
+    """How a run is done; `repair` is the reason for which failed chunks are tried again.
+
+    `handed_in` is an attempt that the caller opened itself just now: if it is published by now, this run did it.
+    """
 
     make: Make
     stager: Stager[Any]
@@ -43,6 +52,7 @@ class Settings:
     watch: Watch
     stage_seconds: float | None
     repair: str | None = None
+    handed_in: str | None = None
 
 
 class Run:
@@ -55,6 +65,7 @@ class Run:
         self._settings = settings
         self._table = workload.table or bound.contract.boundary.target
         self._found: dict[str, AttemptView | None] = {}
+        self._before: set[str] = set()
         self._places: dict[str, int] = {}
 
     def outcome(self) -> Outcome:
@@ -87,7 +98,15 @@ class Run:
             self._found[chunk.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
                 return self._ended_badly(chunk, ended)
-        return Committed(self._workload.workload_id, self._table, self._chunks())
+        return Committed(self._workload.workload_id, self._table, self._chunks(), self._source_moved())
+
+    def _source_moved(self) -> SourceMoved | None:
+        """The Steward tells the newest snapshot only of a workload that was complete when this run began."""
+        pinned, newest = self._workload.source_snapshot_id, self._workload.source_newest_snapshot_id
+        if pinned is None or newest is None or pinned == newest:
+            return None
+        adds = self._bound.contract.boundary.operation is Operation.APPEND
+        return SourceMoved(pinned, newest, _CORRECTION_OF_APPEND if adds else _CORRECTION_OF_OVERWRITE)
 
     def _plan(self) -> Iterator[ChunkView]:
         seen = 0
@@ -104,6 +123,8 @@ class Run:
                 reason = _FIRST
             case AttemptState.COMMITTED:
                 self._found[chunk.chunk_id] = last
+                if _there(last).attempt_id != self._settings.handed_in:
+                    self._before.add(chunk.chunk_id)
                 self._tell(chunk, Doing.SKIPPED, last)
                 return _there(last)
             case AttemptState.VERIFYING | AttemptState.COMMITTING:
@@ -231,7 +252,9 @@ class Run:
         return RolledBack(self._workload.workload_id, self._table, self._chunks(), error)
 
     def _chunks(self) -> tuple[ChunkOutcome, ...]:
-        return tuple(ChunkOutcome(chunk_id, attempt) for chunk_id, attempt in self._found.items())
+        return tuple(
+            ChunkOutcome(chunk_id, attempt, chunk_id in self._before) for chunk_id, attempt in self._found.items()
+        )
 
     def _tell(self, chunk: ChunkView, doing: Doing, attempt: AttemptView | None, *, problem: str | None = None) -> None:
         done = sum(1 for each in self._found.values() if each is not None and each.state is AttemptState.COMMITTED)

@@ -26,7 +26,7 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = unw
 
 def _outcome(attempt: AttemptView, watch: Watch, published: Doing) -> Outcome:
     workload_id, table = attempt.workload_id, attempt.table or ""
-    chunks = (ChunkOutcome(attempt.chunk_id, attempt),)
+    chunks = (ChunkOutcome(attempt.chunk_id, attempt, published is Doing.SKIPPED),)
     match attempt.state:
         case AttemptState.COMMITTED:
             _tell(watch, attempt, published)

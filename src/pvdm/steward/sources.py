@@ -9,7 +9,7 @@ from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
 from pvdm.catalog.upstream_heads import is_vouched, require_proved, unproved
-from pvdm.errors import InputError, UnavailableError, VerificationError
+from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.entries import FileReader
 from pvdm.lake.paths import Location, parse_location
 from pvdm.model.contract import BoundContract
@@ -78,6 +78,19 @@ class Sources:
             return self._readable(pin_files(manifest, data), bound.contract.product.domain)
         ref, state, snapshot_id = self._table(workload)
         return self._own(state, pin_table(ref, state.metadata, snapshot_id, self._reader))
+
+    def newest(self, workload: Workload, bound: BoundContract) -> str | None:
+        """The source's newest snapshot, to compare with the pinned one; None where it cannot be told just now."""
+        manifest = bound.contract.boundary.source.manifest
+        try:
+            if manifest is not None:
+                return str(state_of(self._manifest(manifest)))
+            with self._ledger.read() as unit:
+                row = tables.find_uuid(unit, workload.opening.source)
+            found = None if row is None else self._catalog().states.of(row).metadata.current_snapshot_id
+        except PvdmError:
+            return None
+        return None if found is None else str(found)
 
     def schema(self, workload: Workload, bound: BoundContract) -> Schema:
         """The columns of the source as the workload has pinned it; of a table without planning what is read of it."""

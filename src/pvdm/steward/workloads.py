@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -32,6 +30,7 @@ from pvdm.steward.adopting import require_adoptable
 from pvdm.steward.contracts import require_fit, require_for_table
 from pvdm.steward.reasons import refusal_in
 from pvdm.steward.sources import Sources, levels_of
+from pvdm.steward.turns import Turns
 from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, protections, tables, workloads
 from pvdm.store.attempts import Attempt, AttemptOpening
 from pvdm.store.chunks import Chunk
@@ -144,7 +143,7 @@ class Workloads:
         self._epoch = epoch
         self._files = files
         self._extracts = extracts
-        self._opening = _Turns()
+        self._opening = Turns()
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
         """The workload of this id: the source pinned, the plan fixed; once more with the same words is no change."""
@@ -174,6 +173,14 @@ class Workloads:
         self._catalog().commits.commit(OWN, [self._branching(row, opening.branch, head)], extra=open_it)
         self._queue.changed(attempt_id)
         return made[0]
+
+    def source_newest(self, workload: Workload) -> str | None:
+        """Where the source of a finished workload stands by now; None for one that is not finished, or if not known."""
+        if workload.state is not WorkloadState.COMPLETE:
+            return None
+        with self._ledger.read() as unit:
+            bound = bound_contract(unit, workload)
+        return self._sources.newest(workload, bound)
 
     def staged(self, grant: Grant, attempt_id: str) -> Attempt:
         """The producer is done: VERIFYING, with the branch's head as the catalog has it, and queued."""
@@ -371,7 +378,8 @@ class Workloads:
             (chunk,) = _one(chunks.of_workload(unit, workload_id))
             tried = attempts.of_chunk(unit, workload_id, chunk.chunk_id)
         if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
-            return _same_branch(tried[-1], branch)
+            self._require_as_staged(workload, tried[-1], branch)
+            return tried[-1]
         if tried and reason is None and _needs_reason(tried[-1]):
             return _same_failed(tried[-1], branch)
         row = self._row_of(workload)
@@ -404,29 +412,24 @@ class Workloads:
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-
-class _Turns:
-    """One opening of an id at a time, in this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[str, tuple[threading.Lock, int]] = {}
-
-    @contextlib.contextmanager
-    def turn(self, name: str) -> Iterator[None]:
-        with self._lock:
-            lock, users = self._held.get(name, (threading.Lock(), 0))
-            self._held[name] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                users = self._held[name][1] - 1
-                if users:
-                    self._held[name] = (lock, users)
-                else:
-                    del self._held[name]
+    def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
+        """Refuse a branch that holds something else by now: the id stands for what it held when it was taken over."""
+        _require_same_branch(found, branch)
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+        head = None if row is None else staged_head(self._catalog().states.newest(row).metadata, branch)
+        if head in (None, found.staged_snapshot_id):
+            return
+        done = found.state is AttemptState.COMMITTED
+        raise ConflictError(
+            "branch_staged_since",
+            f"branch {branch[:80]} holds something else than workload {found.workload_id} "
+            f"{'has published' if done else 'is publishing'}; it was not read",
+            expected=f"snapshot {found.staged_snapshot_id}" if found.staged_snapshot_id else "no row of its own",
+            got=f"snapshot {head}",
+            hint="nothing was changed; publish the branch under another workload id",
+            workload_id=found.workload_id,
+        )
 
 
 def _one(planned: list[Chunk]) -> list[Chunk]:
@@ -440,7 +443,7 @@ def _one(planned: list[Chunk]) -> list[Chunk]:
     return planned
 
 
-def _same_branch(found: Attempt, branch: str) -> Attempt:
+def _require_same_branch(found: Attempt, branch: str) -> None:
     if found.branch != branch:
         raise InputError(
             "workload_parameters_differ",
@@ -450,7 +453,6 @@ def _same_branch(found: Attempt, branch: str) -> Attempt:
             hint="use another workload id",
             workload_id=found.workload_id,
         )
-    return found
 
 
 def _needs_reason(ended: Attempt) -> bool:

@@ -57,6 +57,7 @@ WORKLOAD: Json = {
     "table": "sales.orders",
     "source": "raw.orders",
     "source_snapshot_id": "9223372036854775807",
+    "source_newest_snapshot_id": None,
     "plan_hash": HASH,
     "chunk_count": 1,
     "chunk_states": [{"state": "VERIFICATION_FAILED", "chunks": 1}],

@@ -98,7 +98,8 @@ def workload(
         "attempts": [attempt_answer(attempt) for attempt in found.attempts],
         "published": published,
     }
-    return WorkloadAnswer.model_validate({**_workload(found.summary), **more})
+    newest = notary.workloads.source_newest(found.summary.workload)
+    return WorkloadAnswer.model_validate({**_workload(found.summary, newest), **more})
 
 
 @router.get("/v1/workloads/{workload_id}/chunks")
@@ -236,10 +237,10 @@ def _chunk(found: PlannedChunk, views: dict[str, AttemptView]) -> ChunkPart:
 
 
 def _part(notary: NotaryPart, found: Workload) -> WorkloadPart:
-    return WorkloadPart.model_validate(_workload(notary.work.summary(found)))
+    return WorkloadPart.model_validate(_workload(notary.work.summary(found), notary.workloads.source_newest(found)))
 
 
-def _workload(summary: WorkloadSummary) -> dict[str, object]:
+def _workload(summary: WorkloadSummary, source_newest: str | None = None) -> dict[str, object]:
     found = summary.workload
     opening = found.opening
     return {
@@ -251,6 +252,7 @@ def _workload(summary: WorkloadSummary) -> dict[str, object]:
         "table": summary.table,
         "source": opening.source,
         "source_snapshot_id": found.source_snapshot_id,
+        "source_newest_snapshot_id": source_newest,
         "plan_hash": found.plan_hash,
         "chunk_count": summary.chunk_count,
         "chunk_states": [{"state": state.value, "chunks": count} for state, count in summary.states],

@@ -1,0 +1,144 @@
+"""The same workload id again: what is said of rows that are published already, and of a source that has moved."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import Chunk
+from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+
+NEW: Row = (6, "2026-11-14", "Jena")
+CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+@pytest.fixture
+def own_shop(tmp_path: Path) -> Iterator[Shop]:
+    """One whose source may be changed."""
+    with shop_at(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("rerun_jobs")
+    module.honest = lambda _spark, chunk: table_of(rows_of(chunk))
+
+    def first_day_only(_spark: object, chunk: Chunk) -> Any:
+        if chunk.chunk_id.endswith("14"):
+            raise RuntimeError("the network is down")
+        return table_of(rows_of(chunk))
+
+    module.first_day_only = first_day_only
+    monkeypatch.setitem(sys.modules, "rerun_jobs", module)
+
+
+def rows_of(chunk: Chunk) -> list[Row]:
+    day = chunk.chunk_id.partition("=")[2]
+    return [row for row in ROWS if not day or row[1] == day]
+
+
+def run(shop: Shop, table: str, *more: str, job: str = "honest") -> tuple[int, str]:
+    return shop.command(["run", table, "--workload-id", f"{table}-1", "--small", "--job", f"rerun_jobs:{job}", *more])
+
+
+def publish(shop: Shop, table: str, *more: str) -> tuple[int, str]:
+    return shop.command(["publish", table, "etl", "--workload-id", f"{table}-1", *more])
+
+
+def target(shop: Shop, name: str, *lines: str, **boundary: str) -> str:
+    shop.make(f"sales.{name}", BY_DAY)
+    shop.protect(contract(f"sales.{name}", *lines, **boundary))
+    return f"sales.{name}"
+
+
+def test_a_run_of_what_is_published_says_that_it_published_nothing(shop: Shop) -> None:
+    table = target(shop, "twice")
+    code, told = run(shop, table, "--json")
+    first = json.loads(told)
+    assert (code, first["published"], first["chunks"][0]["published"]) == (0, "now", "now")
+    code, told = run(shop, table)
+    assert code == 0
+    assert f"ALREADY PUBLISHED  {table}-1: 1 chunk of {table}, +5 rows" in told
+    assert "*** nothing was published now: an earlier run of this workload id did it ***" in told
+    assert "COMMITTED" not in told
+    assert "the source has moved" not in told
+    again = json.loads(run(shop, table, "--json")[1])
+    assert (again["outcome"], again["published"], again["source_moved"]) == ("COMMITTED", "before", None)
+    assert (again["chunks"][0]["published"], shop.seen(table)) == ("before", sorted(ROWS, key=repr))
+
+
+def test_a_run_that_takes_up_the_rest_says_what_was_there_before(shop: Shop) -> None:
+    table = target(shop, "resumed", CHUNKED)
+    code, told = run(shop, table, "--json", job="first_day_only")
+    assert (code, [each["published"] for each in json.loads(told)["chunks"]]) == (4, ["now", None])
+    code, told = run(shop, table, "--json")
+    found = json.loads(told)
+    assert (code, found["published"]) == (0, "partly now")
+    assert [each["published"] for each in found["chunks"]] == ["before", "now", "now"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "way"),
+    [
+        ("append", "an operator protects the table with a contract that overwrites"),
+        ("overwrite", "run it under a new workload id: it replaces what is published"),
+    ],
+)
+def test_a_source_that_has_moved_since_is_named_with_both_snapshots_and_the_way_on(
+    own_shop: Shop, operation: str, way: str
+) -> None:
+    table = target(own_shop, "moved", operation=operation)
+    assert run(own_shop, table)[0] == 0
+    pinned = own_shop.metadata("raw.orders").current_snapshot_id
+    own_shop.write([NEW])
+    newest = own_shop.metadata("raw.orders").current_snapshot_id
+    code, told = run(own_shop, table)
+    assert code == 0
+    line = next(line for line in told.splitlines() if "the source has moved since" in line)
+    assert f"published is its snapshot {pinned}, and its newest is {newest}; " in line
+    assert way in line
+    moved = json.loads(run(own_shop, table, "--json")[1])["source_moved"]
+    assert (moved["pinned_snapshot_id"], moved["newest_snapshot_id"]) == (str(pinned), str(newest))
+    assert way in moved["correction"]
+
+
+def test_a_branch_that_is_published_is_not_said_to_be_published_again(shop: Shop) -> None:
+    table = target(shop, "branch")
+    shop.write(ROWS, table, "etl")
+    code, told = publish(shop, table)
+    assert (code, "branch etl goes" in told) == (0, True)
+    code, told = publish(shop, table)
+    assert code == 0
+    assert "ALREADY PUBLISHED" in told
+    assert "goes" not in told
+    assert json.loads(publish(shop, table, "--json")[1])["published"] == "before"
+
+
+@pytest.mark.parametrize("rows", [ROWS, (NEW,)], ids=["the same rows", "other rows"])
+def test_a_branch_that_was_staged_again_is_not_published_under_the_finished_id(
+    shop: Shop, rows: tuple[Row, ...]
+) -> None:
+    """Whether its rows are the same is not known: nobody has read them."""
+    table = target(shop, f"staged_{len(rows)}")
+    shop.write(ROWS, table, "etl")
+    assert publish(shop, table)[0] == 0
+    before = shop.seen(table)
+    shop.write(rows, table, "etl")
+    code, told = publish(shop, table, "--json")
+    error = json.loads(told)["error"]
+    assert (code, error["code"]) == (4, "branch_staged_since")
+    assert error["hint"] == "nothing was changed; publish the branch under another workload id"
+    assert (shop.seen(table), "etl" in shop.branches(table)) == (before, True)
