@@ -144,9 +144,10 @@ class StewardClient(WorkCalls, AuditCalls):
         """Who the Steward is and where it stands."""
         return self._read(Call("GET", "/v1/steward"), StewardInfo.read)
 
-    def events(self, *, after: int | None = None, limit: int = 100) -> tuple[Event, ...]:
-        """The next steps of the step log after an id, oldest first."""
-        return self._list("/v1/events", "events", Event.read, page_of(after, limit))
+    def events(self, *, after: int | None = None, limit: int = 100, about: str | None = None) -> tuple[Event, ...]:
+        """The next steps of the step log after an id, oldest first; `about` an id or a name: those that mention it."""
+        asked = page_of(after, limit) | ({} if about is None else {"about": about})
+        return self._list("/v1/events", "events", Event.read, asked)
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
         """Say that the Steward's clock is right now."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 
 from pvdm.errors import InputError
 from pvdm.model import document
@@ -56,15 +56,19 @@ def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: in
     return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
 
 
-def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS) -> list[Event]:
-    """The next events after an id, oldest first.
+def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
+    """The next events after an id, oldest first; `about`: those of a row of this key, or with it as a value.
 
     On PostgreSQL ids are drawn before the commit, so a lower id may appear after a higher one was read; a follower
     reads again from a little below.
     """
     limit = min(count, EVENTS_PAGE_MAX_ROWS)
-    wanted = select(events).where(events.c.event_id > after).order_by(events.c.event_id).limit(limit)
-    return [_event(row) for row in unit.rows(wanted)]
+    wanted = select(events).where(events.c.event_id > after)
+    if about is not None:
+        value = json.dumps(about)
+        within = [column.contains(value, autoescape=True) for column in (events.c.old, events.c.new)]
+        wanted = wanted.where(or_(events.c.row_key == about, *within))
+    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
 
 
 def high_water_micros(unit: Unit) -> int | None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 REASON_MAX_CHARACTERS: Final = 256
 PAGE_ROWS_MAX: Final = 1_000
+EVENTS_ABOUT_MAX_CHARS: Final = 400
 
 HEX16: Final = "^[0-9a-f]{32}$"
 HEX32: Final = "^[0-9a-f]{64}$"
@@ -261,8 +262,8 @@ class EventPart(Told):
     kind: str
     subject: str
     row_key: str
-    old: dict[str, str | int | bool | None] | None
-    new: dict[str, str | int | bool | None] | None
+    old: dict[str, JsonValue] | None
+    new: dict[str, JsonValue] | None
 
 
 class EventsAnswer(Told):

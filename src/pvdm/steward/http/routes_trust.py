@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from pvdm.model.fields import LONG_MAX
 from pvdm.steward.http.body import body_of
 from pvdm.steward.http.models import (
+    EVENTS_ABOUT_MAX_CHARS,
     PAGE_ROWS_MAX,
     ClockAnswer,
     EpochChangePart,
@@ -90,10 +91,11 @@ def step_log(
     notary: NotaryPart,
     after: Annotated[int, Query(ge=0, le=LONG_MAX)] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
+    about: Annotated[str | None, Query(min_length=1, max_length=EVENTS_ABOUT_MAX_CHARS)] = None,
 ) -> EventsAnswer:
-    """The next steps of the step log after an id, oldest first."""
+    """The next steps of the step log after an id, oldest first; with `about`, those that name it: an id or a person."""
     with notary.ledger.read() as unit:
-        page = events.page(unit, after=after, count=limit)
+        page = events.page(unit, after=after, count=limit, about=about)
     return EventsAnswer(events=[_event(event) for event in page])
 
 

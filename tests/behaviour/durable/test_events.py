@@ -1,0 +1,53 @@
+"""The step log after a publication: every page can be read, and asked for by a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pvdm import Committed, Coordinator
+from pvdm.client.answers import Event
+from pvdm.model.role import Role
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """With one publication, by a producer of this name."""
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        made.make("sales.orders")
+        made.protect(contract("sales.orders"))
+        with made.steward.as_role(Role.PRODUCER, "sales", name="nightly_50%") as producer:
+            outcome = Coordinator(producer).run("orders-1", "sales.orders", {}, lambda _spark, _chunk: table_of(ROWS))
+            assert isinstance(outcome, Committed)
+        yield made
+
+
+def events(shop: Shop, about: str | None = None) -> list[Event]:
+    found: list[Event] = []
+    with shop.steward.as_role(Role.AUDITOR, "*", name="an auditor") as auditor:
+        while page := auditor.events(after=found[-1].event_id if found else None, limit=50, about=about):
+            found += page
+    return found
+
+
+def test_the_page_with_a_publication_is_read_as_every_other(shop: Shop) -> None:
+    """Its facts have lists in them."""
+    (published,) = [event for event in events(shop) if event.kind == "published"]
+    assert dict(published.new or ())["workload_id"] == "orders-1"
+
+
+def test_events_are_found_by_the_name_of_a_token_and_by_an_id(shop: Shop) -> None:
+    by_name = events(shop, "nightly_50%")
+    assert by_name
+    assert {event.subject for event in by_name} == {"tokens"}
+    assert all("nightly_50%" in dict(event.new or ()).values() for event in by_name)
+    by_workload = events(shop, "orders-1")
+    assert {"workloads", "attempts"} <= {event.subject for event in by_workload}
+    assert len(by_workload) < len(events(shop))
+
+
+def test_a_name_is_no_pattern(shop: Shop) -> None:
+    assert (events(shop, "nightly_5%"), events(shop, "nightly%")) == ([], [])
+    assert events(shop, "nobody") == []
