@@ -24,7 +24,7 @@ from pvdm.trust.override import verify_override
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.statement import P, read_signed
-from pvdm.trust.verify import Verified, VerifiedProof, verify_statement, verify_threshold
+from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, Verified, VerifiedProof, verify_statement, verify_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,14 @@ class Statements:
                 raise refused("audit_statement_unexpected", "a statement has no place in an audit", "another", other)
 
     def require_logged(self, logged: LoggedStatement) -> None:
-        """Its entry is in the tree of the checkpoint, and is not from the future."""
+        """Its entry is in the tree of the checkpoint, and is not from the future, as far as clocks agree."""
         size, root = self.checkpoint.size, self.checkpoint.root
         included = InclusionProof(logged.index, size, logged.hashes)
         verify_inclusion(included, entry=logged.leaf, size=size, root=root)
-        if logged.logged_at > self._now:
+        latest = self._now + CLOCK_SKEW_MAX_MICROS
+        if logged.logged_at > latest:
             raise refused(
-                "audit_logged_in_future", "the log entry is later than now", f"at most {self._now}", logged.logged_at
+                "audit_logged_in_future", "the log entry is later than now", f"at most {latest}", logged.logged_at
             )
 
     def receipt(self, said: Said[Receipt]) -> Verified[Receipt]:

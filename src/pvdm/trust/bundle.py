@@ -12,7 +12,7 @@ from pvdm.model.fields import Fields, invalid, require_number, require_sha256
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.strict_json import read
-from pvdm.trust.verify import NOTARY_ENVELOPES_MAX, VerifiedProof, verify_threshold
+from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, NOTARY_ENVELOPES_MAX, VerifiedProof, verify_threshold
 
 BUNDLE_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 _FORMAT: Final = "pvdm-bundle/v1"
@@ -120,9 +120,12 @@ def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, thresho
 
 
 def require_logged_before(logged: LoggedEnvelope, now: int) -> None:
-    """A log entry from the future is no evidence of when something was known."""
-    if logged.logged_at > now:
-        raise refused("bundle_logged_in_future", "the log entry is later than now", f"at most {now}", logged.logged_at)
+    """A log entry from the future is no evidence of when something was known; clocks differ a little, not more."""
+    latest = now + CLOCK_SKEW_MAX_MICROS
+    if logged.logged_at > latest:
+        raise refused(
+            "bundle_logged_in_future", "the log entry is later than now", f"at most {latest}", logged.logged_at
+        )
 
 
 def _shown(proof: VerifiedProof) -> tuple[str, ...]:
