@@ -53,29 +53,27 @@ class Job:
         return load_job(self.name)
 
     @contextlib.contextmanager
-    def spark(self, client: StewardClient) -> Iterator[SparkSession | None]:
-        """A Spark session for the command, which reaches the store that the Steward's tables lie in; none for a small
-        job.
-        """
+    def spark(self, client: StewardClient) -> Iterator[Callable[[], SparkSession] | None]:
+        """What starts a Spark session for the command, which is stopped at its end; None for a small job."""
         if self.small:
             yield None
             return
+        config = named_values(self.settings, "--conf")
+        with contextlib.ExitStack() as ends:
+            yield lambda: self._session(client, config, ends)
+
+    def _session(self, client: StewardClient, config: dict[str, str], ends: contextlib.ExitStack) -> SparkSession:
+        """A session which reaches the store that the Steward's tables lie in; one that runs already is not stopped."""
         from pvdm.client.table import uses_object_store
         from pvdm.lake.spark import running_session, spark_session
 
         running = running_session()
         session = spark_session(
-            [],
-            app_name="pvdm run",
-            master=self.master,
-            config=named_values(self.settings, "--conf"),
-            object_store=uses_object_store(client),
+            [], app_name="pvdm run", master=self.master, config=config, object_store=uses_object_store(client)
         )
-        try:
-            yield session
-        finally:
-            if running is None:
-                session.stop()
+        if running is None:
+            ends.callback(session.stop)
+        return session
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,17 +173,16 @@ def load_job(text: str) -> Build:
 
 @contextlib.contextmanager
 def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordinator]:
-    """A Coordinator under the caller's token, with Spark unless the job is small."""
+    """A Coordinator under the caller's token, with Spark unless the job is small; it starts when a chunk is staged."""
     from pvdm.durable.coordinator import Coordinator
 
     watch = quiet if as_json else watch_steps()
-    with service.connect() as client:
-        client.identity()  # before Spark is started, which takes its time
-        with (
-            job.spark(client) as spark,
-            Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found,
-        ):
-            yield found
+    with (
+        service.connect() as client,
+        job.spark(client) as spark,
+        Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found,
+    ):
+        yield found
 
 
 def job_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -35,12 +35,17 @@ class Source:
     """The pinned source of one workload, read through Spark with the producer's own right."""
 
     def __init__(
-        self, client: StewardClient, spark: SparkSession, workload: WorkloadView, bound: BoundContract
+        self, client: StewardClient, session: Callable[[], SparkSession], workload: WorkloadView, bound: BoundContract
     ) -> None:
+        """`session` gives the Spark session, and is not called before rows are asked for."""
         self._client = client
-        self._spark = spark
+        self._session = session
         self._workload = workload
         self._bound = bound
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        return self._session()
 
     @cached_property
     def _listed(self) -> dict[str, Any]:

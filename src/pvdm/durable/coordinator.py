@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from types import TracebackType
@@ -33,18 +34,19 @@ class Coordinator:
     def __init__(
         self,
         steward: StewardClient,
-        spark: SparkSession | None = None,
+        spark: SparkSession | Callable[[], SparkSession] | None = None,
         *,
         stage_seconds: float | None = None,
         watch: Watch = unwatched,
     ) -> None:
         """`steward` is embedded, or a client with a producer's token. Without `spark` jobs are small ones, in Arrow.
 
+        `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
         `stage_seconds`: how long the staging of one chunk may take. `watch` is told every step.
         """
         self._own = steward.identity().role is not Role.PRODUCER
         self._client = steward.with_token(steward.lend(Role.PRODUCER).token) if self._own else steward
-        self._spark = spark
+        self._spark = _session(spark)
         self._stage_seconds = stage_seconds
         self._watch = watch
 
@@ -138,7 +140,7 @@ class Coordinator:
         source = None if self._spark is None else Source(self._client, self._spark, workload, bound)
         settings = Settings(
             make=self._making(build),
-            stager=self._stager(),
+            stager=functools.cache(self._stager),
             source=source,
             watch=self._watch,
             stage_seconds=self._stage_seconds,
@@ -158,14 +160,24 @@ class Coordinator:
             )
 
     def _making(self, build: Build | None) -> Callable[[Chunk], Any]:
-        return (lambda chunk: chunk.rows()) if build is None else (lambda chunk: build(self._spark, chunk))
+        if build is None:
+            return lambda chunk: chunk.rows()
+        session = self._spark
+        return lambda chunk: build(None if session is None else session(), chunk)
 
     def _stager(self) -> Stager[Any]:
         if self._spark is None:
             return SmallStager(self._client)
         from pvdm.physical.spark import SparkStager
 
-        return SparkStager(self._client, self._spark)
+        return SparkStager(self._client, self._spark())
+
+
+def _session(spark: SparkSession | Callable[[], SparkSession] | None) -> Callable[[], SparkSession] | None:
+    """A function that gives the session, and starts it at its first call where it is not there yet."""
+    if spark is None:
+        return None
+    return functools.cache(spark) if callable(spark) else lambda: spark
 
 
 def _no_build(_spark: object, chunk: Chunk) -> None:

@@ -43,11 +43,12 @@ Make = Callable[[Chunk], Any]
 class Settings:
     """How a run is done; `repair` is the reason for which failed chunks are tried again.
 
-    `handed_in` is an attempt that the caller opened itself just now: if it is published by now, this run did it.
+    `stager` is asked for when there is a chunk to stage: it may have to start Spark first. `handed_in` is an attempt
+    that the caller opened itself just now: if it is published by now, this run did it.
     """
 
     make: Make
-    stager: Stager[Any]
+    stager: Callable[[], Stager[Any]]
     source: Source | None
     watch: Watch
     stage_seconds: float | None
@@ -138,6 +139,7 @@ class Run:
                 if self._settings.repair is None and needs_reason(ended, refused=refused):
                     return _there(last)
                 reason = self._settings.repair or _AGAIN
+        self._settings.stager()  # before an attempt is opened that nobody can stage
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
         self._found[chunk.chunk_id] = opened
         self._tell(chunk, Doing.STAGING, opened)
@@ -165,11 +167,11 @@ class Run:
                 contract.boundary.operation,
                 self._bound.partition,
             )
-            settings = self._settings
+            settings, stager = self._settings, self._settings.stager()
             shown = Chunk.of(self._workload, chunk, settings.source)
             watched(
-                lambda: settings.stager.stage(lambda: settings.make(shown), to),
-                cancel=lambda: settings.stager.cancel(to),
+                lambda: stager.stage(lambda: settings.make(shown), to),
+                cancel=lambda: stager.cancel(to),
                 seconds=_bounded(settings.stage_seconds, given.identity.expires_at),
             )
         except BaseException as error:

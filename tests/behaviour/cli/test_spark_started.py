@@ -1,0 +1,72 @@
+"""When `pvdm run` starts Spark: after the workload is open, and only where a chunk is to be staged."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pvdm import lake
+from pvdm.errors import UnavailableError
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every start of Spark; each fails, so that no JVM takes part."""
+    starts: list[str] = []
+
+    def start(*_: object, app_name: str, **__: object) -> None:
+        starts.append(app_name)
+        raise UnavailableError("spark_missing", "no Spark here")
+
+    monkeypatch.setattr(lake.spark, "spark_session", start)
+    module: Any = types.ModuleType("started_jobs")
+    module.honest = lambda _spark, _chunk: table_of(ROWS)
+    monkeypatch.setitem(sys.modules, "started_jobs", module)
+    return starts
+
+
+def target(shop: Shop, name: str) -> str:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}"))
+    return f"sales.{name}"
+
+
+def run(shop: Shop, table: str, *more: str) -> tuple[int, dict[str, Any]]:
+    code, told = shop.command(["run", table, "--workload-id", f"{table}-1", "--json", *more])
+    found: dict[str, Any] = json.loads(told)
+    return code, found
+
+
+def test_a_workload_that_cannot_be_opened_starts_no_spark(shop: Shop, started: list[str]) -> None:
+    table = target(shop, "wrong")
+    code, told = run(shop, table, "--param", "town=Ulm")
+    assert (code, told["error"]["code"], started) == (2, "parameters_differ", [])
+    assert run(shop, "sales.none")[1]["error"]["code"] == "table_unknown"
+    assert started == []
+
+
+def test_a_workload_with_nothing_left_to_stage_starts_no_spark(shop: Shop, started: list[str]) -> None:
+    table = target(shop, "done")
+    assert run(shop, table, "--small", "--job", "started_jobs:honest")[0] == 0
+    code, told = run(shop, table)
+    assert (code, told["published"], started) == (0, "before", [])
+
+
+def test_where_spark_cannot_be_started_no_attempt_is_opened(shop: Shop, started: list[str]) -> None:
+    table = target(shop, "stopped")
+    code, told = run(shop, table)
+    assert (code, told["error"]["code"], started) == (7, "spark_missing", ["pvdm run"])
+    with shop.client() as client:
+        assert client.workload(f"{table}-1").attempts == ()
