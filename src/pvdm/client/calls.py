@@ -40,9 +40,9 @@ class Calls:
         return self._read(Call("GET", path, query=query), lambda value: Reading(value, "the list").items(key, read))
 
 
-def posted(path: str, value: Value, *, repeatable: bool = False, look: str = "") -> Call:
+def posted(path: str, value: Value, *, repeatable: bool = False, look: str = "", patient: bool = False) -> Call:
     """A POST of JSON; `repeatable` if twice is as good as once, else `look` says where to look for a lost one."""
-    return Call("POST", path, look, content=json.dumps(value).encode(), repeatable=repeatable)
+    return Call("POST", path, look, content=json.dumps(value).encode(), repeatable=repeatable, patient=patient)
 
 
 def page_of(after: str | int | None, limit: int) -> dict[str, str | int | None]:

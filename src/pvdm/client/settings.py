@@ -28,10 +28,15 @@ class TimeOuts:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a request that may be repeated is sent, and how long the whole call may last, waiting included."""
+    """How often a request that may be repeated is sent, and how long the whole call may last, waiting included.
+
+    A job's own calls wait for `restart_seconds` for a Steward that does not answer, however often they are sent: it may
+    be starting again.
+    """
 
     tries: int = 4
     total_seconds: float = 120.0
+    restart_seconds: float = 60.0
     first_wait_seconds: float = 0.2
     longest_wait_seconds: float = 5.0
     retry_after_longest_seconds: float = 30.0
@@ -40,7 +45,13 @@ class Retries:
         given: object = self.tries  # what a caller without type checks may bring
         if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= TRIES_MAX:
             raise _invalid("tries", f"1 to {TRIES_MAX}", given)
-        for name in ("total_seconds", "first_wait_seconds", "longest_wait_seconds", "retry_after_longest_seconds"):
+        for name in (
+            "total_seconds",
+            "restart_seconds",
+            "first_wait_seconds",
+            "longest_wait_seconds",
+            "retry_after_longest_seconds",
+        ):
             _require_seconds(name, getattr(self, name))
 
 

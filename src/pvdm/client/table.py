@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from pvdm.client.reading import Reading, parse, unreadable
+from pvdm.client.refusal import error_of
 from pvdm.client.steward import StewardClient
 from pvdm.client.wire import Answer, Call, require_json
 from pvdm.errors import (
@@ -26,7 +27,7 @@ from pvdm.lake.stores.vended import REGION, settings_of
 Document: TypeAlias = dict[str, Any]
 """A table's metadata in JSON, its numbers as they are spelled; `lake.format` judges it."""
 
-# The catalog's refusals come in Iceberg's form, whatever their status.
+# The catalog's refusals come in Iceberg's form, whatever their status; those that are left out may be tried again.
 _REFUSALS: Final = frozenset(range(400, 600)) - {401, 429, 502, 503, 504}
 _SEPARATOR: Final = "\x1f"
 _KINDS: Final[Mapping[str, type[PvdmError]]] = {
@@ -55,14 +56,14 @@ class TableClient:
 
     def load(self) -> Document:
         """The table's metadata document, as the token's bearer may see it."""
-        call = Call("GET", self._path, also_answers=_REFUSALS)
+        call = Call("GET", self._path, also_answers=_REFUSALS, refusal=_refused)
         return self._wire.ask(call, lambda answer: _metadata(answer, "the table"))
 
     def storage(self) -> S3Settings:
         """How the bearer reaches the table's files in an object store, with credentials where some are vended."""
-        load = Call("GET", self._path, also_answers=_REFUSALS)
+        load = Call("GET", self._path, also_answers=_REFUSALS, refusal=_refused)
         config = self._wire.ask(load, lambda answer: _config(answer, "the table"))
-        vended = Call("GET", f"{self._path}/credentials", also_answers=_REFUSALS)
+        vended = Call("GET", f"{self._path}/credentials", also_answers=_REFUSALS, refusal=_refused)
         for own in self._wire.ask(vended, lambda answer: _credentials(answer, "the credentials")):
             config |= own
         return settings_of(config)
@@ -71,13 +72,15 @@ class TableClient:
         """The document after these updates, made at once and only if every requirement holds."""
         content = json.dumps({"requirements": list(requirements), "updates": list(updates)}).encode()
         look = "load the table: the new snapshot is among its snapshots or not"
-        call = Call("POST", self._path, look, content=content, repeatable=False, also_answers=_REFUSALS)
+        call = Call(
+            "POST", self._path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refused
+        )
         return self._wire.ask(call, lambda answer: _metadata(answer, "the commit"))
 
 
 def uses_object_store(client: StewardClient) -> bool:
     """Whether the Steward's tables lie in an object store; engines need a library for it."""
-    call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS)
+    call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS, refusal=_refused)
     return REGION in client._wire.ask(call, lambda answer: _defaults(answer, "the catalog's configuration"))
 
 
@@ -134,6 +137,15 @@ def _texts(found: object, what: str) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         raise unreadable(what, "texts by their names", "something else")
     return dict(found)
+
+
+def _refused(answer: Answer) -> PvdmError:
+    """A refusal at the last try; a door before the catalog refuses in the Steward's own form."""
+    value = parse(answer.body, "the catalog's error")
+    fields = Reading(value, "the catalog's error").reading("error")
+    if not fields.has("type"):
+        return error_of(Reading(value, "the catalog's error").value("error"), request_id=answer.request_id)
+    return _refusal(value)
 
 
 def _refusal(value: object) -> PvdmError:

@@ -28,7 +28,11 @@ _random: Final = secrets.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is asked; `repeatable` if twice is as good as once; `look` says where to look when the answer was lost."""
+    """What is asked; `repeatable` if twice is as good as once; `look` says where to look when the answer was lost.
+
+    `patient` is a job's call, which waits for a Steward that is starting again. `refusal` reads an error's answer where
+    it is not in the Steward's own form.
+    """
 
     method: str
     path: str
@@ -39,6 +43,8 @@ class Call:
     repeatable: bool = True
     with_token: bool = True
     also_answers: frozenset[int] = frozenset()
+    patient: bool = False
+    refusal: Callable[[Answer], PvdmError] | None = None
 
     def __repr__(self) -> str:
         # A form may hold a secret.
@@ -140,7 +146,7 @@ class Wire:
                 return read(outcome)
             if outcome.status < 400:
                 return _redirected(outcome)
-            return read_error(outcome.body, request_id=outcome.request_id)
+            return _refused(call, outcome)
         except UnavailableError as error:
             return _unread(call, outcome, error)
         except PvdmError as error:
@@ -148,7 +154,8 @@ class Wire:
 
     def _outcome(self, call: Call, request_id: str) -> tuple[Outcome, int]:
         """The last of as many tries as are sensible, and how many there were."""
-        ends = time.monotonic() + self.retries.total_seconds
+        begun = time.monotonic()
+        ends = begun + self.retries.total_seconds
         tries, renewed = 0, False
         while True:
             self._require_usable()
@@ -160,7 +167,7 @@ class Wire:
                 renewed = True
                 continue
             tries += 1
-            wait = self._wait(call, outcome, tries)
+            wait = self._wait(call, outcome, tries, time.monotonic() - begun)
             if wait is None or time.monotonic() + wait >= ends:
                 return outcome, tries
             time.sleep(wait)
@@ -239,9 +246,11 @@ class Wire:
         finally:
             response.close()
 
-    def _wait(self, call: Call, outcome: Outcome, tries: int) -> float | None:
+    def _wait(self, call: Call, outcome: Outcome, tries: int, waited: float) -> float | None:
         """Seconds until the next try; None if this was the last."""
-        if not call.repeatable or tries >= self.retries.tries:
+        away = call.patient and _is_away(outcome) and waited < self.retries.restart_seconds
+        not_sent = isinstance(outcome, Failure) and outcome.how is Missed.NOT_SENT
+        if not (call.repeatable or (call.patient and not_sent)) or (tries >= self.retries.tries and not away):
             return None
         longest = min(self.retries.longest_wait_seconds, self.retries.first_wait_seconds * 2 ** (tries - 1))
         wait = _random.uniform(0, longest)
@@ -263,6 +272,21 @@ class Wire:
         text = answer.retry_after or ""
         asked = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         return None if asked > self.retries.retry_after_longest_seconds else asked + wait
+
+
+def _is_away(outcome: Outcome) -> bool:
+    """Whether nobody answered; a proxy in front of a Steward that is away answers in its place."""
+    match outcome:
+        case Failure(how=how):
+            return how in (Missed.NOT_SENT, Missed.LOST)
+        case Answer(status=status):
+            return status in _GATEWAYS
+
+
+def _refused(call: Call, answer: Answer) -> PvdmError:
+    if call.refusal is not None:
+        return call.refusal(answer)
+    return read_error(answer.body, request_id=answer.request_id)
 
 
 def _unauthorized(outcome: Outcome) -> bool:

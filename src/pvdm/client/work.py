@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -39,7 +40,7 @@ class WorkCalls(Calls):
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> WorkloadView:
         """Open the workload under the table's contract, or find it open; the same id with other words is an error."""
         asked: dict[str, Value] = {"workload_id": _id(workload_id), "table": table, "parameters": dict(parameters)}
-        return self._read(posted("/v1/workloads", asked, repeatable=True), WorkloadView.read)
+        return self._read(posted("/v1/workloads", asked, repeatable=True, patient=True), WorkloadView.read)
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_MAX_ROWS) -> tuple[ChunkView, ...]:
         """The plan's next chunks after so many, each with the last attempt at it."""
@@ -47,10 +48,13 @@ class WorkCalls(Calls):
         return self._list(f"{_workload(workload_id)}/chunks", "chunks", ChunkView.read, wanted)
 
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> AttemptView:
-        """A new attempt at the chunk; a live one is the error `attempt_live`, whose details have its `attempt_id`."""
+        """A new attempt at the chunk; a live one is the error `attempt_live`, whose details have its `attempt_id`.
+
+        Its id is drawn here: where the answer is lost, the same request finds the attempt that it opened.
+        """
+        asked: dict[str, Value] = {"chunk_id": chunk_id, "reason": reason, "attempt_id": secrets.token_hex(16)}
         path = f"{_workload(workload_id)}/attempts"
-        call = posted(path, {"chunk_id": chunk_id, "reason": reason}, repeatable=True)
-        return self._read(call, AttemptView.read)
+        return self._read(posted(path, asked, repeatable=True, patient=True), AttemptView.read)
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> AttemptView:
         """One attempt; with a wait, as soon as it is settled, or as it is when the wait is over.
@@ -61,7 +65,7 @@ class WorkCalls(Calls):
         longest = min(WAIT_LONGEST_SECONDS, limits.read_seconds - _SPARE_SECONDS, limits.total_seconds - _SPARE_SECONDS)
         seconds = int(min(wait_seconds, longest))
         query = (("wait", str(seconds)),) if seconds > 0 else ()
-        return self._read(Call("GET", _attempt(attempt_id), query=query), AttemptView.read)
+        return self._read(Call("GET", _attempt(attempt_id), query=query, patient=seconds > 0), AttemptView.read)
 
     def await_attempt(self, attempt_id: str, *, seconds: float) -> AttemptView:
         """The attempt once it is settled; or as it is when so many seconds are over."""
@@ -76,7 +80,8 @@ class WorkCalls(Calls):
 
     def staged(self, attempt_id: str) -> AttemptView:
         """Say that the write is complete: the Steward verifies what is on the branch from now on."""
-        return self._read(posted(f"{_attempt(attempt_id)}/staged", {}, repeatable=True), AttemptView.read)
+        call = posted(f"{_attempt(attempt_id)}/staged", {}, repeatable=True, patient=True)
+        return self._read(call, AttemptView.read)
 
     def abort_attempt(self, attempt_id: str, reason: str) -> AttemptView:
         """Give the attempt up; one that was given up stays so."""
@@ -86,7 +91,8 @@ class WorkCalls(Calls):
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
         """A short-lived token for this attempt alone."""
-        return self._read(posted(f"{_attempt(attempt_id)}/tokens", {}, look=TOKEN_EXPIRES), AttemptToken.read)
+        call = posted(f"{_attempt(attempt_id)}/tokens", {}, look=TOKEN_EXPIRES, patient=True)
+        return self._read(call, AttemptToken.read)
 
     def abandon_workload(self, workload_id: str, reason: str) -> WorkloadView:
         """Give the whole workload up; what is published of it stays."""
@@ -107,7 +113,7 @@ class WorkCalls(Calls):
             "parameters": dict(parameters),
         }
         asked |= {} if reason is None else {"reason": reason}
-        return self._read(posted("/v1/publications", asked, repeatable=True), AttemptView.read)
+        return self._read(posted("/v1/publications", asked, repeatable=True, patient=True), AttemptView.read)
 
     def publish_override(self, override_id: str) -> AttemptView:
         """Have exactly the bytes published that a break-glass override names; once more gives the same attempt."""

@@ -10,7 +10,7 @@ from types import CodeType, TracebackType
 from typing import Final
 
 from pvdm.client import AttemptView
-from pvdm.errors import InputError, NotAllowedError, PvdmError, RolledBackError, UnavailableError
+from pvdm.errors import InputError, NotAllowedError, PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.lake.java import CALLING, cause_of
 from pvdm.model.states import AttemptState
 
@@ -37,6 +37,13 @@ def error_of(error: BaseException, reason: str, attempt: AttemptView, now: Attem
         return taken(now, job=_said(error, 300))
     if isinstance(error, _TELLING) or not isinstance(error, Exception):
         return error
+    if _is_unknown(error):
+        return RolledBackError(
+            "staging_unknown",
+            "whether the rows were staged is not known, and the attempt was rolled back",
+            got=_said(error, 300),
+            hint="the same call takes the workload up again",
+        )
     return RolledBackError(
         "job_failed",
         "the job failed and its attempt was rolled back",
@@ -101,6 +108,11 @@ def _said(error: BaseException, most: int) -> str:
     if said and said[0].startswith(CALLING):
         said = [cause_of(error)]
     return f"{type(error).__name__}: {said[0][:most]}" if said else type(error).__name__
+
+
+def _is_unknown(error: BaseException) -> bool:
+    """Whether the answer to the commit on the branch was lost: that is no fault of the job."""
+    return isinstance(error, StateUnknownError) or "CommitStateUnknownException" in _said(error, 300)
 
 
 def _where(error: BaseException) -> dict[str, str]:

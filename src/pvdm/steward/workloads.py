@@ -156,12 +156,21 @@ class Workloads:
                 self._seals.require_able(parse_location(row.location))
             return self._opened(workload_id, row, bound)
 
-    def next_attempt(self, grant: Grant, workload_id: str, chunk_id: str, reason: str) -> Attempt:
-        """A new attempt at the chunk, STAGING, with its branch made from main's head, in one transaction."""
+    def next_attempt(
+        self, grant: Grant, workload_id: str, chunk_id: str, reason: str, attempt_id: str | None = None
+    ) -> Attempt:
+        """A new attempt at the chunk, STAGING, with its branch made from main's head, in one transaction.
+
+        Who names its id may ask once more: the attempt that was opened under it is the answer.
+        """
         require_attempt(grant, None)
         workload, contract = self._workload(grant, workload_id)
+        if attempt_id is not None:
+            with self._ledger.read() as unit:
+                if (earlier := attempts.opened_before(unit, attempt_id, workload_id, chunk_id)) is not None:
+                    return earlier
         row = self._row_of(workload)
-        attempt_id = secrets.token_hex(16)
+        attempt_id = attempt_id or secrets.token_hex(16)
         opening = self._drawn(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
         head = self._catalog().states.of(row).metadata.current_snapshot_id
         made: list[Attempt] = []

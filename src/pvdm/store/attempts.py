@@ -55,6 +55,14 @@ def find(unit: Unit, attempt_id: str) -> Attempt | None:
     return None if row is None else _attempt(row)
 
 
+def opened_before(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
+    """The attempt that was opened under this id, if there is one; it must be at this chunk."""
+    found = find(unit, attempt_id)
+    if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
+        raise InputError("attempt_parameters_differ", "the attempt was opened otherwise", got=attempt_id)
+    return found
+
+
 def get(unit: Unit, attempt_id: str) -> Attempt:
     """The attempt; not being there is an error."""
     found = find(unit, attempt_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
@@ -34,11 +34,7 @@ from pvdm.client.answers import read_exchanged, read_hashes
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.verdict import FailureClass
-from tests.unit.client.examples import CHANGE, INFO
-
-Json: TypeAlias = dict[str, Any]
-HASH, ID = "ab" * 32, "cd" * 16
-TIME = 1_794_000_000_000_000
+from tests.unit.client.examples import ATTEMPT, CHANGE, HASH, ID, INFO, TIME, Json
 
 IDENTITY: Json = {
     "token_id": ID,
@@ -68,46 +64,6 @@ WORKLOAD: Json = {
     "epoch": "1",
     "reason": "opened",
     "changed_at": TIME,
-}
-REFUSAL: Json = {"code": "c", "message": "m", "expected": "e", "got": "g", "hint": "h"}
-ATTEMPT: Json = {
-    "attempt_id": ID,
-    "workload_id": "orders-1",
-    "chunk_id": "2026-11-14",
-    "number": 1,
-    "state": "STAGING",
-    "table": "sales.orders",
-    "target_branch": "main",
-    "branch": "b",
-    "prefix": "p",
-    "staged_snapshot_id": None,
-    "reason": "opened",
-    "changed_at": TIME,
-    "waiting": False,
-    "verdict": "FAIL",
-    "classes": ["missing"],
-    "findings": [
-        {
-            "failure": "metadata",
-            "code": "record_count_lies",
-            "message": "it lies",
-            "expected": "6",
-            "got": "5",
-            "file": "file:///lake/a.parquet",
-            "withheld": False,
-        }
-    ],
-    "findings_more": 2,
-    "proof_id": HASH,
-    "override_id": None,
-    "snapshot_id": None,
-    "extent": {"rows_added": "152", "files_added": "3", "rows_removed": "3661", "files_removed": "4"},
-    "refusal": REFUSAL,
-    "job": {"state": "waiting", "tries": 2, "problem": REFUSAL, "again_seconds": 17},
-    "quarantine": {
-        "folder": "file:///vault/q",
-        "files": [{"file": "file:///lake/a.parquet", "location": "file:///vault/q/a"}],
-    },
 }
 PROOF: Json = {
     "proof_id": HASH,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pvdm.client import Retries, TimeOuts
+from pvdm.client.table import TableClient
 from pvdm.client.wire import Answer
 from pvdm.errors import InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
-from tests.unit.client.examples import CHANGES, INFO, TOKEN, client
+from tests.unit.client.examples import ATTEMPT, CHANGES, ID, INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, endless, error, raw, silence, trickle
 
 GOOD = answer(INFO)
@@ -323,3 +325,73 @@ def test_a_body_that_two_readers_read_differently_is_refused(body: str) -> None:
 
 def test_an_answer_does_not_show_its_body() -> None:
     assert "c7c7" not in repr(Answer(200, None, "r", "application/json", b"c7c7"))
+
+
+AWAY = Retries(tries=2, total_seconds=20, restart_seconds=15, first_wait_seconds=0.01, longest_wait_seconds=0.02)
+
+
+@pytest.mark.parametrize("away", [drop, GATEWAY], ids=["no word", "a proxy's word"])
+def test_a_jobs_call_waits_for_a_steward_that_starts_again(away: Behaviour) -> None:
+    with Peer(*[away] * 8, answer(ATTEMPT)) as peer, client(peer.url, retries=AWAY) as steward:
+        assert steward.staged(ID).attempt_id == ID
+        assert len(peer.requests) == 9
+
+
+def test_a_jobs_call_waits_no_longer_than_it_may() -> None:
+    soon = replace(AWAY, restart_seconds=0.3)
+    with Peer(drop) as peer, client(peer.url, retries=soon) as steward, pytest.raises(UnavailableError) as caught:
+        steward.staged(ID)
+    assert caught.value.code == "steward_connection_lost"
+    assert len(peer.requests) > 2
+
+
+def test_another_question_does_not_wait_for_a_start() -> None:
+    with Peer(drop) as peer:
+        assert info_error(peer, retries=AWAY).details["tries"] == 2
+
+
+def test_a_steward_that_refuses_is_not_taken_for_one_that_is_away() -> None:
+    with Peer(BUSY) as peer, client(peer.url, retries=AWAY) as steward, pytest.raises(UnavailableError):
+        steward.staged(ID)
+    assert len(peer.requests) == 2
+
+
+def test_a_token_for_an_attempt_is_asked_for_again_only_where_nothing_was_sent() -> None:
+    with Peer(drop) as peer, client(peer.url, retries=AWAY) as steward, pytest.raises(StateUnknownError):
+        steward.attempt_token(ID)
+    assert len(peer.requests) == 1
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    soon = replace(AWAY, restart_seconds=0.3)
+    with client(f"http://127.0.0.1:{port}", retries=soon) as steward, pytest.raises(UnavailableError) as caught:
+        steward.attempt_token(ID)
+    assert int(caught.value.details["tries"]) > 2
+
+
+def test_the_tries_of_a_new_attempt_name_one_id() -> None:
+    with Peer(drop, drop, answer(ATTEMPT)) as peer, client(peer.url) as steward:
+        steward.next_attempt("orders-1", "all", "the first")
+        bodies = {request.body for request in peer.requests}
+    (body,) = bodies
+    assert len(json.loads(body)["attempt_id"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "expected"),
+    [
+        (503, "ServiceUnavailableException", UnavailableError),
+        (429, "TooManyRequestsException", UnavailableError),
+        (401, "NotAuthorizedException", NotAllowedError),
+    ],
+)
+def test_a_refusal_of_the_catalog_is_told_as_it_is(status: int, kind: str, expected: type[PvdmError]) -> None:
+    said = {"error": {"message": "not now", "type": kind, "code": status, "pvdm-code": "catalog_says"}}
+    with Peer(answer(said, status=status)) as peer, client(peer.url) as steward, pytest.raises(expected) as caught:
+        TableClient(steward, ["sales"], "orders").load()
+    assert (caught.value.code, caught.value.message) == ("catalog_says", "not now")
+
+
+def test_a_refusal_before_the_catalog_is_told_as_it_is() -> None:
+    with Peer(BUSY) as peer, client(peer.url) as steward, pytest.raises(UnavailableError) as caught:
+        TableClient(steward, ["sales"], "orders").load()
+    assert caught.value.code == "some_code"

@@ -121,7 +121,7 @@ def next_attempt(
     body: Annotated[AttemptBody, Depends(body_of(AttemptBody))],
 ) -> AttemptAnswer:
     """Open the next attempt at a chunk, with a branch and a place of its own; a live one is a conflict, and named."""
-    made = notary.workloads.next_attempt(grant, workload_id, body.chunk_id, body.reason)
+    made = notary.workloads.next_attempt(grant, workload_id, body.chunk_id, body.reason, body.attempt_id)
     return attempt_answer(notary.work.views(grant, [made])[0])
 
 

@@ -33,10 +33,11 @@ class OpeningBody(Asked):
 
 
 class AttemptBody(Asked):
-    """Which chunk is tried, and why."""
+    """Which chunk is tried, and why; by an id of the caller's own the same request may be sent again."""
 
     chunk_id: Annotated[str, Field(min_length=1, max_length=CHUNK_ID_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason
+    attempt_id: Random | None = None
 
 
 class PublicationBody(OpeningBody):

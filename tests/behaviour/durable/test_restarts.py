@@ -1,0 +1,81 @@
+"""A run while the Steward is away for a while, or its answers are lost: nothing is staged twice, nobody is blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack
+from pvdm.client.wire import Call, Wire
+from pvdm.errors import StateUnknownError
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+class Job:
+    """Gives the rows, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, _spark: object, _chunk: Chunk) -> pa.Table:
+        self.asked += 1
+        return table_of(ROWS)
+
+
+def run(shop: Shop, name: str, job: Any) -> Outcome:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}"))
+    with shop.client() as client, Coordinator(client) as coordinator:
+        return coordinator.execute_workload(f"{name}-1", job, table=f"sales.{name}")
+
+
+def test_a_hand_in_is_sent_again_until_the_steward_is_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, away, job = Wire._exchange, [0], Job()
+
+    def exchange(wire: Wire, call: Call, *more: Any) -> Any:
+        if call.path.endswith("/staged") and away[0] < 6:
+            away[0] += 1
+            raise httpx.ConnectError("connection refused")
+        return real(wire, call, *more)
+
+    monkeypatch.setattr(Wire, "_exchange", exchange)
+    outcome = run(shop, "handed_in", job)
+    assert isinstance(outcome, Committed), outcome
+    assert (away, job.asked, len(outcome.chunks)) == ([6], 1, 1)
+
+
+def test_an_attempt_whose_opening_was_not_answered_is_gone_on_with(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, lost, job = Wire._exchange, [0], Job()
+
+    def exchange(wire: Wire, call: Call, *more: Any) -> Any:
+        answer: Any = real(wire, call, *more)
+        if call.path.endswith("/attempts") and not lost[0]:
+            lost[0] = answer.status
+            raise httpx.ReadError("connection reset")
+        return answer
+
+    monkeypatch.setattr(Wire, "_exchange", exchange)
+    outcome = run(shop, "unanswered", job)
+    assert isinstance(outcome, Committed), outcome
+    attempt = outcome.chunks[0].attempt
+    assert attempt is not None
+    assert (lost, attempt.number, job.asked) == ([200], 1, 1)
+
+
+def test_a_commit_whose_answer_was_lost_is_not_the_jobs_fault(shop: Shop) -> None:
+    def unknown(_spark: object, _chunk: Chunk) -> pa.Table:
+        raise StateUnknownError("answer_lost", "POST was sent and its answer was lost")
+
+    outcome = run(shop, "unknown", unknown)
+    assert isinstance(outcome, RolledBack), outcome
+    assert (outcome.error.code, outcome.error.hint) == ("staging_unknown", "the same call takes the workload up again")
