@@ -142,7 +142,10 @@ def check_target(judged: Judged, each: JudgedPart, base: Base, row: TableRow) ->
 
 
 def judge_bytes(judged: Judged, gate: Gate) -> None:
-    """Check 10: every file is read and hashed once more; sealed ones must still be the versions that were."""
+    """Check 10: every file is read and hashed once more; sealed ones must still be the versions that were.
+
+    What a producer wrote need not be on the disk yet: it is synced before `main` shows it.
+    """
     for each in judged.parts:
         with about(each.part), check(10):
             if all(said.predicate.notary.storage is Storage.SEALED for said in each.proof.statements):
@@ -150,6 +153,7 @@ def judge_bytes(judged: Judged, gate: Gate) -> None:
                 checks_ledger.check_10_versions(each.core.files.added, prefix, gate.seals)
             else:
                 checks_ledger.check_10_bytes(each.core.files.added, gate.files, threads=REHASH_THREADS_MAX)
+                gate.files.make_durable([file.published_path for file in each.core.files.added])
 
 
 def judge_log(judged: Judged, gate: Gate) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,6 +89,16 @@ class Files:
                 "file_without_version", "the store gives a file no version", expected="a version", got=str(place)
             )
         return Seen(location, size, digest.hexdigest(), version if pinned else None)
+
+    def make_durable(self, locations: Sequence[str]) -> None:
+        """The files survive a power loss, whoever wrote them."""
+        places = [parse_location(each) for each in locations]
+        for scheme in sorted({each.scheme for each in places}):
+            of_store = [each for each in places if each.scheme == scheme]
+            try:
+                self.stores.of(of_store[0]).make_durable(of_store)
+            except OSError as error:
+                raise _failure(of_store[0], error) from None
 
     def end(self, location: str, size: int) -> bytes:
         """The last bytes of a file, as many as it has of them; nothing before them is read."""

@@ -8,7 +8,7 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -112,6 +112,18 @@ class LocalStore:
     def remove(self, place: Location) -> None:
         """Take away the file, or the link that stands there."""
         place.local.unlink(missing_ok=True)
+
+    def make_durable(self, places: Sequence[Location]) -> None:
+        """Each file is synced, then every folder above it that may be read, each once."""
+        for place in places:
+            with _opened(place) as file:
+                os.fsync(file.fileno())
+        folders = {place.local.parent for place in places}
+        for folder in folders:
+            sync_folder(folder)
+        for above in {above for folder in folders for above in folder.parents} - folders:
+            with contextlib.suppress(PermissionError):  # then it is not the producer's, who made no folder in it
+                sync_folder(above)
 
     def forget(self, folder: Path) -> None:
         """A folder is gone, and has to be made again."""

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pvdm.lake.paths import Location
@@ -197,6 +197,9 @@ class S3Store:
             if not page.get("IsTruncated"):
                 return
             token = _onward(folder, token, {"ContinuationToken": page["NextContinuationToken"]})
+
+    def make_durable(self, places: Sequence[Location]) -> None:
+        """Nothing: an object that can be read is durable."""
 
     def remove(self, place: Location) -> None:
         """Take it out of sight; where the store keeps versions, they stay with it."""

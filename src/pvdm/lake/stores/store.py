@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -77,6 +77,9 @@ class Store(Protocol):
 
     def remove(self, place: Location) -> None:
         """Take a file away; it may be gone."""
+
+    def make_durable(self, places: Sequence[Location]) -> None:
+        """What others wrote there is there after a power loss, with the folders that lead to it."""
 
 
 def read(store: Store, place: Location, most: int) -> bytes:
