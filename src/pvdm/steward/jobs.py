@@ -13,13 +13,14 @@ from typing import Final
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.states import AttemptState
 from pvdm.steward.http.logs import log_event, log_failure
-from pvdm.store import Ledger, attempts, chunks, workloads
+from pvdm.store import Ledger, attempts, chunks, receipts, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.schema import Atomicity
 from pvdm.store.workloads import Workload
 
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
+TAKE_UP_SECONDS: Final = 30
 _STOP_SECONDS: Final = 20
 
 
@@ -30,6 +31,7 @@ class JobKind(Enum):
     PUBLISH = "publish"
     DISPOSE = "dispose"
     SETTLE = "settle"
+    TAKE_UP = "take-up"
 
 
 class JobState(Enum):
@@ -89,6 +91,7 @@ class _Book:
     jobs: dict[tuple[JobKind, str], _Job] = field(default_factory=dict)
     told: threading.Condition = field(default_factory=threading.Condition)
     stopping: bool = False
+    take_up_at: float = 0.0
 
 
 class Jobs:
@@ -102,13 +105,18 @@ class Jobs:
         changed: Callable[[str], None],
         threads: int = JOB_THREADS_MAX,
         retry_seconds: float = 1.0,
+        take_up_seconds: float = TAKE_UP_SECONDS,
     ) -> None:
-        """`changed` is told of every attempt that something happened to; a retry waits so long, then twice that."""
+        """`changed` is told of every attempt that something happened to; a retry waits so long, then twice that.
+
+        So often the ledger is asked what is unfinished: nothing that it says so waits for the next start.
+        """
         self._ledger = ledger
         self._tasks = tasks
         self._changed = changed
         self._count = threads
         self._retry_seconds = retry_seconds
+        self._take_up_seconds = take_up_seconds
         self._book = _Book()
         self._threads: list[threading.Thread] = []
 
@@ -118,6 +126,7 @@ class Jobs:
             if self._threads:
                 return
             self._book.stopping = False
+            self._book.take_up_at = time.monotonic() + self._take_up_seconds
             self._threads = [
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._count)
@@ -199,12 +208,16 @@ class Jobs:
         with self._book.told:
             while not self._book.stopping:
                 now = time.monotonic()
+                if self._book.take_up_at <= now:
+                    self._book.take_up_at = now + self._take_up_seconds
+                    self._book.jobs.setdefault((JobKind.TAKE_UP, ""), _Job(JobKind.TAKE_UP, ""))
                 waiting = [job for job in self._book.jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
                 due = min(waiting, key=lambda job: job.due, default=None)
                 if due is not None and due.due <= now:
                     due.state, due.tries = JobState.RUNNING, due.tries + 1
                     return due
-                self._book.told.wait(None if due is None else due.due - now)
+                next_look = self._book.take_up_at if due is None else min(due.due, self._book.take_up_at)
+                self._book.told.wait(next_look - now)
         return None
 
     def _run(self, job: _Job) -> None:
@@ -243,6 +256,12 @@ class Jobs:
                     self._tasks.settle()
                 finally:
                     self._take_up()
+            case JobKind.TAKE_UP:
+                self._take_up()
+                with self._ledger.read() as unit:
+                    unsettled = bool(receipts.missing(unit))
+                if unsettled and not self._has(JobKind.SETTLE, ""):
+                    self._put(JobKind.SETTLE, "")
 
     def _ended(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
         """Forget the job, or keep it with its error; what follows from the ledger is due before it is forgotten."""
@@ -265,15 +284,13 @@ class Jobs:
         if job.kind not in (JobKind.VERIFY, JobKind.PUBLISH):
             return
         try:
-            touched = self._touched(job.subject)
+            for attempt in self._touched(job.subject):
+                self._follow_up(attempt)
+                self._changed(attempt.attempt_id)
         except PvdmError as error:
             # The ledger cannot be asked just now: settling is tried until it can, and takes everything up again.
             log_event("job_followed_later", code=error.code)
             self._put(JobKind.SETTLE, "")
-            return
-        for attempt in touched:
-            self._follow_up(attempt)
-            self._changed(attempt.attempt_id)
 
     def _follow_up(self, attempt: Attempt) -> None:
         if attempt.state is AttemptState.VERIFYING:
@@ -286,7 +303,12 @@ class Jobs:
         with self._ledger.read() as unit:
             live = attempts.live(unit)
         for attempt in live:
-            self._follow_up(attempt)
+            if self.of_attempt(attempt) is None:
+                self._follow_up(attempt)
+
+    def _has(self, kind: JobKind, subject: str) -> bool:
+        with self._book.told:
+            return (kind, subject) in self._book.jobs
 
     def _touched(self, subject: str) -> list[Attempt]:
         """The attempts that a job about an attempt, or about a workload, may have moved."""
