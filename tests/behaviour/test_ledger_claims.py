@@ -127,7 +127,10 @@ def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
     take(unit, "one", WEEK)
     with pytest.raises(VerificationError) as caught:
         take(unit, "two", DAY)
-    assert caught.value.hint == "nothing was published; resume workload one instead of starting a new one"
+    assert caught.value.hint == (
+        "nothing was published; if workload one was interrupted, run it again under that id; to correct what it has "
+        "published, an operator protects the table with a contract that overwrites"
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from pvdm.model.workload import WorkloadStatement
 from pvdm.steward.access import OWN
 from pvdm.steward.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
+from pvdm.steward.opened_contracts import bound_contract
 from pvdm.steward.verified_files import read_verified
 from pvdm.steward.witness import logged
-from pvdm.steward.workloads import bound_contract
 from pvdm.store import Unit, attempts, chunks, proofs, statements, verified, workloads
 from pvdm.store.schema import StatementKind
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope

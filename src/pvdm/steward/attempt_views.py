@@ -13,10 +13,10 @@ from pvdm.model.located import Located
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.jobs import JobState, JobView
+from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.quarantined import Quarantine, quarantine_of
 from pvdm.steward.reasons import Refusal, refusal_in
 from pvdm.steward.sources import levels_of
-from pvdm.steward.workloads import contract_of
 from pvdm.store import Unit, attempts, chunks, overrides, proofs, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Extent

@@ -27,8 +27,9 @@ from pvdm.model.files import AddedFile
 from pvdm.model.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN
+from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.sources import levels_of
-from pvdm.steward.workloads import contract_of, is_adopted, staged_head
+from pvdm.steward.workloads import is_adopted, staged_head
 from pvdm.store import Ledger, Unit, announced, attempts, events, proofs, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.clock import LedgerClock

@@ -13,11 +13,11 @@ from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.proof import Proof
 from pvdm.model.states import AttemptState
 from pvdm.model.workload import ChunkProofs, WorkloadStatement
+from pvdm.steward.opened_contracts import bound_contract
 from pvdm.steward.sources import Sources
 from pvdm.steward.verified_files import read_verified
 from pvdm.steward.waiving import find_waiver
 from pvdm.steward.witness import Witness, logged
-from pvdm.steward.workloads import bound_contract
 from pvdm.store import (
     Ledger,
     Unit,

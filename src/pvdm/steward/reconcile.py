@@ -10,10 +10,10 @@ from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
 from pvdm.model.states import AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
+from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
-from pvdm.steward.workloads import contract_of
 from pvdm.store import (
     Unit,
     announced,

@@ -29,12 +29,13 @@ from pvdm.model.core import ProofCore, RowCounts
 from pvdm.model.proof import Storage
 from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass
+from pvdm.steward.opened_contracts import bound_contract
 from pvdm.steward.proofs import Proofs, Recorded
 from pvdm.steward.reasons import reason_of
 from pvdm.steward.sources import Sources, named
 from pvdm.steward.verified_files import read_verified, verified_manifest
 from pvdm.steward.waiving import find_waiver
-from pvdm.steward.workloads import bound_contract, is_adopted
+from pvdm.steward.workloads import is_adopted
 from pvdm.store import Ledger, Unit, attempts, chunks, nonces, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.clock import LedgerClock

@@ -38,7 +38,7 @@ from pvdm.store import (
     tables,
     verified,
 )
-from pvdm.store.attempts import Attempt
+from pvdm.store.attempts import ATTEMPTS_MAX, Attempt
 from pvdm.store.clock import LedgerClock
 from pvdm.store.overrides import StoredOverride
 from pvdm.store.proofs import ProofRecord
@@ -134,7 +134,9 @@ class Waiving:
         self._require_kept(core)
         told = core.attempt
         try:
-            return self._workloads.next_attempt(OWN, told.workload_id, told.chunk_id, _reason(override_id))
+            # Not one of the producer's tries: an override is good though they are used up.
+            reason = _reason(override_id)
+            return self._workloads.next_attempt(OWN, told.workload_id, told.chunk_id, reason, most=ATTEMPTS_MAX)
         except ConflictError as error:
             if error.code != "attempt_live":
                 raise

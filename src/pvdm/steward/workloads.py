@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.model import document
 from pvdm.model.branch import branch_of
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract, parse_contract
+from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract
 from pvdm.model.core import ExtractionPath, Operation
 from pvdm.model.proof import Storage
 from pvdm.model.schema import Schema
@@ -28,17 +27,18 @@ from pvdm.model.states import AttemptState, WorkloadState, needs_reason
 from pvdm.steward.access import OWN, require_attempt, require_domain
 from pvdm.steward.adopting import require_adoptable
 from pvdm.steward.contracts import require_fit, require_for_table
+from pvdm.steward.opened_contracts import bound_contract, contract_of
 from pvdm.steward.reasons import refusal_in
 from pvdm.steward.sources import Sources, levels_of
 from pvdm.steward.turns import Turns
-from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, protections, tables, workloads
+from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, tables, workloads
 from pvdm.store.attempts import Attempt, AttemptOpening
 from pvdm.store.chunks import Chunk
 from pvdm.store.clock import LedgerClock
 from pvdm.store.schema import Atomicity
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
-from pvdm.store.workloads import PARAMETERS_MAX_BYTES, Opening, Pinned, Workload
+from pvdm.store.workloads import Opening, Pinned, Workload
 from pvdm.verify.claim_columns import with_source_column, with_target_column
 from pvdm.verify.extraction import Reach, require_extraction
 from pvdm.verify.fetch import Files
@@ -83,28 +83,6 @@ def is_adopted(attempt: Attempt) -> bool:
     Its files lie anywhere below the table's location, not in the attempt's own prefix.
     """
     return attempt.branch != branch_of(attempt.attempt_id)
-
-
-def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
-    """The contract that a workload was opened under, with the workload's parameters."""
-    return contract_of(unit, workload.opening.contract_hash).bind(parameters_of(workload))
-
-
-def contract_of(unit: Unit, sha256: str) -> DataProductContract:
-    """A contract of the ledger, read as it was judged when it was taken in."""
-    return _read_before(protections.contract(unit, sha256))
-
-
-@functools.lru_cache(maxsize=64)
-def _read_before(data: bytes) -> DataProductContract:
-    """Every step of every chunk asks for it, and the same bytes are the same contract."""
-    return parse_contract(data)
-
-
-def parameters_of(workload: Workload) -> dict[str, str]:
-    """The workload's parameters by name."""
-    found = document.parse(workload.opening.parameters, size_max_bytes=PARAMETERS_MAX_BYTES)
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
 
 
 def staged_head(metadata: TableMetadata, branch: str) -> str | None:
@@ -157,11 +135,19 @@ class Workloads:
             return self._opened(workload_id, row, bound)
 
     def next_attempt(
-        self, grant: Grant, workload_id: str, chunk_id: str, reason: str, attempt_id: str | None = None
+        self,
+        grant: Grant,
+        workload_id: str,
+        chunk_id: str,
+        reason: str,
+        attempt_id: str | None = None,
+        *,
+        most: int | None = None,
     ) -> Attempt:
         """A new attempt at the chunk, STAGING, with its branch made from main's head, in one transaction.
 
-        Who names its id may ask once more: the attempt that was opened under it is the answer.
+        Who names its id may ask once more: the attempt that was opened under it is the answer. `most` may have failed
+        before; the contract says how many, unless it is given.
         """
         require_attempt(grant, None)
         workload, contract = self._workload(grant, workload_id)
@@ -177,7 +163,7 @@ class Workloads:
 
         def open_it(unit: Unit, rows: Sequence[TableRow]) -> None:
             _require_contract(rows[0], workload)
-            made[:] = [attempts.open_next(unit, opening, most=contract.governance.attempts_max)]
+            made[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
 
         self._catalog().commits.commit(OWN, [self._branching(row, opening.branch, head)], extra=open_it)
         self._queue.changed(attempt_id)

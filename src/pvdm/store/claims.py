@@ -100,8 +100,7 @@ def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationErro
     if asked.column is None or stored.column is None:
         why = "; a workload of a contract without boundary.claim claims everything, and is the only one"
     elif (asked.column, asked.kind) != (stored.column, stored.kind):
-        why = "; its claim is on another column, or another type of it, and may hold the same rows: a contract that "
-        why += "overwrites brings them anew"
+        why = "; its claim is on another column, or another type of it, and may hold the same rows"
     else:
         why = ""
     return VerificationError(
@@ -109,7 +108,8 @@ def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationErro
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
-        hint=f"nothing was published; resume workload {workload_id} instead of starting a new one{why}",
+        hint=f"nothing was published; if workload {workload_id} was interrupted, run it again under that id; to "
+        f"correct what it has published, an operator protects the table with a contract that overwrites{why}",
         workload_id=workload_id,
     )
 

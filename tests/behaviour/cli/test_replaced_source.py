@@ -69,7 +69,7 @@ def test_a_replaced_source_is_told_in_words_and_approved_by_commands(
         assert "pvdm migrate propose" in words
         approve(shop, DAILY.replace("    table: raw.orders\n", f"    table: raw.orders\n    uuid: {new}\n"))
         code, told = run(shop, "run-3", FIRST)
-        assert (code, "resume workload run-1" in " ".join(told.split())) == (3, True)
+        assert (code, "if workload run-1 was interrupted" in " ".join(told.split())) == (3, True)
         module.job = lambda _spark, _chunk: table_of(ROWS[2:])
         assert run(shop, "run-4", SECOND)[0] == 0
         assert [row[0] for row in shop.seen(TABLE)] == [1, 2, 3, 4, 5]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.client import AttemptView, StewardClient
-from pvdm.errors import ConflictError, NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
 from pvdm.metadata.audit import AuditJudge, audit
@@ -105,6 +105,18 @@ def audited(line: Line) -> AuditReport:
     evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
     judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.served.stand.time.wall)
     return audit(evidence, Local(), judge, again=Files())
+
+
+def test_an_override_is_good_though_the_producers_attempts_are_used_up(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract("governance: {attempts: 1}"))
+    failed = run(line, producer, WRONG)
+    with pytest.raises(InputError) as caught:
+        producer.next_attempt("run-1", "all", REASON)
+    assert caught.value.code == "attempts_used_up"
+    done = settled(line, operator, waived(line, operator, failed))
+    assert (done.state, done.number) == (AttemptState.COMMITTED, 2)
 
 
 def test_a_waived_fail_is_published_byte_for_byte_and_audits_flag_it(

@@ -12,7 +12,8 @@ from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.workloads import Workloads, bound_contract
+from pvdm.steward.opened_contracts import bound_contract
+from pvdm.steward.workloads import Workloads
 from pvdm.store import Unit, attempts, nonces, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.tokens import Grant

@@ -33,9 +33,10 @@ from pvdm.steward.http.work_models import (
     WorkloadsAnswer,
 )
 from pvdm.steward.jobs import JobState, JobView
+from pvdm.steward.opened_contracts import parameters_of
 from pvdm.steward.reasons import sentence_of
 from pvdm.steward.work import WorkloadSummary
-from pvdm.steward.workloads import PlannedChunk, parameters_of
+from pvdm.steward.workloads import PlannedChunk
 from pvdm.store.chunks import CHUNKS_MAX
 from pvdm.store.workloads import Workload
 
