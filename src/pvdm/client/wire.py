@@ -275,7 +275,7 @@ class Wire:
 
 
 def _is_away(outcome: Outcome) -> bool:
-    """Whether nobody answered; a proxy in front of a Steward that is away answers in its place."""
+    """Whether there was no answer; a proxy in front of a Steward that is away answers in its place."""
     match outcome:
         case Failure(how=how):
             return how in (Missed.NOT_SENT, Missed.LOST)

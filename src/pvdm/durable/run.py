@@ -139,7 +139,7 @@ class Run:
                 if self._settings.repair is None and needs_reason(ended, refused=refused):
                     return _there(last)
                 reason = self._settings.repair or _AGAIN
-        self._settings.stager()  # before an attempt is opened that nobody can stage
+        self._settings.stager()  # before an attempt is opened that cannot be staged
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
         self._found[chunk.chunk_id] = opened
         self._tell(chunk, Doing.STAGING, opened)

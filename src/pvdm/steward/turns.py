@@ -16,7 +16,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """The caller's turn; until it is over, nobody else has one of this name."""
+        """The caller's turn; until it is over, no other caller has one of this name."""
         with self._lock:
             lock, users = self._held.get(name, (threading.Lock(), 0))
             self._held[name] = (lock, users + 1)
