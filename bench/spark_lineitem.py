@@ -171,7 +171,7 @@ class Lineitem:
         return seconds(lambda: self._frame(SOURCE).writeTo(self._named(plain)).append())
 
     def _stage(self, opened: Opened) -> float:
-        source = Source(self.house.producer, self.spark, opened.workload, opened.bound)
+        source = Source(self.house.producer, lambda: self.spark, opened.workload, opened.bound)
         chunk = Chunk.of(opened.workload, opened.chunk, source)
         stager = SparkStager(self.house.producer, self.spark)
         return seconds(lambda: stager.stage(chunk.rows, opened.to))
