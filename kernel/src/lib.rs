@@ -35,7 +35,7 @@ mod published_names;
 mod python;
 mod required_fields;
 mod resolve;
-mod rewrite;
+pub mod rewrite;
 mod rows;
 pub mod schema;
 pub mod sha256;

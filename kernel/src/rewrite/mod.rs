@@ -9,7 +9,6 @@ mod recipe;
 mod statistics;
 mod thrift_writer;
 
-#[cfg(feature = "python")]
 pub use recipe::{splice, spliced_size};
 
 use crate::claims::{Chunk, Measure, PageHeader, Watch, page_headers, whole};

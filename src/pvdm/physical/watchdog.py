@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import signal
 import threading
 import time
@@ -51,15 +52,21 @@ class _Running(Generic[_T]):
         self._work = work
         self._results: list[_T] = []
         self._error: BaseException | None = None
-        # Not by joining: a join that a signal interrupts takes the thread for ended (CPython 3.11 and 3.12).
-        self._ended = threading.Event()
+        # Not by joining: a join that a signal interrupts takes the thread for ended (CPython 3.11 and 3.12). Nor by an
+        # Event: a signal just after it took its lock leaves the lock taken, and the next wait hangs.
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="pvdm attempt", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def ended(self, seconds: float) -> bool:
-        return self._ended.wait(seconds)
+        if not self._is_over:
+            with contextlib.suppress(queue.Empty):
+                self._ended.get(timeout=seconds)
+                self._is_over = True
+        return self._is_over
 
     @property
     def done(self) -> bool:
@@ -76,7 +83,7 @@ class _Running(Generic[_T]):
         except BaseException as error:  # it is raised in the thread that waits
             self._error = error
         finally:
-            self._ended.set()
+            self._ended.put(None)
 
 
 def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:

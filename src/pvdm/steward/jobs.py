@@ -173,9 +173,13 @@ class Jobs:
         return None
 
     def listed(self) -> list[JobView]:
-        """Every job that is not done."""
+        """Every job that is not done; a look for unfinished work is none, unless it cannot be done."""
         with self._book.told:
-            return [job.view() for job in self._book.jobs.values()]
+            return [
+                job.view()
+                for job in self._book.jobs.values()
+                if job.kind is not JobKind.TAKE_UP or job.error is not None
+            ]
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing is queued or runs; says whether that came in time."""

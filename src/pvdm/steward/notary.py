@@ -11,7 +11,8 @@ from pvdm.catalog.desks import Catalog, Homes, open_catalog
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.answering import Answering
-from pvdm.lake.stores.stores import Place, Stores
+from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.writable import Writable
 from pvdm.model.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived, Mended
@@ -40,7 +41,7 @@ from pvdm.steward.vault_sweep import VaultSweep
 from pvdm.steward.waiving import Waiving
 from pvdm.steward.work import Work
 from pvdm.steward.workloads import Workloads
-from pvdm.store import Ledger, open_ledger, restores
+from pvdm.store import Ledger, open_ledger, receipts, restores, tables
 from pvdm.store.clock import LedgerClock, mark, monotonic_micros, wall_micros
 from pvdm.store.migrations import migrate
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
@@ -87,6 +88,7 @@ class Notary:
     swept: VaultSweep | None = None
     spark: SparkDesk | None = None
     answering: Answering | None = None
+    writable: Writable | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -102,6 +104,7 @@ class Notary:
             self._epoch_is_active,
             self.recorder.require_consistent,
             self._store_answers,
+            self._folders_take_files,
         ):
             try:
                 check()
@@ -112,6 +115,10 @@ class Notary:
     def _store_answers(self) -> None:
         if self.answering is not None:
             self.answering.require()
+
+    def _folders_take_files(self) -> None:
+        if self.writable is not None:
+            self.writable.require()
 
     def archive(self, folder: Path) -> Archived:
         """Write tiles and envelopes to this folder, up to the newest checkpoint."""
@@ -314,6 +321,7 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         swept=path.sweep,
         spark=spark,
         answering=_answering(config),
+        writable=_writable(config, ledger),
     )
 
 
@@ -359,6 +367,30 @@ def _answering(config: StewardConfig) -> Answering | None:
     places = [] if found is None else [parse_location(found.warehouse), found.metadata, found.vault]
     named = (each for each in (*places, config.outside_at, config.archive_at) if isinstance(each, Location))
     return Answering(config.s3, [each.authority for each in named if each.scheme == "s3"])
+
+
+def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
+    """The folders on this machine that the Steward writes to."""
+
+    def has_tables() -> bool:
+        with ledger.read() as unit:
+            return bool(tables.all_live(unit))
+
+    def has_published() -> bool:
+        with ledger.read() as unit:
+            return receipts.any_made(unit)
+
+    def found_missing_elsewhere() -> bool:
+        return False
+
+    used: list[tuple[Place | None, Callable[[], bool]]] = [
+        (None if config.outside_at is not None else config.outside_path.parent, found_missing_elsewhere),
+        (None if ledger.file is None else ledger.file.parent, found_missing_elsewhere),
+    ]
+    if config.catalog is not None:
+        used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
+    places = [(place_of(place), in_use) for place, in_use in used if place is not None]
+    return Writable({place.local: in_use for place, in_use in places if place.scheme == "file"})
 
 
 def _require_created(book: EpochBook) -> None:

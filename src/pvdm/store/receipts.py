@@ -58,6 +58,11 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord 
     return None if row is None else _receipt(row)
 
 
+def any_made(unit: Unit) -> bool:
+    """Whether anything was ever published."""
+    return unit.row(select(receipts).limit(1)) is not None
+
+
 def of_workload(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
     """Every receipt of a workload, oldest first."""
     wanted = select(receipts).where(receipts.c.workload_id == workload_id)
