@@ -13,14 +13,13 @@ from typing import Final
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.states import AttemptState
 from pvdm.steward.http.logs import log_event, log_failure
-from pvdm.store import Ledger, attempts, chunks, receipts, workloads
+from pvdm.store import Ledger, attempts, chunks, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.schema import Atomicity
 from pvdm.store.workloads import Workload
 
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
-TAKE_UP_SECONDS: Final = 30
 _STOP_SECONDS: Final = 20
 
 
@@ -31,7 +30,6 @@ class JobKind(Enum):
     PUBLISH = "publish"
     DISPOSE = "dispose"
     SETTLE = "settle"
-    TAKE_UP = "take-up"
 
 
 class JobState(Enum):
@@ -91,7 +89,6 @@ class _Book:
     jobs: dict[tuple[JobKind, str], _Job] = field(default_factory=dict)
     told: threading.Condition = field(default_factory=threading.Condition)
     stopping: bool = False
-    take_up_at: float = 0.0
 
 
 class Jobs:
@@ -105,18 +102,13 @@ class Jobs:
         changed: Callable[[str], None],
         threads: int = JOB_THREADS_MAX,
         retry_seconds: float = 1.0,
-        take_up_seconds: float = TAKE_UP_SECONDS,
     ) -> None:
-        """`changed` is told of every attempt that something happened to; a retry waits so long, then twice that.
-
-        So often the ledger is asked what is unfinished: nothing that it says so waits for the next start.
-        """
+        """`changed` is told of every attempt that something happened to; a retry waits so long, then twice that."""
         self._ledger = ledger
         self._tasks = tasks
         self._changed = changed
         self._count = threads
         self._retry_seconds = retry_seconds
-        self._take_up_seconds = take_up_seconds
         self._book = _Book()
         self._threads: list[threading.Thread] = []
 
@@ -126,7 +118,6 @@ class Jobs:
             if self._threads:
                 return
             self._book.stopping = False
-            self._book.take_up_at = time.monotonic() + self._take_up_seconds
             self._threads = [
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._count)
@@ -173,13 +164,9 @@ class Jobs:
         return None
 
     def listed(self) -> list[JobView]:
-        """Every job that is not done; a look for unfinished work is none, unless it cannot be done."""
+        """Every job that is not done."""
         with self._book.told:
-            return [
-                job.view()
-                for job in self._book.jobs.values()
-                if job.kind is not JobKind.TAKE_UP or job.error is not None
-            ]
+            return [job.view() for job in self._book.jobs.values()]
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing is queued or runs; says whether that came in time."""
@@ -212,16 +199,12 @@ class Jobs:
         with self._book.told:
             while not self._book.stopping:
                 now = time.monotonic()
-                if self._book.take_up_at <= now:
-                    self._book.take_up_at = now + self._take_up_seconds
-                    self._book.jobs.setdefault((JobKind.TAKE_UP, ""), _Job(JobKind.TAKE_UP, ""))
                 waiting = [job for job in self._book.jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
                 due = min(waiting, key=lambda job: job.due, default=None)
                 if due is not None and due.due <= now:
                     due.state, due.tries = JobState.RUNNING, due.tries + 1
                     return due
-                next_look = self._book.take_up_at if due is None else min(due.due, self._book.take_up_at)
-                self._book.told.wait(next_look - now)
+                self._book.told.wait(None if due is None else due.due - now)
         return None
 
     def _run(self, job: _Job) -> None:
@@ -260,12 +243,6 @@ class Jobs:
                     self._tasks.settle()
                 finally:
                     self._take_up()
-            case JobKind.TAKE_UP:
-                self._take_up()
-                with self._ledger.read() as unit:
-                    unsettled = bool(receipts.missing(unit))
-                if unsettled and not self._has(JobKind.SETTLE, ""):
-                    self._put(JobKind.SETTLE, "")
 
     def _ended(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
         """Forget the job, or keep it with its error; what follows from the ledger is due before it is forgotten."""
@@ -307,12 +284,7 @@ class Jobs:
         with self._ledger.read() as unit:
             live = attempts.live(unit)
         for attempt in live:
-            if self.of_attempt(attempt) is None:
-                self._follow_up(attempt)
-
-    def _has(self, kind: JobKind, subject: str) -> bool:
-        with self._book.told:
-            return (kind, subject) in self._book.jobs
+            self._follow_up(attempt)
 
     def _touched(self, subject: str) -> list[Attempt]:
         """The attempts that a job about an attempt, or about a workload, may have moved."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.errors import ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.model.states import AttemptState
 from pvdm.steward.jobs import Jobs, JobState, JobView, Tasks
 from pvdm.store import Unit, attempts, workloads
@@ -313,28 +313,6 @@ def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is
     assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "settle", "settle"]
 
 
-def test_what_has_no_job_is_taken_up_without_a_new_start(desk: Desk) -> None:
-    """Another Steward on the same ledger left it, or the job was lost to a fault that nobody foresaw."""
-    desk.verify, desk.publish = desk.passed, desk.published
-    with started(desk, take_up_seconds=0.05) as jobs:
-        assert jobs.wait(SECONDS)
-        (one,) = desk.attempts("a")
-        assert _eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
-
-
-def test_a_job_that_failed_is_not_tried_by_every_look(desk: Desk) -> None:
-    (one,) = desk.attempts("a")
-
-    def wrong(_: str) -> None:
-        raise InputError("wrong", "this way it never works")
-
-    desk.verify = wrong
-    with started(desk, take_up_seconds=0.02):
-        assert _eventually(lambda: len(desk.calls("verify")) == 1)
-        time.sleep(0.3)
-    assert desk.calls("verify") == [one]
-
-
 def test_a_database_that_fails_after_a_job_has_ended_leaves_nothing_waiting(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +326,7 @@ def test_a_database_that_fails_after_a_job_has_ended_leaves_nothing_waiting(
         return real(jobs, subject)
 
     monkeypatch.setattr(Jobs, "_due", due)
-    with started(desk, retry_seconds=0.01, take_up_seconds=0.1) as jobs:
+    with started(desk, retry_seconds=0.01) as jobs:
         assert _eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
         assert [job for job in jobs.listed() if job.state is JobState.FAILED] == []
     assert failures == []

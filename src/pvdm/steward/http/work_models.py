@@ -117,7 +117,7 @@ class JobPart(Told):
 class ListedJob(JobPart):
     """One job; `subject` is an attempt, or a workload that is published whole, or empty."""
 
-    kind: Literal["verify", "publish", "dispose", "settle", "take-up"]
+    kind: Literal["verify", "publish", "dispose", "settle"]
     subject: str
 
 
