@@ -127,7 +127,6 @@ class Measured:
             "properties": {"format-version": "2"},
         }
         catalog, operator = bench.scene.notary.catalog, bench.scene.grant()
-        catalog.namespaces.create(operator, RAW, {"pvdm.domain": "sales"})
         catalog.tables.create(operator, RAW, {"name": "lineitem", **self._body})
         bench.write_snapshot("lineitem", RAW, "main", self.files)
 

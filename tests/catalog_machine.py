@@ -346,7 +346,12 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
             with refused(NotAllowedError):
                 self.desk.drop(PRODUCER, levels, table, purge=purge)
         else:
-            self.desk.drop(PRODUCER, levels, table, purge=purge)
+            try:
+                self.desk.drop(PRODUCER, levels, table, purge=purge)
+            except NotAllowedError as error:
+                if not purge or error.code != "purge_refused":
+                    raise
+                self.desk.drop(PRODUCER, levels, table)
             del self.world.tables[table]
         self.world.check()
 

@@ -19,7 +19,7 @@ from pvdm.store.attempts import AttemptOpening
 from pvdm.store.chunks import Chunk
 from pvdm.store.schema import Atomicity
 from pvdm.store.workloads import Opening, Pinned
-from tests.steward_examples import Time
+from tests.steward_examples import Time, attempt_token
 from tests.steward_http import Served, bearer, served
 from tools.proof_kit import fixed
 
@@ -112,7 +112,7 @@ class Lake:
 
         self.change(work)
         access = self.steward.stand.notary.access
-        token, _ = access.attempt_token(self.steward.stand.grant(Role.PRODUCER, "sales", "job"), attempt_id)
+        token, _ = attempt_token(access, self.steward.stand.grant(Role.PRODUCER, "sales", "job"), attempt_id)
         return Caller(self.steward.http, bearer(token.reveal()))
 
 

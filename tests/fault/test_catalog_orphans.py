@@ -17,7 +17,6 @@ from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS, Orphans
 from pvdm.errors import ConflictError
 from pvdm.lake.files import MetadataFiles
 from pvdm.steward.http import app
-from pvdm.steward.server import start
 from pvdm.store import Unit, restores, tables
 from pvdm.store.restores import Marker
 from tests.catalog_examples import OPERATOR, SALES, Core, core_at
@@ -195,6 +194,7 @@ def test_a_sweep_judges_what_it_has_judged_no_second_time(core: Core) -> None:
 
 
 def test_a_served_steward_tidies_up_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "TIDY_SECONDS", 0.01)
     with memory_folder() as folder, lake_at(folder) as lake:
         producer = lake.caller()
         producer.make("t")
@@ -203,10 +203,11 @@ def test_a_served_steward_tidies_up_by_itself(monkeypatch: pytest.MonkeyPatch) -
             assert producer.commit("t", [{"action": "set-properties", "updates": {"a": "b"}}]).status_code == 500
         left = list((folder / "catalog").rglob("00001-*"))
         age(folder / "catalog")
-        monkeypatch.setattr(app, "TIDY_SECONDS", 0.01)
-        with start(lake.steward.stand.notary):
-            ends = time.monotonic() + 20
-            while [path for path in left if path.exists()] and time.monotonic() < ends:
-                time.sleep(0.02)
+        served = lake.steward.stand.notary.served
+        assert served is not None
+        served.orphans._judged_seconds = 0.0  # as a day later
+        ends = time.monotonic() + 20
+        while [path for path in left if path.exists()] and time.monotonic() < ends:
+            time.sleep(0.02)
         assert (len(left), [path for path in left if path.exists()]) == (1, [])
         producer.done("GET", "/namespaces/sales/tables/t")

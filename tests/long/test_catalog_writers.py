@@ -9,7 +9,7 @@ import pytest
 from tests.catalog_process import Starter, Unsteady, starter
 from tests.catalog_writers import WRITERS, require_exact, write
 from tests.catalog_yard import Yard, yard_at
-from tests.databases import memory_folder
+from tests.databases import Postgresql, memory_folder
 
 pytestmark = pytest.mark.long
 
@@ -30,14 +30,21 @@ def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
         yield made
 
 
+@pytest.fixture
+def shared(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
+    """On PostgreSQL: a ledger in SQLite has one Steward."""
+    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.fresh()) as made:
+        yield made
+
+
 @pytest.mark.parametrize("tables", [1, WRITERS])
-def test_many_commits_of_many_writers_at_two_stewards_are_exact(yard: Yard, tables: int) -> None:
+def test_many_commits_of_many_writers_at_two_stewards_are_exact(shared: Yard, tables: int) -> None:
     places = [(f"t{number % tables}", f"b{number}") for number in range(WRITERS)]
     for name in sorted({name for name, _ in places}):
-        yard.table(name)
-    with yard.serving() as first, yard.serving() as second:
-        told, attacks = write(yard, lambda: [first.url, second.url], places, COMMITS, attacked="t0")
-    require_exact(yard, told)
+        shared.table(name)
+    with shared.serving() as first, shared.serving() as second:
+        told, attacks = write(shared, lambda: [first.url, second.url], places, COMMITS, attacked="t0")
+    require_exact(shared, told)
     assert {status for status, _ in attacks} <= {403, 409}
 
 

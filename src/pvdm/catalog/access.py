@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pvdm.catalog import rule
+from pvdm.catalog.domain_places import changed_write_paths, require_of_domain
 from pvdm.catalog.makers import Making, require_own_share
 from pvdm.catalog.places import home_of
 from pvdm.catalog.sanity import require_document, require_manifests, require_sane
@@ -79,6 +80,7 @@ class CatalogAccess:
             taken = tables.find(unit, namespace.namespace_id, name)
         # A name that is taken is told as that, by the swap.
         self.require_place(grant, namespace.levels, after.location, of=instead_of or taken)
+        self._require_write_paths(grant, {}, after, of=instead_of or taken)
         if grant.role is not Role.OPERATOR:
             require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None:
@@ -108,16 +110,30 @@ class CatalogAccess:
             raise rule.gated(row.name, what, to="have an operator unprotect it first")
 
     def require_place(self, grant: Grant, levels: Levels, location: str, *, of: TableRow | None = None) -> None:
-        """Below its namespace's folder, in no other table's place, and not where the Steward keeps its own files."""
+        """Below its namespace's folder, in no other table's place, and not where the Steward keeps its own files.
+
+        An operator may leave the namespace's folder, but not for another domain's.
+        """
         place = parse_location(location)
         if grant.role is not Role.OPERATOR:
             self._require_home(levels, place)
+        self._require_usable(grant, place, of=of)
+
+    def _require_usable(self, grant: Grant, place: Location, *, of: TableRow | None) -> None:
         self.require_not_own(place)
         with self._ledger.read() as unit:
-            require_free(unit, location, of=of)
+            require_of_domain(grant, place, self._warehouse, namespaces.owners(unit))
+            require_free(unit, str(place), of=of)
+
+    def _require_write_paths(
+        self, grant: Grant, before: Mapping[str, str], after: TableMetadata, *, of: TableRow | None
+    ) -> None:
+        """Properties send a table's files to its own place, or to one that no other table has."""
+        for place in changed_write_paths(before, after.properties):
+            self._require_usable(grant, place, of=of)
 
     def require_not_own(self, place: Location) -> None:
-        """Nobody else's file lies among the Steward's, or around them."""
+        """No file of others lies among the Steward's own, or around them."""
         if any(place.overlaps(own) or _lead_together(place, own) for own in self._own):
             raise NotAllowedError(
                 "location_reserved",
@@ -221,6 +237,7 @@ class CatalogAccess:
         if after.location != before.metadata.location:
             self.require_place(grant, self._levels(before.row), after.location, of=before.row)
         if not before.row.protected:
+            self._require_write_paths(grant, before.metadata.properties, after, of=before.row)
             if grant.role is not Role.OPERATOR:
                 homes = (parse_location(before.row.location), parse_location(after.location))
                 require_manifests(rule.added_snapshots(before.metadata, after), homes)
@@ -240,7 +257,8 @@ class CatalogAccess:
         rule.require_snapshots_on_branches(before.metadata, after, name)
         rule.require_own_snapshots(before.metadata, after, grant, own_branch, name)
         rule.require_branches_whole(before.metadata, after, name)
-        require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes)
+        shared = shares_numbers(grant, before.row)
+        require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes, shared_numbers=shared)
         require_document(data)
         making = self.making(grant, before, after)
         if making is not None:
@@ -275,6 +293,16 @@ class CatalogAccess:
         if attempt.state is not AttemptState.STAGING:
             raise _handed_in(attempt.state)
         return attempt.branch, (parse_location(attempt.prefix),)
+
+
+def shares_numbers(grant: Grant, row: TableRow) -> bool:
+    """Whether the commit may have sequence numbers and row ids that another branch was given meanwhile.
+
+    Attempts stage at the same time, each on its own branch, which no reader combines with others. The gate writes what
+    main shows under numbers of its own. So no attempt has to start again because another one committed first. An
+    upstream judges itself.
+    """
+    return grant.attempt_id is not None and row.protected and row.upstream is None
 
 
 def _handed_in(state: AttemptState) -> NotAllowedError:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pvdm import fault
-from pvdm.catalog.access import CatalogAccess, require_free
+from pvdm.catalog.access import CatalogAccess, require_free, shares_numbers
 from pvdm.catalog.forwarding import Extra, Forwarding, Step, Transact
 from pvdm.catalog.makers import Making
 from pvdm.catalog.queue import TableQueues
 from pvdm.catalog.requests import after_change
+from pvdm.catalog.retention import superseded
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable
 from pvdm.catalog.sight import published, sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
@@ -95,7 +96,7 @@ class Commits:
 
     def turn(self, levels: Levels, name: str) -> contextlib.AbstractContextManager[bool]:
         """A turn at one table, for what is more than a commit."""
-        return self._queues.turn([(levels, name)])
+        return self._turn([(levels, name)])
 
     def commit(
         self,
@@ -114,7 +115,7 @@ class Commits:
         _require_apart(changes)
         # Before the turn too: whoever may not write to a table must not keep others waiting for it.
         found = [self._found(grant, change) for change in changes]
-        with self._queues.turn((change.levels, change.name) for change in changes) as at_once:
+        with self._turn([(change.levels, change.name) for change in changes]) as at_once:
             if not at_once:
                 found.clear()
 
@@ -130,6 +131,16 @@ class Commits:
             if then is not None:
                 then()
             return states
+
+    @contextlib.contextmanager
+    def _turn(self, tables: Sequence[tuple[Levels, str]]) -> Iterator[bool]:
+        """First among the threads of this Steward, then among the Stewards on the same ledger; both in order.
+
+        False if what was read of the tables before may be old: another Steward may have changed it at any time.
+        """
+        names = [namespaces.shown((*levels, name)) for levels, name in tables]
+        with self._queues.turn(tables) as at_once, self._ledger.in_turn(names):
+            yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
         self,
@@ -257,7 +268,13 @@ class Commits:
         self, grant: Grant, before: TableState, updates: Sequence[Json], permit: PermitMaker | None, now_ms: int
     ) -> TableMetadata:
         location = before.row.pointer.location
-        after = apply_updates(before.metadata, updates, now_ms=now_ms, previous_location=location)
+        after = apply_updates(
+            before.metadata,
+            updates,
+            now_ms=now_ms,
+            previous_location=location,
+            shared_numbers=permit is None and shares_numbers(grant, before.row),
+        )
         if after is not before.metadata or permit is not None:
             data = after.to_bytes()
             made = None if permit is None else permit(before, after, data)
@@ -310,9 +327,16 @@ class Commits:
                 if isinstance(step, _Planned):
                     self._states.keep(step.file.sha256, step.after)
                     found.append(TableState(row, step.after))
+                    self._remove_superseded(step, row)
                 else:
                     found.append(step)
         return found
+
+    def _remove_superseded(self, step: _Planned, row: TableRow) -> None:
+        """Old documents that nothing needs any more; one that cannot be removed now is swept away later."""
+        for location in [] if step.before is None else superseded(step.before, row, step.after):
+            with contextlib.suppress(PvdmError):
+                self._files.remove_old(row.table_uuid, location)
 
     def _forget(self, planned: Sequence[_Planned | TableState]) -> None:
         """Files of a try that surely did not happen; one that cannot be removed does no harm."""

@@ -11,6 +11,7 @@ from pvdm.catalog.commit import Commits
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.orphans import Orphans
 from pvdm.catalog.requests import Requests
+from pvdm.catalog.retention import RetentionSweep
 from pvdm.catalog.shown import Shown
 from pvdm.catalog.state import States
 from pvdm.catalog.storage import Storage
@@ -46,6 +47,7 @@ class Catalog:
     access: CatalogAccess
     shown: Shown
     orphans: Orphans
+    retention: RetentionSweep
     upstreams: Upstreams
 
 
@@ -102,5 +104,6 @@ def open_catalog(
         access,
         shown,
         orphans,
+        RetentionSweep(ledger, states, files),
         upstreams,
     )

@@ -1,24 +1,26 @@
 """Purging: the files of a dropped table go only if they lie in its own place and no other table may still need them.
 
-What cannot be decided is not removed: a purge is a wish, and files that stay do no harm. What lies in a namespace's
-folder is its domain's (`access`): tables of other domains that lie in folders of their own have no say in it, and
-nothing is removed that another domain may come back to. Within one domain files go with the place that they lie in.
+What cannot be decided is not removed. Whether a purge would leave files is judged before the table is dropped. Files
+that could not be removed afterwards are reported with their place and the reason. What lies in a namespace's folder
+belongs to its domain (`access`): tables of other domains that lie in folders of their own do not keep a file there.
+Nothing is removed that another domain may come back to. Within one domain files go with the place that they lie in.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.places import home_of, is_inside
-from pvdm.catalog.state import States
+from pvdm.catalog.state import States, TableState
 from pvdm.errors import PvdmError
 from pvdm.lake.format.avro import AVRO_FILE_MAX_BYTES
 from pvdm.lake.format.manifest import read_manifest
@@ -56,10 +58,18 @@ class Purge:
         self._looked_at: dict[str, str] = {}
         self._reads_left = PURGE_FILES_READ_MAX
 
+    def foresee(self, state: TableState) -> Left | None:
+        """Why a purge of the table, which is still there, would leave files; None if it would leave none."""
+        return self._explain_refusal(lambda: self._foresee(state))
+
     def run(self) -> Left | None:
-        """Remove the folder; what is left is told. Links in it are removed as links, never followed."""
+        """Remove the folder; gives what is left of it. Links in it are removed as links, never followed."""
+        return self._explain_refusal(self._run)
+
+    def _explain_refusal(self, work: Callable[[], None]) -> Left | None:
+        """Do the work; if it refuses or fails, give the place and the reason."""
         try:
-            self._run()
+            work()
         except _LeftError as left:
             return Left(str(self._place), str(left))
         except PvdmError as error:
@@ -68,17 +78,42 @@ class Purge:
             return Left(str(self._place), f"the folder cannot be reached: {type(error).__name__}")
         return None
 
-    def _run(self) -> None:
+    def _foresee(self, state: TableState) -> None:
+        self._require_place()
+        with self._ledger.read() as unit:
+            if tables.was_protected(unit, state.row):
+                raise _LeftError("the table was protected, and its proofs name files that are kept as evidence")
+        self._require_unneeded(but=state.row)
+        self._require_all_inside(state)
+
+    def _require_all_inside(self, state: TableState) -> None:
+        """Every file of the table that is there lies in its place; what its manifests do not say is not known."""
+        try:
+            for file in self._files(state.metadata, gone_is_empty=True):
+                named = parse_location(file)
+                if not named.is_under(self._place) and (named.scheme != "file" or os.path.lexists(named.local)):
+                    raise _LeftError(f"the table has files outside its place, {named} among them")
+        except PvdmError as error:
+            raise _LeftError(f"the table's own files cannot be listed: {error.code}") from None
+
+    def _require_place(self) -> None:
         place, warehouse = self._place, self._warehouse
         if place.scheme != "file" or place == warehouse or not is_inside(warehouse, place):
-            raise _LeftError("it is not in the warehouse, and for whoever put files there")
+            raise _LeftError("it is not in the warehouse; the owner of the place removes files there")
         if place.link_below(warehouse) is not None:
             raise _LeftError("a link leads there")
-        if not place.local.is_dir():
+
+    def _run(self) -> None:
+        self._require_place()
+        path = self._place.local
+        own = f"{_ASIDE}{hashlib.sha256(str(self._place).encode()).hexdigest()[:16]}-"
+        if not path.is_dir():
+            earlier = next(path.parent.glob(f"{own}*"), None)
+            if earlier is not None:
+                raise _LeftError(f"an earlier purge left files, which lie in {earlier}")
             return
         self._require_unneeded()
-        path = place.local
-        aside = path.with_name(f"{_ASIDE}{secrets.token_hex(8)}")
+        aside = path.with_name(f"{own}{secrets.token_hex(8)}")
         path.rename(aside)
         # Who registers a table from here on finds no files; who did so meanwhile gets them back.
         try:
@@ -91,10 +126,11 @@ class Purge:
         if aside.exists():
             raise _LeftError(f"some of it cannot be removed, and lies in {aside}")
 
-    def _require_unneeded(self) -> None:
+    def _require_unneeded(self, but: TableRow | None = None) -> None:
         """No table lies there or names a file there, and no other domain's could; what cannot be read may name one."""
+        own = None if but is None else but.table_id
         with self._ledger.read() as unit:
-            if tables.find_overlapping(unit, self._place) is not None:
+            if tables.find_overlapping(unit, self._place, but=own) is not None:
                 raise _LeftError("a table lies there")
             if tables.find_dropped_overlapping(unit, self._place, but_domain=self._domain) is not None:
                 raise _LeftError("a dropped table of another domain lies there")
@@ -103,7 +139,7 @@ class Purge:
         homes: dict[Location, str] = {home_of(self._warehouse, levels): domain for levels, domain in owners}
         self._require_own(homes)
         for row in rows:
-            if row.domain == self._domain or not _is_at_home(row, homes):
+            if row.table_id != own and (row.domain == self._domain or not _is_at_home(row, homes)):
                 self._require_not_named(row)
 
     def _require_own(self, homes: Mapping[Location, str]) -> None:
@@ -125,18 +161,25 @@ class Purge:
             raise _LeftError(f"the table {row.table_uuid} cannot be looked at: {error.code}") from None
         self._looked_at[row.table_id] = row.pointer.sha256
 
-    def _files(self, metadata: TableMetadata) -> Iterator[str]:
-        """Every file that the table names, those of its document first: they need no reading."""
+    def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
+        """Every file that the table names, those of its document first: they need no reading.
+
+        With `gone_is_empty` a list or manifest that is not there any more names nothing.
+        """
+
+        def readable(path: str) -> bool:
+            return not gone_is_empty or os.path.lexists(parse_location(path).local)
+
         named = itertools.chain(metadata.statistics, metadata.partition_statistics)
         yield from (file.path for file in named)
         lists = {each.manifest_list for each in metadata.snapshots if each.manifest_list is not None}
         manifests = {path for each in metadata.snapshots if each.manifest_list is None for path in each.manifests}
         yield from lists
-        for path in sorted(lists):
+        for path in filter(readable, sorted(lists)):
             found = read_manifest_list(self._read(path), format_version=metadata.format_version).manifests
             manifests |= {each.manifest_path for each in found}
         yield from manifests
-        for path in sorted(manifests):
+        for path in filter(readable, sorted(manifests)):
             for entry in read_manifest(self._read(path)).entries:
                 yield entry.data_file.file_path
 

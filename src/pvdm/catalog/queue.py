@@ -1,8 +1,9 @@
 """The queue in front of each table: commits to one table are judged and swapped one after the other, as they came.
 
-It spares work and nothing rests on it: without it two commits would be judged on one base, and the second one's file
-would be written and synced in vain. The swap compares all the same, and so does whoever waited too long for a turn.
-Other Stewards on the same ledger have queues of their own; between them stands the database's lock.
+The queue only saves work. Without it two commits would be judged on one base, and the second one's file would be
+written and synced in vain. Every swap still compares, also that of a commit that waited too long for its turn.
+Other Stewards on the same ledger have their own queues. The commit that has the turn here then takes one at the
+database (`Ledger.in_turn`). So one commit of each Steward waits there, and they are served in turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which files of some folders the catalog's tables still name, in any snapshot; what cannot be read is not decided."""
+"""Which files the catalog's tables still name, in any snapshot; what cannot be read is not decided."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from pvdm.catalog.state import States
@@ -18,6 +18,7 @@ from pvdm.store import Ledger, tables
 from pvdm.store.tables import TableRow
 
 REFERENCES_READ_MAX: Final = 2_000
+ORPHANS_READ_MAX: Final = 50_000
 
 
 class UndecidedError(Exception):
@@ -48,24 +49,71 @@ class References:
         """
         with self._ledger.read() as unit:
             rows = tables.changed_since(unit, since_micros)
-        look = _Look(self._reader, folders, entries=entries)
-        for row in rows:
-            try:
-                look.at(self._states.of(row).metadata, known.get(row.table_uuid))
-            except PvdmError as error:
-                raise UndecidedError(f"the table {_name(row)} cannot be looked at: {error.code}") from None
+        look = _Look(
+            self._reader,
+            lambda place: any(place.is_under(folder) for folder in folders),
+            entries=entries,
+            reads_max=REFERENCES_READ_MAX,
+        )
+        _look_at(look, rows, self._states, known)
         return look.found
+
+    def search(self, wanted: Collection[Location], *, known: Mapping[str, int | None]) -> Search:
+        """A search for these files, which reads every list and manifest at most once; `known` as above."""
+        sought = frozenset(wanted)
+        look = _Look(self._reader, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
+        return Search(self._ledger, self._states, look, known)
+
+
+class Search:
+    """Looks for files by their locations; a later look reads only what tables have come to name since."""
+
+    def __init__(self, ledger: Ledger, states: States, look: _Look, known: Mapping[str, int | None]) -> None:
+        self._ledger = ledger
+        self._states = states
+        self._look = look
+        self._known = known
+        self._pointers: dict[str, str] = {}
+
+    @property
+    def referenced(self) -> set[Location]:
+        """Those of the files that were found to be named."""
+        return self._look.found
+
+    def look_through(self, *, since_micros: int) -> set[Location]:
+        """Those of the files that some snapshot names, of tables that changed since then, and those found before."""
+        with self._ledger.read() as unit:
+            rows = tables.changed_since(unit, since_micros)
+        moved = [row for row in rows if row.upstream is not None or self._pointers.get(row.table_id) != _pointer(row)]
+        _look_at(self._look, moved, self._states, self._known)
+        self._pointers.update((row.table_id, _pointer(row)) for row in moved)
+        return self.referenced
+
+
+def _look_at(look: _Look, rows: Sequence[TableRow], states: States, known: Mapping[str, int | None]) -> None:
+    for row in rows:
+        try:
+            look.at(states.of(row).metadata, known.get(row.table_uuid))
+        except PvdmError as error:
+            raise UndecidedError(f"the table {_name(row)} cannot be looked at: {error.code}") from None
+
+
+def _pointer(row: TableRow) -> str:
+    return row.pointer.sha256
 
 
 class _Look:
-    """One look through the tables: every manifest once."""
+    """One look through the tables: every list and manifest once."""
 
-    def __init__(self, reader: FileReader, folders: Sequence[Location], *, entries: bool) -> None:
+    def __init__(
+        self, reader: FileReader, wanted: Callable[[Location], bool], *, entries: bool, reads_max: int
+    ) -> None:
         self._reader = reader
-        self._folders = folders
+        self._wanted = wanted
         self._entries = entries
+        self._reads_max = reads_max
+        self._lists: dict[str, tuple[str, ...]] = {}
         self._seen: set[str] = set()
-        self._reads = 0
         self.found: set[Location] = set()
 
     def at(self, metadata: TableMetadata, known: int | None) -> None:
@@ -74,8 +122,10 @@ class _Look:
             self._note(file.path)
         before = None if known is None else metadata.snapshot(known)
         older = set() if before is None else set(self._manifests(metadata, before))
+        # Numbers do not tell which is older: attempts may share one.
+        past = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
         for snapshot in metadata.snapshots:
-            if before is not None and _is_older(snapshot, before):
+            if snapshot.snapshot_id in past:
                 continue
             if snapshot.manifest_list is not None:
                 self._note(snapshot.manifest_list)
@@ -90,29 +140,27 @@ class _Look:
             for entry in read_manifest(self._read(path, AVRO_FILE_MAX_BYTES)).entries:
                 self._note(entry.data_file.file_path)
 
-    def _manifests(self, metadata: TableMetadata, snapshot: Snapshot) -> Iterator[str]:
-        if snapshot.manifest_list is None:
-            yield from snapshot.manifests
-            return
-        data = self._read(snapshot.manifest_list, MANIFEST_LIST_MAX_BYTES)
-        for listed in read_manifest_list(data, format_version=metadata.format_version).manifests:
-            yield listed.manifest_path
+    def _manifests(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[str, ...]:
+        location = snapshot.manifest_list
+        if location is None:
+            return tuple(snapshot.manifests)
+        found = self._lists.get(location)
+        if found is None:
+            data = self._read(location, MANIFEST_LIST_MAX_BYTES)
+            listed = read_manifest_list(data, format_version=metadata.format_version).manifests
+            found = self._lists[location] = tuple(each.manifest_path for each in listed)
+        return found
 
     def _note(self, path: str) -> None:
         place = parse_location(path)
-        if any(place.is_under(folder) for folder in self._folders):
+        if self._wanted(place):
             self.found.add(place)
 
     def _read(self, path: str, most: int) -> bytes:
-        self._reads += 1
-        if self._reads > REFERENCES_READ_MAX:
-            raise UndecidedError(f"more than {REFERENCES_READ_MAX} manifests would have to be read")
+        if not self._reads_max:
+            raise UndecidedError("more manifests would have to be read than are allowed")
+        self._reads_max -= 1
         return self._reader.read(path, most=most)
-
-
-def _is_older(snapshot: Snapshot, before: Snapshot) -> bool:
-    """The catalog gives every snapshot the next sequence number; those of format 1 are all 0 and tell nothing."""
-    return 0 < before.sequence_number >= snapshot.sequence_number
 
 
 def _name(row: TableRow) -> str:

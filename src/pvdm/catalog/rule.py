@@ -9,6 +9,7 @@ from typing import Final
 
 from pvdm.catalog.sight import shows_same
 from pvdm.errors import NotAllowedError
+from pvdm.lake.branches import reached
 from pvdm.lake.format.document import Json, canonical
 from pvdm.lake.format.main_state import MainState
 from pvdm.lake.format.metadata import TableMetadata
@@ -254,28 +255,23 @@ def require_own_snapshots(
 
 def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]:
     """Those that are in `after` and were not in `before`; one that came back under its id with other words counts."""
-    known = {each.snapshot_id: each.raw for each in before.snapshots}
-    return [each for each in after.snapshots if not _same(known.get(each.snapshot_id), each.raw)]
+    # A commit keeps the very objects of what it does not touch: only the few others are compared.
+    kept = set(map(id, before.snapshots))
+    return [each for each in after.snapshots if id(each) not in kept and not _is_in(before, each)]
 
 
 def _same(old: Raw | None, new: Raw) -> bool:
     return old is new or (old is not None and canonical(old) == canonical(new))
 
 
+def _is_in(before: TableMetadata, snapshot: Snapshot) -> bool:
+    old = before.snapshot(snapshot.snapshot_id)
+    return old is not None and old.canonical() == snapshot.canonical()
+
+
 def _held(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
     heads = [[ref.snapshot_id for name, ref in each.refs.items() if wanted(name)] for each in (before, after)]
     return reached(before, heads[0]) | reached(after, heads[1])
-
-
-def reached(metadata: TableMetadata, heads: Iterable[int]) -> set[int]:
-    """These snapshots and their ancestors; each is looked at once, however many refs lead to it."""
-    found: set[int] = set()
-    for head in heads:
-        at = metadata.snapshot(head)
-        while at is not None and at.snapshot_id not in found:
-            found.add(at.snapshot_id)
-            at = None if at.parent_id is None else metadata.snapshot(at.parent_id)
-    return found
 
 
 def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:

@@ -31,27 +31,42 @@ ROW_IDS_OF_A_DAY_MAX: Final = 2**44
 _DAY_MS: Final = 86_400_000
 
 
-def require_sane(before: TableMetadata, after: TableMetadata, *, now_ms: int, prefixes: tuple[Location, ...]) -> None:
-    """Every snapshot that the commit adds, and what the table then holds, judged one by one."""
+def require_sane(
+    before: TableMetadata,
+    after: TableMetadata,
+    *,
+    now_ms: int,
+    prefixes: tuple[Location, ...],
+    shared_numbers: bool = False,
+) -> None:
+    """Every snapshot that the commit adds, and what the table then holds, judged one by one.
+
+    With `shared_numbers` a snapshot may have a sequence number and row ids that another branch was given meanwhile.
+    """
     added = added_snapshots(before, after)
     if len(added) > COMMIT_SNAPSHOTS_MAX:
         raise _insane("number of snapshots in one commit", f"at most {COMMIT_SNAPSHOTS_MAX}", str(len(added)))
     for step, snapshot in enumerate(added, start=1):
-        require_sequence(before, snapshot, step)
+        require_sequence(before, snapshot, step, shared=shared_numbers)
         require_time(snapshot, now_ms)
         require_schema(before, snapshot)
         require_parent(before, snapshot, added[: step - 1])
-        require_rows(before, snapshot)
+        require_rows(before, snapshot, shared=shared_numbers)
         require_size(snapshot)
     require_manifests(added, prefixes)
-    require_counters(before, after, added)
+    require_counters(before, after, added, shared=shared_numbers)
     require_room(before, after, added, now_ms)
     require_caps(before, after)
 
 
-def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int) -> None:
-    """Exactly the next number: one far ahead would leave none for main, one behind was given to somebody else."""
+def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, shared: bool = False) -> None:
+    """Exactly the next number: one far ahead would leave none for main, one behind was given to another commit.
+
+    Where numbers are shared, one behind is as good: it is held to its parent's when the update is applied.
+    """
     expected = before.last_sequence_number + step if before.format_version > 1 else 0
+    if shared and snapshot.sequence_number < expected:
+        return
     if snapshot.sequence_number < expected:
         # Iceberg lets a snapshot without parent share the last number; its writer only has to try again.
         raise ConflictError(
@@ -86,23 +101,30 @@ def require_parent(before: TableMetadata, snapshot: Snapshot, earlier: Sequence[
         raise _insane("parent", "none, or a snapshot of the table", str(parent))
 
 
-def require_counters(before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot]) -> None:
+def require_counters(
+    before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], *, shared: bool = False
+) -> None:
     """Sequence numbers and row ids are given to snapshots that stay: one added and removed at once uses none up."""
-    steps = len(added) if before.format_version > 1 else 0
-    if after.last_sequence_number != before.last_sequence_number + steps:
-        raise _insane("last sequence number", str(before.last_sequence_number + steps), str(after.last_sequence_number))
-    rows = sum(snapshot.added_rows or 0 for snapshot in added) if before.format_version > 2 else 0
-    if after.next_row_id != before.next_row_id + rows:
-        raise _insane("next row id", str(before.next_row_id + rows), str(after.next_row_id))
+    last, rows = before.last_sequence_number, before.next_row_id
+    if shared:
+        last = max([last, *(each.sequence_number for each in added)])
+        rows = max([rows, *((each.first_row_id or 0) + (each.added_rows or 0) for each in added)])
+    else:
+        last += len(added) if before.format_version > 1 else 0
+        rows += sum(each.added_rows or 0 for each in added) if before.format_version > 2 else 0
+    if after.last_sequence_number != last:
+        raise _insane("last sequence number", str(last), str(after.last_sequence_number))
+    if after.next_row_id != rows:
+        raise _insane("next row id", str(rows), str(after.next_row_id))
 
 
-def require_rows(before: TableMetadata, snapshot: Snapshot) -> None:
-    """Row ids of format 3 begin where the table's end."""
+def require_rows(before: TableMetadata, snapshot: Snapshot, *, shared: bool = False) -> None:
+    """Row ids of format 3 begin where the table's end, or, where numbers are shared, before it."""
     first = snapshot.first_row_id
     if before.format_version < 3 and first is not None:
         # They mean nothing yet, and would stand in the way of format 3.
         raise _insane("first row id", "none before format 3", str(first))
-    if first is not None and first < before.next_row_id:
+    if first is not None and first < before.next_row_id and not shared:
         raise _insane("first row id", f"at least {before.next_row_id}", str(first))
 
 

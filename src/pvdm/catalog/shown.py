@@ -123,16 +123,16 @@ class Shown:
     def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
         if mode is SnapshotMode.ALL and grant.attempt_id is None:
             return metadata.to_bytes()
-        raw = dict(metadata.raw)
-        if mode is SnapshotMode.REFS and isinstance(listed := raw.get("snapshots"), list):
+        instead: dict[str, Json] = {}
+        if mode is SnapshotMode.REFS and isinstance(listed := metadata.raw.get("snapshots"), list):
             held = {ref.snapshot_id for ref in metadata.refs.values()}
-            raw["snapshots"] = [each for each in listed if isinstance(each, dict) and each["snapshot-id"] in held]
+            instead["snapshots"] = [each for each in listed if isinstance(each, dict) and each["snapshot-id"] in held]
         if grant.attempt_id is not None:
             with self._ledger.read() as unit:
                 prefix = attempts.get(unit, grant.attempt_id).prefix.rstrip("/")
             own: dict[str, Json] = {DATA_PATH: f"{prefix}/data", METADATA_PATH: f"{prefix}/metadata"}
-            raw["properties"] = {**metadata.properties, **own}
-        return dump_json(raw)
+            instead["properties"] = {**metadata.properties, **own}
+        return metadata.spelled(instead)
 
     def _told(
         self,

@@ -16,6 +16,7 @@ from pvdm.store.namespaces import Levels, Namespace
 from pvdm.store.tables import TableRow
 
 DOCUMENTS_KEPT_MAX_BYTES: Final = 134_217_728
+DOCUMENTS_OF_TABLE_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,67 @@ class TableState:
     metadata: TableMetadata
 
 
+class _Documents:
+    """Parsed documents by the hash of their bytes: the newest few of each table, and what is used of these."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
+        self._of_table: dict[str, list[str]] = {}
+        self._bytes = 0
+
+    def find(self, sha256: str) -> TableMetadata | None:
+        """The document of these bytes, if it is kept."""
+        with self._lock:
+            found = self._kept.get(sha256)
+            if found is None:
+                return None
+            self._kept.move_to_end(sha256)
+            return found[0]
+
+    def keep(self, sha256: str, metadata: TableMetadata, size: int) -> None:
+        """So many of them as their files' bytes allow; what was not asked for longest goes first."""
+        table = str(metadata.table_uuid)
+        with self._lock:
+            self._remove(sha256)
+            self._kept[sha256] = (metadata, size)
+            self._bytes += size
+            self._of_table.setdefault(table, []).append(sha256)
+            while len(self._of_table[table]) > DOCUMENTS_OF_TABLE_MAX:
+                # Each commit leaves one behind that hardly anybody asks for again.
+                self._remove(self._of_table[table][0])
+            while self._bytes > DOCUMENTS_KEPT_MAX_BYTES:
+                self._remove(next(iter(self._kept)))
+
+    def _remove(self, sha256: str) -> None:
+        found = self._kept.pop(sha256, None)
+        if found is None:
+            return
+        metadata, size = found
+        self._bytes -= size
+        table = str(metadata.table_uuid)
+        self._of_table[table].remove(sha256)
+        if not self._of_table[table]:
+            del self._of_table[table]
+
+
 class States:
     """Loads tables; parsed documents are kept in memory by the hash of their bytes."""
 
-    def __init__(self, ledger: Ledger, files: MetadataFiles, upstreams: Upstreams) -> None:
+    def __init__(
+        self, ledger: Ledger, files: MetadataFiles, upstreams: Upstreams, documents: _Documents | None = None
+    ) -> None:
         self._ledger = ledger
         self._files = files
         self.upstreams = upstreams
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
-        self._kept_bytes = 0
+        self._documents = documents or _Documents()
 
     def on(self, ledger: Ledger) -> States:
-        """The same files by another ledger's pointers, and upstreams by other connections, with nothing remembered."""
-        return States(ledger, self._files, self.upstreams.on(ledger))
+        """The same files by another ledger's pointers, and upstreams by other connections.
+
+        Every file is read and hashed again. Only the parsed form of bytes with the same hash is reused.
+        """
+        return States(ledger, self._files, self.upstreams.on(ledger), self._documents)
 
     def find(self, levels: Levels, name: str) -> TableState | None:
         """The table, if it is there; a namespace that is not there is an error."""
@@ -67,13 +115,10 @@ class States:
             return TableState(shown, seen.metadata)
         sha256 = row.pointer.sha256
         data = self._files.read(StoredFile(row.pointer.location, sha256))
-        with self._lock:
-            known, _ = self._kept.get(sha256, (None, 0))
-            if known is not None:
-                self._kept.move_to_end(sha256)
+        known = self._documents.find(sha256)
         if known is None:
             known = TableMetadata.parse(data)
-            self._keep(sha256, known, len(data))
+            self._documents.keep(sha256, known, len(data))
         return TableState(row, known)
 
     def newest(self, row: TableRow) -> TableState:
@@ -84,17 +129,7 @@ class States:
 
     def keep(self, sha256: str, metadata: TableMetadata) -> None:
         """Remember a document that was just written."""
-        self._keep(sha256, metadata, len(metadata.to_bytes()))
-
-    def _keep(self, sha256: str, metadata: TableMetadata, size: int) -> None:
-        """So much of them as their files' bytes allow; what was not asked for longest goes first."""
-        with self._lock:
-            _, before = self._kept.pop(sha256, (None, 0))
-            self._kept[sha256] = (metadata, size)
-            self._kept_bytes += size - before
-            while self._kept_bytes > DOCUMENTS_KEPT_MAX_BYTES:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._kept_bytes -= gone
+        self._documents.keep(sha256, metadata, len(metadata.to_bytes()))
 
     def namespace(self, levels: Levels) -> Namespace:
         """The namespace; not being there is an error."""

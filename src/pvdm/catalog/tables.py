@@ -181,22 +181,43 @@ class Tables:
     def drop(
         self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, once: Once | None = None
     ) -> Left | None:
-        """End the table; with `purge` the files in its place go too, and what of them is left is told, and why."""
-        row = repeated(lambda: self._drop(grant, levels, name, once))
-        if not purge:
-            return None
-        place = parse_location(row.location)
-        return Purge(self._desks.ledger, self._desks.states, self._desks.warehouse, place, row.domain).run()
+        """End the table; with `purge` the files in its place go too. Gives what is left of them, and why.
 
-    def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None) -> TableRow:
+        `purge_refused` if files would be left: then the table is not dropped.
+        """
+        row = repeated(lambda: self._drop(grant, levels, name, once, purge=purge))
+        return self.purge(row.location, row.domain) if purge else None
+
+    def purge(self, location: str, domain: str) -> Left | None:
+        """Remove the files of a dropped table; gives what is left, and why. A second call finds nothing."""
+        return self._purge(location, domain).run()
+
+    def _purge(self, location: str, domain: str) -> Purge:
+        desks = self._desks
+        return Purge(desks.ledger, desks.states, desks.warehouse, parse_location(location), domain)
+
+    def _require_purge(self, row: TableRow) -> None:
+        left = self._purge(row.location, row.domain).foresee(self._desks.states.of(row))
+        if left is not None:
+            raise NotAllowedError(
+                "purge_refused",
+                f"{row.name} is not dropped: a purge would leave files in {left.place}",
+                expected="a place that holds all files of this table and none that others need",
+                got=left.why,
+                hint="drop it without purge; its files stay, and the owner of the place removes them",
+            )
+
+    def _drop(self, grant: Grant, levels: Levels, name: str, once: Once | None, *, purge: bool) -> TableRow:
         row = self._row(grant, levels, name)
         self._desks.states.upstreams.require_own(levels, f"{name} would be dropped")
         self._desks.access.require_change(grant, row, "it would be dropped")
+        if purge:
+            self._require_purge(row)
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
             if once is not None:
-                once.note(unit, {}, status=204)
+                once.note(unit, {"purge": [row.location, row.domain] if purge else []}, status=204)
 
         self._desks.ledger.transact(work, at_micros=self._desks.clock.now_micros())
         return row

@@ -26,6 +26,8 @@ from pvdm.store.tokens import Grant
 class CatalogTarget:
     """The table of one UUID, whatever its name; `own` is the Steward's own grant."""
 
+    removes_branches = True
+
     def __init__(self, ledger: Ledger, catalog: Catalog, table_uuid: str, own: Grant) -> None:
         self._ledger = ledger
         self._own = own

@@ -63,7 +63,9 @@ def fence_of(announced_id: str) -> str:
 
 
 class UpstreamTarget:
-    """The table of one UUID at its upstream."""
+    """The table of one UUID at its upstream; what came of a publication is seen there while its branches stay."""
+
+    removes_branches = False
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str) -> None:
         self._ledger = ledger

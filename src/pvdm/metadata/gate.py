@@ -12,10 +12,12 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.lake.branches import BranchRemoval
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import MAIN
 from pvdm.lake.found_manifests import SteadyFiles
+from pvdm.lake.history import expired_history
 from pvdm.lake.next_snapshot import Publication, Wanted
 from pvdm.lake.vault import VaultKind
 from pvdm.metadata import checks_ledger
@@ -106,7 +108,17 @@ class _Swap:
         self._tried = base, made
         fault.point("gate.after_files")
         branches = tuple(each.core.staged.branch for each in self._judged.parts)
-        return Next(made.updates, lambda after, data: permit_publication(base, made, after, data), branches)
+        # Each commit is another document: what is published needs its branch no more.
+        gone = BranchRemoval()
+        if self._gate.target.removes_branches:
+            own = BranchRemoval.plan(metadata, branches)
+            expired = expired_history(metadata, self._gate.clock.now_micros() // 1_000)
+            gone = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
+        return Next(
+            (*made.updates, *gone.updates()),
+            lambda after, data: permit_publication(base, made, after, data, gone),
+            branches,
+        )
 
     def _found_sha256(self, table_uuid: str) -> str | None:
         with self._gate.ledger.read() as unit:

@@ -6,16 +6,17 @@ Nothing that a producer wrote as metadata is taken over; a `main` that has moved
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.lake.branches import BranchRemoval, reached
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.document import canonical
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Raw
-from pvdm.lake.format.snapshots import MAIN
+from pvdm.lake.format.snapshots import MAIN, StatisticsFile
 from pvdm.lake.format.structure import structure_sha256
 from pvdm.lake.next_snapshot import NewFile, Publication, Wanted, next_snapshot
 from pvdm.metadata.ground import of_main
@@ -24,6 +25,8 @@ from pvdm.metadata.target import Base
 
 # As Iceberg's own writers do it (`commit.manifest.min-count-to-merge`).
 MERGE_FROM: Final = 100
+
+NOTHING_GOES: Final = BranchRemoval()
 
 _K = TypeVar("_K", str, int)
 
@@ -72,26 +75,40 @@ def require_as_found(bound: str | None, found: str | None) -> None:
         )
 
 
-def permit_publication(base: Base, made: Publication, after: TableMetadata, data: bytes) -> Permit:
-    """The permit for the swap from this base to these bytes, once all that they change is what was made."""
-    require_only(base.metadata, made, after)
+def permit_publication(
+    base: Base, made: Publication, after: TableMetadata, data: bytes, gone: BranchRemoval = NOTHING_GOES
+) -> Permit:
+    """The permit for the swap from this base to these bytes, once all that they change is what was made.
+
+    `gone` are the branches that were judged, and go with it.
+    """
+    require_only(base.metadata, made, after, gone)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
 
-def require_only(before: TableMetadata, made: Publication, after: TableMetadata) -> None:
-    """`main` shows the new snapshot; every other ref, snapshot and statistics file, and all structure, is as before."""
+def require_only(
+    before: TableMetadata, made: Publication, after: TableMetadata, gone: BranchRemoval = NOTHING_GOES
+) -> None:
+    """`main` shows the new snapshot; every other ref, snapshot and statistics file, and all structure, is as before.
+
+    But for `gone`: staging branches, and snapshots that nothing else holds, their statistics among them.
+    """
     update = made.updates[0]
     snapshot = update.get("snapshot") if isinstance(update, dict) else None
     new = after.current_snapshot
+    made_id = (made.snapshot_id,)
+    held = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
     kept = tuple(None if MAIN not in each.refs else replace(each.refs[MAIN], snapshot_id=0) for each in (before, after))
     for what, same in (
-        ("snapshot of main", new is not None and canonical(new.raw) == canonical(snapshot)),
+        ("snapshot of main", new is not None and new.canonical() == canonical(snapshot)),
         ("retention of main", before.current_snapshot is None or kept[0] == kept[1]),
         ("structure", structure_sha256(before) == structure_sha256(after)),
-        ("set of refs", _same(_refs(before), _refs(after))),
-        ("set of snapshots", _same(_snapshots(before), _snapshots(after, but=made.snapshot_id))),
-        ("statistics", before.statistics == after.statistics),
-        ("partition statistics", before.partition_statistics == after.partition_statistics),
+        ("set of refs", _same(_refs(before, but=gone.refs), _refs(after))),
+        ("set of snapshots", _same(_snapshots(before, but=gone.snapshot_ids), _snapshots(after, but=made_id))),
+        ("history of main", set(gone.snapshot_ids) & reached(before, held) == gone.expired),
+        ("kept history of main", _is_oldest(before, gone.expired)),
+        ("statistics", _statistics_kept(before.statistics, gone) == after.statistics),
+        ("partition statistics", _statistics_kept(before.partition_statistics, gone) == after.partition_statistics),
     ):
         if not same:
             raise NotAllowedError(
@@ -103,12 +120,23 @@ def require_only(before: TableMetadata, made: Publication, after: TableMetadata)
             )
 
 
-def _refs(metadata: TableMetadata) -> dict[str, Raw]:
-    return {name: ref.raw for name, ref in metadata.refs.items() if name != MAIN}
+def _is_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:
+    """Whether these are the oldest of `main`'s history, without a gap, and not its head."""
+    shown = [] if before.current_snapshot_id is None else list(before.ancestry(before.current_snapshot_id))
+    kept = shown[: len(shown) - len(expired)]
+    return not expired or (bool(kept) and not any(each.snapshot_id in expired for each in kept))
 
 
-def _snapshots(metadata: TableMetadata, *, but: int | None = None) -> dict[int, Raw]:
-    return {each.snapshot_id: each.raw for each in metadata.snapshots if each.snapshot_id != but}
+def _refs(metadata: TableMetadata, *, but: Collection[str] = ()) -> dict[str, Raw]:
+    return {name: ref.raw for name, ref in metadata.refs.items() if name != MAIN and name not in but}
+
+
+def _snapshots(metadata: TableMetadata, *, but: Collection[int] = ()) -> dict[int, Raw]:
+    return {each.snapshot_id: each.raw for each in metadata.snapshots if each.snapshot_id not in but}
+
+
+def _statistics_kept(files: Sequence[StatisticsFile], gone: BranchRemoval) -> tuple[StatisticsFile, ...]:
+    return tuple(each for each in files if each.snapshot_id not in gone.snapshot_ids)
 
 
 def _same(old: Mapping[_K, Raw], new: Mapping[_K, Raw]) -> bool:

@@ -38,6 +38,10 @@ class Next:
 class Target(Protocol):
     """One table of one catalog."""
 
+    @property
+    def removes_branches(self) -> bool:
+        """Whether a publication takes the staging branches away in the same commit. Else a later commit does."""
+
     def load(self) -> Base:
         """The table as it is now; one that is not there is an error."""
 

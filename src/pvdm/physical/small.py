@@ -6,6 +6,7 @@ For tests and small jobs, on local files or an object store; behind the same int
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
 import threading
 import time
@@ -39,7 +40,9 @@ from pvdm.physical.arrow_parts import Part, parts
 from pvdm.physical.arrow_rows import fitted
 from pvdm.physical.stager import Destination
 
-COMMIT_TRIES_MAX: Final = 10
+COMMIT_PATIENCE_MAX_SECONDS: Final = 60
+_FIRST_WAIT_SECONDS: Final = 0.1
+_LONGEST_WAIT_SECONDS: Final = 5.0
 _PARQUET: Final = "parquet"
 _OWN_CREDENTIALS: Final = (
     "unless the Steward vends credentials ([s3.vending]), whoever stages needs some that may write below the table: "
@@ -91,7 +94,7 @@ class _Staging:
 
     def run(self, rows: pa.Table) -> None:
         try:
-            metadata = TableMetadata.from_json(self._table.load())
+            metadata = self._loaded()
             header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
             schema = to_model(metadata.current_schema)
             ready = fitted(rows, schema)
@@ -102,6 +105,10 @@ class _Staging:
         except BaseException:
             self._take_back(self._written)
             raise
+
+    def _loaded(self) -> TableMetadata:
+        """The table without its history: the next snapshot of a branch begins with the branch's head."""
+        return TableMetadata.from_json(self._table.load(heads_only=True))
 
     def _data_file(self, part: Part) -> DataFile:
         location = self._prefix.child("data", f"{secrets.token_hex(16)}.{_PARQUET}")
@@ -119,8 +126,13 @@ class _Staging:
         )
 
     def _commit(self, metadata: TableMetadata, files: list[DataFile]) -> None:
-        """Others who commit to the table meanwhile only make it start again from where the table is then."""
-        for left in reversed(range(COMMIT_TRIES_MAX)):
+        """Others who commit to the table meanwhile only make it start again from where the table is then.
+
+        No other writer uses an attempt's branch, so only commits elsewhere conflict. They wait for a random time that
+        grows, so that one of many succeeds each time.
+        """
+        ends, longest = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
+        while True:
             made = self._next(metadata, files)
             if made is None:
                 return
@@ -130,10 +142,13 @@ class _Staging:
             try:
                 self._table.commit(_requirements(metadata, self._to.branch), made.updates)
             except ConflictError:
-                if left == 0:
+                wait = random.uniform(0, longest)  # noqa: S311 - spreads retries, guards nothing
+                if time.monotonic() + wait > ends:
                     raise
                 self._take_back(self._written[before:])
-                metadata = TableMetadata.from_json(self._table.load())
+                time.sleep(wait)
+                longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
+                metadata = self._loaded()
             except StateUnknownError:
                 if TableMetadata.from_json(self._table.load()).snapshot(made.snapshot_id) is None:
                     raise

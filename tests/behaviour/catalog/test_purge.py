@@ -255,3 +255,47 @@ def test_a_purge_while_the_ledger_is_away_leaves_the_files(core: Core, monkeypat
     monkeypatch.setattr(tables, "all_live", away)
     assert left(core, place) == Left(f"file://{place}", "the ledger cannot be asked: ledger_unreachable")
     assert place.is_dir()
+
+
+def foreseen(core: Core, name: str = "orders") -> Left | None:
+    state = core.get(name)
+    return Purge(core.ledger, core.states, core.warehouse, parse_location(state.row.location), "sales").foresee(state)
+
+
+def test_a_purge_of_a_table_that_was_ever_protected_is_foreseen_to_leave_evidence(core: Core) -> None:
+    row = core.table(shown=False).row
+    core.ledger.transact(lambda unit: tables.protect(unit, row, None), at_micros=core.micros)
+    told = foreseen(core)
+    assert told is not None
+    assert "evidence" in told.why
+
+
+def test_a_purge_of_a_table_with_files_elsewhere_is_foreseen_to_leave_them(core: Core, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere.parquet"
+    other(core, f"file://{outside}")
+    assert foreseen(core, "other") is None  # what is not there is not left
+    outside.write_text("rows")
+    told = foreseen(core, "other")
+    assert told is not None
+    assert told.why == f"the table has files outside its place, file://{outside} among them"
+
+
+def test_a_purge_of_a_table_whose_own_manifest_cannot_be_read_is_foreseen_as_undecided(core: Core) -> None:
+    _, manifest = other(core, "file:///elsewhere/a.parquet")
+    manifest.write_bytes(b"Obj\x01 and no more")
+    told = foreseen(core, "other")
+    assert told is not None
+    assert told.why.startswith("the table's own files cannot be listed")
+
+
+def test_a_purge_of_a_table_whose_files_another_needs_is_foreseen(core: Core) -> None:
+    place = core.table(protected=False).row.location
+    other(core, f"{place}/data/a.parquet")
+    told = foreseen(core)
+    assert told is not None
+    assert told.why.endswith("names a file there")
+
+
+def test_a_purge_that_leaves_nothing_is_foreseen_so(core: Core) -> None:
+    core.table(protected=False)
+    assert foreseen(core) is None

@@ -284,16 +284,36 @@ def place_of(answer: dict[str, Any]) -> Path:
     return Path(answer["metadata"]["location"].removeprefix("file://"))
 
 
-def test_a_purge_that_removes_no_files_says_so_in_the_log_and_why(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_purge_that_would_leave_files_is_refused_and_the_table_stays(lake: Lake) -> None:
     place = lake.folder / "elsewhere"
     place.mkdir()
     lake.caller().make("t", location=f"file://{place}")
-    with caplog.at_level("INFO", "pvdm.steward"):
-        lake.caller().done("DELETE", T, params={"purgeRequested": "true"})
+    response = lake.caller().ask("DELETE", T, params={"purgeRequested": "true"})
+    error = response.json()["error"]
+    assert (response.status_code, error["pvdm-code"]) == (403, "purge_refused")
+    assert "it is not in the warehouse" in error["message"]
+    lake.caller().done("GET", T)
+    lake.caller().done("DELETE", T)
     assert place.is_dir()
-    (line,) = (json.loads(each) for each in caplog.messages if "purge_left" in each)
-    assert (line["event"], line["place"]) == ("purge_left", f"file://{place}")
-    assert line["why"].startswith("it is not in the warehouse")
+
+
+def test_a_purge_that_leaves_files_says_which_place_and_why(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(lake.caller().make("t"))
+    place.mkdir(parents=True)
+    (place / "file").write_text("x")
+    monkeypatch.setattr("pvdm.catalog.purge.shutil.rmtree", lambda *_, **__: None)
+    headers = {"idempotency-key": str(uuid.uuid4())}
+    for _ in range(2):
+        with caplog.at_level("INFO", "pvdm.steward"):
+            response = lake.caller().ask("DELETE", T, params={"purgeRequested": "true"}, headers=headers)
+        error = response.json()["error"]
+        assert (response.status_code, error["pvdm-code"]) == (403, "purge_incomplete")
+        assert f"{place.parent}/.pvdm-purged-" in error["message"]
+    assert lake.caller().ask("GET", T).status_code == 404
+    lines = [json.loads(each) for each in caplog.messages if "purge_left" in each]
+    assert lines[0]["place"] == f"file://{place}"
 
 
 @pytest.mark.parametrize("where", ["warehouse", "warehouse/fin", "warehouse/fin/x", "warehouse/sales"])

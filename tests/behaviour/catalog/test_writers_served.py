@@ -9,7 +9,7 @@ import pytest
 from tests.catalog_process import Starter, Unsteady, starter
 from tests.catalog_writers import WRITERS, require_exact, write
 from tests.catalog_yard import Yard, yard_at
-from tests.databases import memory_folder
+from tests.databases import Postgresql, memory_folder
 
 COMMITS = 2
 
@@ -24,6 +24,13 @@ def stewards() -> Iterator[Starter]:
 def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
     url = request.getfixturevalue("postgresql").fresh() if request.param == "postgresql" else None
     with memory_folder() as folder, yard_at(folder, stewards, ledger_url=url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
+    """On PostgreSQL: a ledger in SQLite has one Steward."""
+    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.fresh()) as made:
         yield made
 
 
@@ -47,12 +54,12 @@ def test_writers_on_tables_of_their_own_lose_and_double_nothing(yard: Yard) -> N
     assert [each for each in told if each.refused or each.unknown] == [], "nobody is in the way of another"
 
 
-def test_writers_at_two_stewards_of_one_ledger_lose_and_double_nothing(yard: Yard) -> None:
-    yard.table("both")
+def test_writers_at_two_stewards_of_one_ledger_lose_and_double_nothing(shared: Yard) -> None:
+    shared.table("both")
     branches = [("both", f"b{number}") for number in range(WRITERS)]
-    with yard.serving() as first, yard.serving() as second:
-        told, attacks = write(yard, lambda: [first.url, second.url], branches, COMMITS, attacked="both")
-    require_exact(yard, told)
+    with shared.serving() as first, shared.serving() as second:
+        told, attacks = write(shared, lambda: [first.url, second.url], branches, COMMITS, attacked="both")
+    require_exact(shared, told)
     assert {status for status, _ in attacks} <= {403, 409}
 
 

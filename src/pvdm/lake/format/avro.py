@@ -64,6 +64,8 @@ class AvroFile:
     codec: str
     sync: bytes
     records: tuple[Raw, ...]
+    content_bytes: int
+    """How long all records are, decompressed."""
 
     def text(self, key: str) -> str | None:
         """A header value as text, or None where the header has no such key."""
@@ -111,8 +113,9 @@ def read_avro(data: bytes, limits: AvroLimits = DEFAULT_LIMITS) -> AvroFile:
     codec = _utf8(header.get(_CODEC, b"null"), "the codec")
     text = _utf8(header[_SCHEMA], "the Avro schema")
     schema = parse_avro_schema(text)
-    records = tuple(_read_records(cursor, schema, codec, sync, limits))
-    return AvroFile(tuple(metadata), text, schema, codec, sync, records)
+    sizes: list[int] = []
+    records = tuple(_read_records(cursor, schema, codec, sync, limits, sizes))
+    return AvroFile(tuple(metadata), text, schema, codec, sync, records, sum(sizes))
 
 
 def _read_header(cursor: Cursor, limits: AvroLimits) -> list[tuple[str, bytes]]:
@@ -141,7 +144,10 @@ def _read_header(cursor: Cursor, limits: AvroLimits) -> list[tuple[str, bytes]]:
     return list(found.items())
 
 
-def _read_records(cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits) -> Iterator[Raw]:
+def _read_records(
+    cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, sizes: list[int]
+) -> Iterator[Raw]:
+    """The records; `sizes` gets the length of each block when it is decompressed."""
     read_record, each = reader_of(schema), weight(schema)
     content_left, values_left, records_left, blocks = (
         limits.content_size_max_bytes,
@@ -172,6 +178,7 @@ def _read_records(cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, l
             )
         content = decompress(codec, stored, content_left)
         content_left -= len(content)
+        sizes.append(len(content))
         block = Cursor(content, values_left)
         for _ in range(count):
             block.spend(each)

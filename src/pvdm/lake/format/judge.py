@@ -11,11 +11,12 @@ from pvdm.lake.format.document import LONG_LAST
 from pvdm.lake.format.schema_json import TableSchema, judge_version
 from pvdm.lake.format.snapshots import MAIN, RefType
 from pvdm.lake.format.specs import TableOrder, TableSpec, judge_order, judge_spec, judge_spec_names, judge_spec_types
+from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
 
 if TYPE_CHECKING:
     from pvdm.lake.format.metadata import TableMetadata
 
-CLOCK_SKEW_MAX_MS: Final = 60_000
+CLOCK_SKEW_MAX_MS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000
 
 
 def judge(metadata: TableMetadata) -> None:
@@ -203,8 +204,11 @@ def _judge_log(metadata: TableMetadata, times: Sequence[int], what: str) -> None
 
 def _twice(ids: Iterable[int | str]) -> str | None:
     """The first id that comes again."""
+    listed = list(ids)
+    if len(set(listed)) == len(listed):
+        return None
     seen: set[int | str] = set()
-    for found in ids:
+    for found in listed:
         if found in seen:
             return f"{found} twice"
         seen.add(found)

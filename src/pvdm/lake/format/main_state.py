@@ -54,10 +54,7 @@ class MainState:
     @classmethod
     def of(cls, metadata: TableMetadata) -> MainState:
         """Snapshot, ancestry, their schemas, specs, orders, properties, statistics, keys, log and unknown fields."""
-        facts: dict[str, str] = {}
-        for name, value in _facts(metadata):
-            facts[name] = value
-        return cls(MappingProxyType(facts))
+        return metadata.memo("state of main", lambda: cls(MappingProxyType(dict(_facts(metadata)))))
 
     def __hash__(self) -> int:
         return hash(frozenset(self.facts.items()))
@@ -81,7 +78,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     yield "current snapshot", str(current)
     yield "ancestry", ", ".join(str(snapshot.snapshot_id) for snapshot in ancestry)
     for snapshot in ancestry:
-        yield f"snapshot {snapshot.snapshot_id}", canonical(snapshot.raw)
+        yield f"snapshot {snapshot.snapshot_id}", snapshot.canonical()
     main = metadata.refs.get(MAIN)
     if main is not None:
         # Retention decides which of main's history the next expiry takes away.
@@ -104,7 +101,7 @@ def _history(metadata: TableMetadata, shown: set[int]) -> Iterator[tuple[str, st
     """What main once showed and the log still names, with its content; one that is gone comes back as no other."""
     for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - shown):
         found = metadata.snapshot(snapshot_id)
-        yield f"snapshot {snapshot_id}", "gone" if found is None else canonical(found.raw)
+        yield f"snapshot {snapshot_id}", "gone" if found is None else found.canonical()
 
 
 def _structure(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from pvdm.lake.format.manifest_entry import EntryReader, EntryStatus, ManifestCo
 from pvdm.lake.format.manifest_fields import DATA_FILE
 from pvdm.lake.format.manifest_list import ManifestFile, header_number, header_version
 from pvdm.lake.format.manifest_types import check_iceberg_schema, schema_from_text
+from pvdm.lake.format.parsed import ParsedFiles
 from pvdm.lake.format.partition import PartitionSpec
 from pvdm.model.schema import Schema, Type
 
@@ -83,6 +84,9 @@ class Manifest:
         return node
 
 
+_PARSED: Final[ParsedFiles[Manifest]] = ParsedFiles(lambda manifest: manifest.file.content_bytes)
+
+
 def _with(node: RecordNode, raw: Raw, changes: Mapping[int, Any]) -> Raw:
     found = list(raw)
     for field_id, value in changes.items():
@@ -103,6 +107,10 @@ def read_manifest(
     data: bytes, *, silent: ManifestHeader | None = None, limits: AvroLimits = MANIFEST_LIMITS
 ) -> Manifest:
     """A manifest; `silent` is what the table knows, for manifests whose header does not say it."""
+    return _PARSED.get(data, (silent, limits), lambda: _parse(data, silent, limits))
+
+
+def _parse(data: bytes, silent: ManifestHeader | None, limits: AvroLimits) -> Manifest:
     file = read_avro(data, limits)
     header = _header(file, silent)
     check_iceberg_schema(header.iceberg_schema, file.schema)

@@ -12,6 +12,7 @@ from pvdm.lake.format.avro_schema import ArrayNode, RecordNode
 from pvdm.lake.format.manifest_entry import LOCATION_MAX_BYTES, ManifestContent
 from pvdm.lake.format.manifest_fields import FIELD_SUMMARY, list_known, list_required, locate
 from pvdm.lake.format.manifest_types import check_iceberg_schema
+from pvdm.lake.format.parsed import ParsedFiles
 from pvdm.lake.format.partition_value import inner_node
 
 MANIFEST_LIST_MAX_BYTES: Final = 67_108_864
@@ -88,6 +89,13 @@ def read_manifest_list(
     data: bytes, *, format_version: int | None = None, limits: AvroLimits = LIST_LIMITS
 ) -> ManifestList:
     """A manifest list; `format_version` is what the table says, for lists whose header is silent."""
+    return _PARSED.get(data, (format_version, limits), lambda: _parse(data, format_version, limits))
+
+
+_PARSED: Final[ParsedFiles[ManifestList]] = ParsedFiles(lambda found: found.file.content_bytes)
+
+
+def _parse(data: bytes, format_version: int | None, limits: AvroLimits) -> ManifestList:
     file = read_avro(data, limits)
     header = _header(file, format_version)
     check_iceberg_schema(header.iceberg_schema, file.schema)

@@ -29,7 +29,7 @@ from pvdm.lake.format.snapshots import (
     parse_partition_statistics,
     parse_ref,
     parse_snapshot,
-    parse_snapshot_log,
+    parse_snapshot_log_entry,
     parse_statistics,
     ref_raw,
 )
@@ -78,6 +78,7 @@ class TableMetadata:
     raw: Raw = attribute(repr=False)
     _snapshots_by_id: Mapping[int, Snapshot] = attribute(repr=False)
     _bytes: bytes | None = attribute(default=None, init=False, repr=False)
+    _memo: dict[str, object] = attribute(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def parse(cls, data: bytes) -> TableMetadata:
@@ -95,9 +96,24 @@ class TableMetadata:
         """The document as a metadata file has it; the same document gives the same bytes."""
         if self._bytes is None:
             # Spelled once: a commit writes these bytes to a file and then tells them to whoever asks.
-            object.__setattr__(self, "_bytes", require_size(dump_json(self.raw)))
+            object.__setattr__(self, "_bytes", require_size(self.spelled()))
         data = self._bytes or b""
         return zipped(data) if compress else data
+
+    def spelled(self, instead: Mapping[str, Json] = MappingProxyType({})) -> bytes:
+        """The document as `dump_json` gives it, with other values `instead` of some of its fields.
+
+        Snapshots that an earlier document had are not spelled again.
+        """
+        parts = []
+        listed = isinstance(self.raw.get("snapshots"), list) and "snapshots" not in instead
+        for key, value in {**self.raw, **instead}.items():
+            if key == "snapshots" and listed:
+                spelled = b"[" + b",".join([each.spelled() for each in self.snapshots]) + b"]"
+            else:
+                spelled = dump_json(value)
+            parts.append(dump_json(key) + b":" + spelled)
+        return b"{" + b",".join(parts) + b"}"
 
     def to_json(self) -> dict[str, Json]:
         """A copy of the document that may be changed."""
@@ -153,6 +169,18 @@ class TableMetadata:
 
     def ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
         """The snapshot and its ancestors, newest first, as far as the table still has them."""
+        if snapshot_id == self.current_snapshot_id:
+            # A commit asks for main's several times, and it is as long as the table's history.
+            return iter(self.memo("ancestry of main", lambda: tuple(self._ancestry(snapshot_id))))
+        return self._ancestry(snapshot_id)
+
+    def memo(self, name: str, make: Callable[[], _T]) -> _T:
+        """Cache a value that follows from the document alone; each name has values of one type."""
+        if name not in self._memo:
+            self._memo[name] = make()
+        return self._memo[name]  # type: ignore[return-value]
+
+    def _ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
         seen: set[int] = set()
         found = self._snapshots_by_id.get(snapshot_id)
         while found is not None and found.snapshot_id not in seen:
@@ -168,12 +196,23 @@ class _Known:
         parts: list[TableSchema | TableSpec | TableOrder | Snapshot] = []
         if known is not None:
             parts = [*known.schemas, *known.specs, *known.sort_orders, *known.snapshots]
-        self._parts = {id(part.raw): part for part in parts}
+        self._parts: dict[int, object] = {id(part.raw): part for part in parts}
+        if known is not None and isinstance(log := known.raw.get("snapshot-log"), list):
+            self._parts |= {id(raw): entry for raw, entry in zip(log, known.snapshot_log, strict=True)}
         self._kept = known
 
     def read(self, node: Node, kind: type[_T], parse: Callable[[Node], _T]) -> _T:
         found = self._parts.get(id(node.raw))
         return found if isinstance(found, kind) else parse(node)
+
+    def read_all(self, node: Node, key: str, kind: type[_T], parse: Callable[[Node], _T]) -> tuple[_T, ...]:
+        """The parts of an array that grows with the table: those that are known cost next to nothing."""
+        parts, place = self._parts, node.at(key)
+        found: list[_T] = []
+        for position, item in enumerate(node.items(key) if node.has(key) else []):
+            part = parts.get(id(item))
+            found.append(part if isinstance(part, kind) else parse(Node(item, f"{place}[{position}]")))
+        return tuple(found)
 
 
 def _read(node: Node, known: _Known) -> TableMetadata:
@@ -189,7 +228,8 @@ def _read(node: Node, known: _Known) -> TableMetadata:
     schemas, current_schema_id = _schemas(node, version, known)
     specs, default_spec_id = _specs(node, version, known)
     orders, default_order_id = _orders(node, version, known)
-    snapshots = tuple(known.read(item, Snapshot, parse_snapshot) for item in node.given_nodes("snapshots"))
+    given = node.given("snapshots")
+    snapshots = known.read_all(node, "snapshots", Snapshot, parse_snapshot) if given else ()
     current = node.optional_long("current-snapshot-id")
     current = None if current == -1 else current
     return TableMetadata(
@@ -210,7 +250,7 @@ def _read(node: Node, known: _Known) -> TableMetadata:
         current,
         snapshots,
         MappingProxyType(_refs(node, current)),
-        parse_snapshot_log(node, "snapshot-log"),
+        known.read_all(node, "snapshot-log", SnapshotLogEntry, parse_snapshot_log_entry),
         parse_metadata_log(node, "metadata-log"),
         tuple(parse_statistics(item) for item in node.given_nodes("statistics")),
         tuple(parse_partition_statistics(item) for item in node.given_nodes("partition-statistics")),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.lake.format.document import Json
+from pvdm.lake.format.document import Json, canonical, dump_json
 from pvdm.lake.format.node import Node, Raw, invalid, shown
 
 MAIN: Final = "main"
@@ -45,6 +45,20 @@ class Snapshot:
     key_id: str | None
     raw: Raw = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
+    _spelled: bytes | None = attribute(default=None, init=False, repr=False, compare=False)
+    _canonical: str | None = attribute(default=None, init=False, repr=False, compare=False)
+
+    def spelled(self) -> bytes:
+        """The snapshot as a document has it; made once, since every later document of the table has it too."""
+        if self._spelled is None:
+            object.__setattr__(self, "_spelled", dump_json(self.raw))
+        return self._spelled or b""
+
+    def canonical(self) -> str:
+        """The snapshot as it is compared; made once."""
+        if self._canonical is None:
+            object.__setattr__(self, "_canonical", canonical(self.raw))
+        return self._canonical or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +223,9 @@ def parse_key(node: Node) -> EncryptedKey:
     return EncryptedKey(node.text("key-id"), node.optional_text("encrypted-by-id"), node.raw)
 
 
-def parse_snapshot_log(node: Node, key: str) -> tuple[SnapshotLogEntry, ...]:
-    """The snapshot log."""
-    return tuple(SnapshotLogEntry(item.long("timestamp-ms"), item.long("snapshot-id")) for item in node.nodes(key))
+def parse_snapshot_log_entry(node: Node) -> SnapshotLogEntry:
+    """One line of the snapshot log."""
+    return SnapshotLogEntry(node.long("timestamp-ms"), node.long("snapshot-id"))
 
 
 def parse_metadata_log(node: Node, key: str) -> tuple[MetadataLogEntry, ...]:

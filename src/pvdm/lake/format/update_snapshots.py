@@ -49,7 +49,7 @@ def add_snapshot(draft: Draft, node: Node) -> None:
         )
     if draft.format_version > 1:
         _require_sequence(draft, snapshot)
-    draft.last_sequence_number = snapshot.sequence_number
+    draft.last_sequence_number = max(draft.last_sequence_number, snapshot.sequence_number)
     if draft.format_version >= 3:
         _give_row_ids(draft, snapshot)
     draft.snapshots[snapshot.snapshot_id] = snapshot
@@ -58,9 +58,18 @@ def add_snapshot(draft: Draft, node: Node) -> None:
 
 
 def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
-    """A child's number is above the last; a first snapshot's may equal it, as Iceberg has it, but not lie below."""
+    """A child's number is above the last; a first snapshot's may equal it, as Iceberg has it, but not lie below.
+
+    Where numbers are shared, the parent's number takes the place of the last.
+    """
     last, number = draft.last_sequence_number, snapshot.sequence_number
-    if number < last or (number == last and snapshot.parent_id is not None):
+    if draft.shared_numbers:
+        parent = None if snapshot.parent_id is None else draft.snapshots.get(snapshot.parent_id)
+        last = 0 if parent is None else parent.sequence_number
+        stale = number <= last
+    else:
+        stale = number < last or (number == last and snapshot.parent_id is not None)
+    if stale:
         raise ConflictError(
             "snapshot_sequence_stale",
             "the snapshot's sequence number was given to another one",
@@ -81,7 +90,7 @@ def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
             got="none",
             place=snapshot.place,
         )
-    if first < following:
+    if first < following and not draft.shared_numbers:
         raise ConflictError(
             "snapshot_row_ids_stale",
             "the snapshot's row ids were given to others",
@@ -99,7 +108,7 @@ def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
             got=str(first),
             place=snapshot.place,
         )
-    draft.next_row_id += snapshot.added_rows or 0
+    draft.next_row_id = max(following, first + (snapshot.added_rows or 0))
 
 
 def remove_snapshots(draft: Draft, node: Node) -> None:

@@ -50,10 +50,19 @@ _STRUCTURE: Final = frozenset({"add-schema", "remove-schemas", "add-spec", "remo
 
 
 def apply_updates(
-    base: TableMetadata, updates: Sequence[Json], *, now_ms: int, previous_location: str | None
+    base: TableMetadata,
+    updates: Sequence[Json],
+    *,
+    now_ms: int,
+    previous_location: str | None,
+    shared_numbers: bool = False,
 ) -> TableMetadata:
-    """The state after the updates; `base` itself if they change nothing. `previous_location` is base's own file."""
-    draft = Draft(base, now_ms=now_ms)
+    """The state after the updates; `base` itself if they change nothing. `previous_location` is base's own file.
+
+    With `shared_numbers` a new snapshot may have a sequence number and row ids that another branch has meanwhile: its
+    number is above its parent's. Without it, as Iceberg has it, it is above every number that the table has given.
+    """
+    draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _actions(updates):
         apply(draft, node)
     return draft.finish(previous_location)

@@ -1,0 +1,261 @@
+"""What a publication costs on a table with a long history, and how many writers on one table get on together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bench.soak_steward import TABLE, Served, Use, day_of, rows_of, served
+from bench.stolen import Moment
+from pvdm import Chunk, Committed, Coordinator
+from pvdm.client import StewardClient
+from pvdm.errors import PvdmError
+from pvdm.evaluation.record import machine, require_writable, versions, write_json
+from tests.databases import server
+
+MOST: Final = 1.5
+"""How many times the second window's cost the last window's may be."""
+LONGEST_WAIT_MOST: Final = 2.0
+"""How many times the mean wait the longest may be."""
+_MB: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done; a window is so many publications that are measured together."""
+
+    publications: int = 2_000
+    window: int = 100
+    few_writers: int = 8
+    many_writers: int = 32
+    workloads_each: int = 4
+    snapshots_kept: int | None = 100
+    """How many snapshots of `main` the table keeps; None: all of them."""
+    seed: int = 18
+
+
+TINY: Final = Sizes(publications=6, window=2, few_writers=2, many_writers=4, workloads_each=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one publication cost, over a window of them; bytes are those that the Steward wrote to files."""
+
+    cpu_ms: float
+    client_cpu_ms: float
+    p50_ms: float
+    written_bytes: int
+    kept_metadata_bytes: int
+    rss_mb: float
+    reference_ms: float
+    """The processor time of a fixed piece of work in between: where it differs, so do the machine's processors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """So many producers at once on one table, each with its workloads one after the other."""
+
+    writers: int
+    per_second: float
+    failed: int
+    failures: tuple[str, ...]
+    mean_wait_seconds: float
+    longest_wait_seconds: float
+    cpu_ms: float
+
+
+def publish(client: StewardClient, workload: int) -> str | None:
+    """One workload of six rows, staged as Parquet, verified and published; the error's code, if it failed."""
+
+    def build(_spark: object, _chunk: Chunk) -> pa.Table:
+        return rows_of(workload)
+
+    try:
+        with Coordinator(client) as coordinator:
+            outcome = coordinator.execute_workload(f"soak-{workload}", build, table=TABLE, day=day_of(workload))
+    except PvdmError as error:
+        return error.code
+    return None if isinstance(outcome, Committed) else str(outcome)
+
+
+def soak(steward: Served, sizes: Sizes, tell: Callable[[str], None]) -> list[Window]:
+    """One publication after the other, window by window."""
+    found: list[Window] = []
+    with steward.client() as client:
+        for first in range(0, sizes.publications, sizes.window):
+            before, own, kept = steward.use(), Use.read(), steward.metadata_bytes()
+            took, references = [], []
+            for workload in range(first, first + sizes.window):
+                references.append(_reference_seconds())
+                begun = time.perf_counter()
+                failed = publish(client, workload)
+                took.append(time.perf_counter() - begun)
+                if failed is not None:
+                    raise AssertionError(f"publication {workload} failed: {failed}")
+            after, own_after = steward.use(), Use.read()
+            own_seconds = own_after.cpu_seconds - own.cpu_seconds - sum(references)
+            window = Window(
+                1e3 * (after.cpu_seconds - before.cpu_seconds) / sizes.window,
+                1e3 * own_seconds / sizes.window,
+                1e3 * statistics.median(took),
+                (after.written_bytes - before.written_bytes) // sizes.window,
+                (steward.metadata_bytes() - kept) // sizes.window,
+                after.rss_bytes / _MB,
+                1e3 * statistics.median(references),
+            )
+            found.append(window)
+            tell(
+                f"{first + sizes.window:,} published: {window.cpu_ms:.0f} ms CPU, p50 {window.p50_ms:.0f} ms,"
+                f" {window.written_bytes:,} bytes written, {window.kept_metadata_bytes:,} kept, {window.rss_mb:.0f} MB,"
+                f" reference {window.reference_ms:.1f} ms, client {window.client_cpu_ms:.0f} ms"
+            )
+    return found
+
+
+def _reference_seconds() -> float:
+    begun = time.thread_time()
+    sum(number * number for number in range(50_000))
+    return time.thread_time() - begun
+
+
+def contend(steward: Served, writers: int, each: int) -> Writers:
+    """All of the writers begin at the same moment."""
+    ready = threading.Barrier(writers)
+
+    def work(writer: int) -> list[tuple[float, str | None]]:
+        took = []
+        with steward.client(writer) as client:
+            ready.wait()
+            for number in range(each):
+                begun = time.perf_counter()
+                failed = publish(client, writer * each + number)
+                took.append((time.perf_counter() - begun, failed))
+        return took
+
+    before, begun = steward.use(), time.perf_counter()
+    with ThreadPoolExecutor(writers) as pool:
+        done = [one for took in pool.map(work, range(writers)) for one in took]
+    seconds, after = time.perf_counter() - begun, steward.use()
+    waits = [took for took, failed in done if failed is None]
+    failures = tuple(sorted(failed for _, failed in done if failed is not None))
+    return Writers(
+        writers,
+        len(waits) / seconds,
+        len(failures),
+        failures,
+        statistics.fmean(waits) if waits else 0.0,
+        max(waits, default=0.0),
+        1e3 * (after.cpu_seconds - before.cpu_seconds) / max(1, len(waits)),
+    )
+
+
+def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
+    """The long history first, then few and many writers, each on a table without one."""
+    moment = Moment.now()
+    (folder / "soak").mkdir()
+    kept = sizes.snapshots_kept
+    with served(folder / "soak", workloads=sizes.publications, ledger=ledgers(), snapshots_kept=kept) as steward:
+        windows = soak(steward, sizes, tell)
+        metadata_bytes = steward.metadata_bytes()
+    found: dict[str, Any] = {}
+    for name, writers in (("writers_8", sizes.few_writers), ("writers_32", sizes.many_writers)):
+        (folder / name).mkdir()
+        workloads = writers * sizes.workloads_each
+        with served(folder / name, workloads=workloads, producers=writers, ledger=ledgers()) as steward:
+            done = contend(steward, writers, sizes.workloads_each)
+        tell(
+            f"{writers} writers: {done.per_second:.2f} publications a second, {done.failed} failed,"
+            f" wait {done.mean_wait_seconds:.1f} s on average, {done.longest_wait_seconds:.1f} s at most"
+        )
+        found |= {
+            f"{name}_per_second": done.per_second,
+            f"{name}_failed": done.failed,
+            f"{name}_mean_wait_seconds": done.mean_wait_seconds,
+            f"{name}_longest_wait_seconds": done.longest_wait_seconds,
+            name: asdict(done),
+        }
+    early, late = windows[1], windows[-1]
+    return {
+        **{f"early_{key}": value for key, value in asdict(early).items()},
+        **{f"late_{key}": value for key, value in asdict(late).items()},
+        "metadata_mb": metadata_bytes / _MB,
+        "rss_mb": late.rss_mb,
+        **found,
+        "windows": [asdict(each) for each in windows],
+        "stolen": moment.share(),
+    }
+
+
+def check_bounds(figures: dict[str, Any]) -> dict[str, bool]:
+    """Compare the figures with every bound; gives for each whether it holds."""
+    bounds = {
+        f"late {key} at most {MOST} times early": figures[f"late_{key}"] <= MOST * figures[f"early_{key}"]
+        for key in ("cpu_ms", "p50_ms", "written_bytes", "kept_metadata_bytes", "rss_mb")
+    }
+    return bounds | {
+        "no writer failed": figures["writers_8_failed"] == figures["writers_32_failed"] == 0,
+        "many writers are as fast as few": figures["writers_32_per_second"] >= figures["writers_8_per_second"],
+        f"the longest wait is at most {LONGEST_WAIT_MOST:g} times the mean": (
+            figures["writers_32_longest_wait_seconds"] <= LONGEST_WAIT_MOST * figures["writers_32_mean_wait_seconds"]
+        ),
+    }
+
+
+@contextlib.contextmanager
+def _ledgers(*, postgresql: bool) -> Iterator[Callable[[], str]]:
+    """Gives the address of a new ledger each time: SQLite in the Steward's folder, or a PostgreSQL server."""
+    if not postgresql:
+        yield lambda: "sqlite:///ledger.sqlite"
+        return
+    with server() as database:
+        yield lambda: database.fresh("template0")
+
+
+def report(sizes: Sizes, out: Path, *, postgresql: bool) -> None:
+    """Measure, print and write the record."""
+    require_writable(out)
+    with tempfile.TemporaryDirectory(prefix="pvdm-soak-") as folder, _ledgers(postgresql=postgresql) as ledgers:
+        figures = measure(sizes, Path(folder), ledgers, lambda line: print(line, flush=True))
+    bounds = check_bounds(figures)
+    for bound, holds in bounds.items():
+        print(f"{bound}: {'holds' if holds else 'does not hold'}")
+    record = {
+        **figures,
+        "bounds": bounds,
+        "ledger": "postgresql" if postgresql else "sqlite",
+        "sizes": asdict(sizes),
+        "seed": sizes.seed,
+        "machine": machine(),
+        "versions": versions(),
+    }
+    write_json(out, record)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/bench/soak.json"), help="where the figures go")
+    parser.add_argument("--publications", type=int, default=Sizes().publications, help="on the table with a history")
+    parser.add_argument("--postgresql", action="store_true", help="ledgers on a PostgreSQL server of its own")
+    parser.add_argument("--all-history", action="store_true", help="let the table keep every snapshot of main")
+    parser.add_argument("--tiny", action="store_true", help="a few publications: whether it runs, not how fast")
+    asked = parser.parse_args(arguments)
+    sizes = TINY if asked.tiny else replace(Sizes(), publications=asked.publications)
+    if asked.all_history:
+        sizes = replace(sizes, snapshots_kept=None)
+    report(sizes, asked.out, postgresql=asked.postgresql)
+
+
+if __name__ == "__main__":
+    main()

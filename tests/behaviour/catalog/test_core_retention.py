@@ -1,0 +1,130 @@
+"""Old metadata files of a protected table go as soon as nothing needs them, and no sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.catalog.retention import RetentionSweep
+from pvdm.catalog.state import TableState
+from pvdm.errors import UnavailableError
+from pvdm.lake.files import MetadataFiles, file_name
+from pvdm.store import restores
+from tests.catalog_examples import OPERATOR, Core, core_in, to_ref
+
+KEPT = 100
+
+
+@pytest.fixture
+def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
+    with core_in(tmp_path, migrated_file) as made:
+        yield made
+
+
+def stage(core: Core, count: int) -> TableState:
+    """So many commits to a branch, each a millisecond after the other."""
+    for _ in range(count):
+        core.micros += 1_000
+        found = core.staged()
+    return found
+
+
+def publish(core: Core) -> TableState:
+    """A commit to main, as the gate makes it."""
+    core.micros += 1_000
+    base = core.get().metadata
+    updates = to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id}))
+    return core.commit("orders", updates, by=OPERATOR, permit=core.permit_for("orders", updates))
+
+
+def listed_documents(state: TableState) -> set[str]:
+    """The documents that the table names: its own, and those of its log."""
+    return {
+        file_name(each)
+        for each in (state.row.pointer.location, *(e.metadata_file for e in state.metadata.metadata_log))
+    }
+
+
+def test_what_falls_out_of_the_log_goes_once_main_has_changed(core: Core) -> None:
+    core.table()
+    stage(core, 10)
+    published = publish(core)
+    after = stage(core, KEPT)
+    assert core.on_disk() == listed_documents(after)
+    assert len(listed_documents(after)) == KEPT + 1
+    assert file_name(published.row.pointer.location) in listed_documents(after)
+
+
+def test_the_document_of_the_newest_publication_stays_however_much_is_staged_after_it(core: Core) -> None:
+    core.table()
+    published = publish(core)
+    after = stage(core, KEPT + 20)
+    assert file_name(published.row.pointer.location) not in listed_documents(after)
+    assert file_name(published.row.pointer.location) in core.on_disk()
+
+
+def test_documents_of_a_table_that_is_not_protected_stay(core: Core) -> None:
+    core.table(protected=False)
+    stage(core, KEPT + 10)
+    assert len(core.on_disk()) == KEPT + 12
+
+
+def test_a_shorter_log_is_what_the_table_says(core: Core) -> None:
+    core.table(protected=False)
+    core.commit(
+        "orders",
+        [{"action": "set-properties", "updates": {"write.metadata.previous-versions-max": "3"}}],
+        by=OPERATOR,
+    )
+    core.protect()
+    publish(core)
+    after = stage(core, 5)
+    assert len(listed_documents(after)) == 4
+    publish(core)
+    after = stage(core, 5)
+    assert len(core.on_disk() & listed_documents(after)) == 4
+
+
+def test_a_file_that_is_not_the_stewards_own_is_never_removed(core: Core, tmp_path: Path) -> None:
+    state = core.table()
+    files = MetadataFiles(core.root)
+    foreign = tmp_path / f"00001-{'a' * 32}.metadata.json"
+    other = core.root / state.row.table_uuid / "notes.metadata.json"
+    for path in (foreign, other):
+        path.write_text("{}")
+        files.remove_old(state.row.table_uuid, f"file://{path}")
+        assert path.exists()
+
+
+@pytest.fixture
+def leftovers(core: Core, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of documents that nothing needs, and that could not be removed when they fell out of the log."""
+
+    def fail(*_: object) -> None:
+        raise UnavailableError("metadata_files_unavailable", "the disk does not answer")
+
+    core.table()
+    publish(core)
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataFiles, "remove_old", fail)
+        stage(core, KEPT)
+        publish(core)
+    stage(core, 5)
+    return core.on_disk() - listed_documents(core.get())
+
+
+def test_what_could_not_be_removed_is_swept_away_later(core: Core, leftovers: set[str]) -> None:
+    assert leftovers
+    sweep = RetentionSweep(core.ledger, core.states, core.files)
+    assert (sweep.sweep(), sweep.sweep()) == (len(leftovers), 0)
+    assert core.on_disk() == listed_documents(core.get())
+
+
+def test_nothing_is_swept_once_the_ledger_was_restored(
+    core: Core, leftovers: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restores, "newest_micros", lambda _: 1)
+    assert RetentionSweep(core.ledger, core.states, core.files).sweep() == 0
+    assert leftovers <= core.on_disk()
