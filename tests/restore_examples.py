@@ -100,7 +100,7 @@ class Scene:
         time = self.stand.time
         return restore(self.stand.config, order or self.order, wall=lambda: time.wall, monotonic=lambda: time.monotonic)
 
-    def publish(self, name: str, recorded: Recorded) -> str:
+    def publish(self, name: str, recorded: Recorded, *, override_id: str | None = None) -> str:
         """What the gate does at the end: nonce, state and receipt at once."""
         notary, attempt = self.notary, core_of(name).attempt
         epoch = notary.keys.epoch_for(None)
@@ -110,7 +110,7 @@ class Scene:
             epoch=epoch,
             workload_id=attempt.workload_id,
             proof_ids=(recorded.statement_id,),
-            override_id=None,
+            override_id=override_id,
             published_at=notary.clock.now_micros(),
         )
         envelope = sign_statement(said, notary.keys.signer(KeyRole.SIGNING, epoch))

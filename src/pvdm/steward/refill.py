@@ -44,6 +44,8 @@ class Order:
     lost_origin: str | None = None
     log_keys: tuple[bytes, ...] = ()
     accept_missing: bool = False
+    accept_lost: bool = False
+    again: bool = False
     confirm_clock: bool = False
 
 

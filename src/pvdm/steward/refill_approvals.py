@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pvdm.model.migration import Migration, NamespaceTarget, Protection, ProtectionAction
@@ -17,14 +17,17 @@ from pvdm.trust.statement import read_signed
 
 @dataclass(slots=True)
 class Refilled:
-    """What is under another contract now than in the backup, and which tables a lost migration was about."""
+    """What is under another contract now than in the backup, and which tables a migration is lost of."""
 
     protected: set[str] = field(default_factory=set)
     migrated: set[str] = field(default_factory=set)
 
 
-def refill_approvals(unit: Unit, found: Sequence[Found]) -> Refilled:
-    """Each approval that the backup lacks has its effect again, on what the backup has; its row is written anyway."""
+def refill_approvals(unit: Unit, found: Sequence[Found], made_again: Mapping[str, str | None]) -> Refilled:
+    """Each approval that the backup lacks has its effect again, on what the backup has; its row is written anyway.
+
+    `made_again` are the migrations whose change the tables have again, each with the hash of the document it led to.
+    """
     done = Refilled()
     for each in found:
         if each.envelope is None:
@@ -32,7 +35,7 @@ def refill_approvals(unit: Unit, found: Sequence[Found]) -> Refilled:
         if each.entry.kind is EntryKind.PROTECTION:
             _protection(unit, each.statement_id(), read_signed(each.envelope, Protection), done)
         elif each.entry.kind is EntryKind.MIGRATION:
-            _migration(unit, each.statement_id(), read_signed(each.envelope, Migration), done)
+            _migration(unit, each.statement_id(), read_signed(each.envelope, Migration), done, made_again)
     return done
 
 
@@ -55,13 +58,17 @@ def _protection(unit: Unit, protection_id: str, said: Protection, done: Refilled
         protections.keep_contract(unit, said.contract.encode(), statement_id=protection_id)
 
 
-def _migration(unit: Unit, migration_id: str, said: Migration, done: Refilled) -> None:
-    """The contract is back; the document is the backup's, so the change itself has to be proposed again."""
+def _migration(
+    unit: Unit, migration_id: str, said: Migration, done: Refilled, made_again: Mapping[str, str | None]
+) -> None:
+    """The contract is back; a change that could not be made again has to be proposed again."""
     contract = said.after.contract_sha256
     domain = _set_table(unit, said.table.uuid, contract, done)
-    done.migrated.add(said.table.name)
+    if migration_id not in made_again:
+        done.migrated.add(said.table.name)
+    sha256 = made_again.get(migration_id)
     record = MigrationRecord(
-        migration_id, said.table.uuid, said.table.name, domain, contract, None, said.operator, said.nonce
+        migration_id, said.table.uuid, said.table.name, domain, contract, sha256, said.operator, said.nonce
     )
     protections.note_migration(unit, record)
     if said.contract is not None:

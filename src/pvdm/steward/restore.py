@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from pvdm import fault
@@ -16,8 +16,11 @@ from pvdm.steward.config import StewardConfig
 from pvdm.steward.kept import outside_file
 from pvdm.steward.log_reader import LedgerLogReader, LogEdge
 from pvdm.steward.notary import Clock, Notary, join_notary
+from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
+from pvdm.steward.restore_claims import derive_claims
+from pvdm.steward.restore_pointers import LostPublication, find_pointers
 from pvdm.store import Unit, restores, statements
 from pvdm.store.clock import monotonic_micros, wall_micros
 from pvdm.store.log_storage import LedgerLog
@@ -36,12 +39,34 @@ __all__ = ["Order", "Restored", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
+class AdvancedTable:
+    """A table that shows a newer document than the backup named; `created` where the backup lacked the table."""
+
+    table: str
+    table_uuid: str
+    snapshot_id: str | None
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedClaim:
+    """A publication whose claim is unknown: no workload claims rows of its table until it is released."""
+
+    table: str
+    receipt_id: str
+    workload_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
-    `tokens` were revoked, `nonces` of overrides and challenges voided; of the tables in `blocked` the claims are lost.
+    `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
     What is in `protected` (tables by UUID, namespaces by id) came under its contract again, or out of it; the tables
-    in `migrated` have the backup's structure, though a migration of the lost time had changed it.
+    in `migrated` lack a migration of the lost time. Tables in `advanced` show a newer document than the backup named;
+    `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
+    newer documents than theirs lie in the catalog's folder. `repeated` is the outcome of an earlier
+    restore of this very ledger: nothing was missing, and nothing was changed.
     """
 
     backup_size: int
@@ -52,13 +77,17 @@ class Restored:
     abandoned: tuple[str, ...]
     settled: tuple[str, ...]
     spent: tuple[str, ...]
-    blocked: tuple[str, ...]
+    blocked: tuple[BlockedClaim, ...]
     protected: tuple[str, ...]
     migrated: tuple[str, ...]
+    advanced: tuple[AdvancedTable, ...]
+    lost_publications: tuple[LostPublication, ...]
+    behind: tuple[str, ...]
     nonces: int
     tokens: int
     new_epoch: int
     log_size: int
+    repeated: bool = False
 
 
 def restore(
@@ -68,15 +97,24 @@ def restore(
 
     With `lost_origin` the entries that no archive has are given up: the log goes on under the configuration's new
     origin, and its first entry there says so. Without it, a gap is refused. One that was interrupted is finished by
-    the next call, in the name of who began it; until then the Steward does not start.
+    the next call, in the name of who began it; until then the Steward does not start. A ledger that was restored
+    before and lacks nothing is left as it is, unless the order says `again`.
     """
     with contextlib.ExitStack() as undo:
         notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
+        undo.enter_context(serving_alone(notary.ledger))
         _require_clock(notary, order)
         with notary.ledger.read() as unit:
-            marker = restores.unfinished(unit)
+            newest = restores.newest(unit)
+        marker = newest if newest is not None and newest.finished_micros is None else None
         if marker is None:
-            marker = reconcile.apply(notary, order, refill.plan(notary, order))
+            plan = refill.plan(notary, order)
+            if newest is not None and not plan.found and not plan.lost and not order.again:
+                # Nothing of the log is missing, so it is the ledger that was restored before, and not a backup.
+                return replace(_result(notary, newest), repeated=True)
+            pointers = find_pointers(notary, plan, accept_lost=order.accept_lost)
+            claims = derive_claims(notary, plan.found, pointers)
+            marker = reconcile.apply(notary, order, plan, pointers, claims)
             fault.point("steward.restore.after_refill")
         _require_name(config, marker)
         return _finished(notary, marker)
@@ -116,7 +154,7 @@ def _require_name(config: StewardConfig, marker: Marker) -> None:
 
 
 def _finished(notary: Notary, marker: Marker) -> Restored:
-    outcome, lost = marker.outcome, bool(marker.outcome["lost"])
+    lost = bool(marker.outcome["lost"])
     if not (lost and _newest(notary).origin == notary.config.origin):
         new_epoch = restore_epochs.bump(notary.ledger, notary.keys, marker)
         fault.point("steward.restore.after_epoch")
@@ -127,6 +165,11 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
         at = notary.clock.now_micros()
         notary.ledger.transact(lambda unit: restores.finish(unit, marker.restore_id), at_micros=at)
     notary.epochs.log_missing(marker.reason)
+    return _result(notary, marker)
+
+
+def _result(notary: Notary, marker: Marker) -> Restored:
+    outcome = marker.outcome
     with notary.ledger.read() as unit:
         logged = statements.of_kind(unit, StatementKind.RESTORE)[-1]
     said = read_signed(logged.envelope, RestoreStatement)
@@ -139,9 +182,14 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
         abandoned=tuple(outcome["abandoned"]),
         settled=tuple(outcome["settled"]),
         spent=tuple(outcome["spent"]),
-        blocked=tuple(outcome["blocked"]),
+        blocked=tuple(BlockedClaim(**each) for each in outcome["blocked"]),
         protected=tuple(outcome["protected"]),
         migrated=tuple(outcome["migrated"]),
+        advanced=tuple(AdvancedTable(**each) for each in outcome["advanced"]),
+        lost_publications=tuple(
+            LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
+        ),
+        behind=tuple(outcome["behind"]),
         nonces=outcome["nonces"],
         tokens=outcome["tokens"],
         new_epoch=said.new_epoch,

@@ -41,6 +41,12 @@ def unfinished(unit: Unit) -> Marker | None:
     return None if row is None else _marker(row)
 
 
+def newest(unit: Unit) -> Marker | None:
+    """The last restore that has begun, if there ever was one."""
+    row = unit.row(select(restores).order_by(restores.c.restore_id.desc()).limit(1))
+    return None if row is None else _marker(row)
+
+
 def next_id(unit: Unit) -> int:
     """The number of the next restore."""
     row = unit.row(select(func.coalesce(func.max(restores.c.restore_id), 0).label("newest")))

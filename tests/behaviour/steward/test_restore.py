@@ -235,13 +235,33 @@ def test_a_missing_outside_checkpoint_is_not_made_up(scene: Scene) -> None:
     assert caught.value.code == "outside_checkpoint_missing"
 
 
-def test_restoring_twice_does_no_harm(scene: Scene) -> None:
+def test_a_second_restore_of_the_same_ledger_changes_nothing(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
-    first, second = scene.restore(), scene.restore()
-    assert (second.refilled, second.lost, second.new_epoch) == (0, 0, first.new_epoch + 1)
+    first = scene.restore()
     scene.start()
+    text, _ = scene.stand.token(Role.OPERATOR, "*", "ruth")
+    scene.notary.close()
+    before = scene.ledger.read_bytes()
+    second = scene.restore()
+    assert second == replace(first, log_size=second.log_size, repeated=True)
+    assert scene.ledger.read_bytes() == before
+    assert scene.start().access.authenticate(text).name == "ruth"
+
+
+def test_a_backup_from_after_a_restore_that_lacks_nothing_is_restored_when_asked(scene: Scene) -> None:
+    """A token may have been revoked since that backup, of which the log says nothing."""
+    scene.back_up()
+    scene.stand.proved("after")
+    scene.lose_the_database()
+    first = scene.restore()
+    scene.start()
+    text, _ = scene.stand.token(Role.OPERATOR, "*", "mallory")
+    scene.notary.close()
+    second = scene.restore(replace(scene.order, again=True))
+    assert (second.tokens, second.new_epoch, second.repeated) == (1, first.new_epoch + 1, False)
+    refused(lambda: scene.start().access.authenticate(text), "token_revoked")
     scene.activate_new_epoch()
     assert scene.notary.readiness() == ()
 
@@ -289,7 +309,7 @@ def test_an_override_of_the_lost_time_is_not_taken_a_second_time(scene: Scene) -
     scene.lose_the_database()
     scene.restore()
     notary, grant = scene.start(), scene.stand.grant()
-    refused(lambda: notary.overrides.submit(said, grant), "override_before_restore")
+    refused(lambda: notary.overrides.submit(said, grant), "override_replayed")
 
 
 def test_an_override_that_was_signed_after_the_restore_is_taken(scene: Scene) -> None:

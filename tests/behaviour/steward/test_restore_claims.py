@@ -49,7 +49,7 @@ def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scen
     scene.publish("day1", recorded)
     scene.lose_the_database()
     done = scene.restore()
-    assert done.blocked == (core_of("day1").target.table.uuid,)
+    assert [each.workload_id for each in done.blocked] == [core_of("day1").attempt.workload_id]
     scene.start()
     scene.activate_new_epoch()
     scene.stand.verifying("day1-again")
@@ -116,4 +116,4 @@ def test_an_append_whose_proof_is_missing_as_well_blocks_the_target(scene: Scene
     scene.lose_the_database()
     scene.lose_envelope(recorded.envelope)
     done = scene.restore(replace(scene.order, accept_missing=True))
-    assert done.blocked == (core_of("day1").target.table.uuid,)
+    assert [each.workload_id for each in done.blocked] == [core_of("day1").attempt.workload_id]

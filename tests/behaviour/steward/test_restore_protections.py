@@ -97,14 +97,34 @@ def test_what_the_backup_has_is_not_told_as_brought_back(lost: Lost) -> None:
     assert (lost.scene.contract_of(), done.protected, done.migrated) == (HASH, (), ())
 
 
-def test_the_contract_of_a_lost_migration_stands_and_its_table_is_named(lost: Lost) -> None:
+def test_a_migration_of_the_lost_time_is_in_force_again(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
     view = lost.scene.migrate(lost.scene.migration(contract=OTHER_CONTRACT))
     done = lost.lose_and_restore()
+    found = lost.scene.found()
+    assert (lost.scene.contract_of(), done.migrated) == (OTHER_HASH, ())
+    assert found.metadata.properties["word"] == "mine"
+    assert lost.scene.notary.protections.contract(OTHER_HASH, lost.scene.grant()) == OTHER_CONTRACT.encode()
+    shown = lost.scene.notary.migrations.get(view.migration_id, lost.scene.grant())
+    assert shown == replace(view, metadata_sha256=found.row.pointer.sha256)
+
+
+def change_without_protection(lost: Lost) -> None:
+    """The table is changed while it is not protected, which no statement of the log says."""
+    lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
+    lost.scene.commit([{"action": "set-properties", "updates": {"free": "yes"}}])
+    lost.scene.protect()
+
+
+def test_a_migration_of_a_state_that_is_lost_is_named_and_its_contract_stands(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    change_without_protection(lost)
+    view = lost.scene.migrate(lost.scene.migration(contract=OTHER_CONTRACT))
+    done = lost.lose_and_restore()
     assert (lost.scene.contract_of(), done.migrated) == (OTHER_HASH, ("sales.orders",))
     assert "word" not in lost.scene.found().metadata.properties
-    assert lost.scene.notary.protections.contract(OTHER_HASH, lost.scene.grant()) == OTHER_CONTRACT.encode()
     shown = lost.scene.notary.migrations.get(view.migration_id, lost.scene.grant())
     assert shown == replace(view, metadata_sha256=None)
 
@@ -112,8 +132,9 @@ def test_the_contract_of_a_lost_migration_stands_and_its_table_is_named(lost: Lo
 def test_a_lost_migration_is_proposed_and_applied_again(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
+    change_without_protection(lost)
     lost.scene.migrate()
-    lost.lose_and_restore()
+    assert lost.lose_and_restore().migrated == ("sales.orders",)
     lost.scene.stand.time.pass_by(SECOND)
     lost.scene.migrate()
     assert lost.scene.found().metadata.properties["word"] == "mine"

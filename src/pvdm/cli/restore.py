@@ -1,0 +1,132 @@
+"""`pvdm steward restore` and `release-claim`: a backup of the ledger comes back, and what it has forgotten is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pvdm.cli.asking import require_yes
+from pvdm.cli.options import PlaceType, json_option
+from pvdm.cli.proof_words import LOUD
+from pvdm.cli.root_spec import read_public
+from pvdm.cli.screen import say, say_json
+from pvdm.cli.steward import config_option, opened_notary, steward
+from pvdm.model.plain import view_json
+
+if TYPE_CHECKING:
+    from pvdm.steward.restore import Restored
+    from pvdm.store import Unit
+
+_RESTORE_MEANS = (
+    ("a restore cannot be undone: every token is revoked, what is under way is given up, and no workload opens", LOUD),
+    ("until a trust root names the keys of the new epoch. Stop the service first.", None),
+)
+
+
+@steward.command("restore", short_help="Bring a backup of the ledger back into service.")
+@json_option
+@config_option
+@click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
+@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive; else steward.toml's own.")
+@click.option(
+    "--log-key", "log_keys", type=PlaceType(), multiple=True, metavar="FILE.pub", help="A log key that is lost."
+)
+@click.option("--lost-origin", metavar="LOG", help="Give up what no archive has: the old log's name.")
+@click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")
+@click.option("--accept-lost", is_flag=True, help="Go on without publications whose documents or files are gone.")
+@click.option("--again", is_flag=True, help="Restore though this ledger was restored before and lacks nothing.")
+@click.option("--confirm-clock", is_flag=True, help="Say that the clock is right after a long rest; it is noted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **asked: Any) -> None:
+    """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
+
+    A restored ledger has forgotten what came after the backup. The log is refilled from the archive up to the
+    checkpoint that is kept outside. Each table shows the newest document that a receipt binds, once its bytes were
+    checked again. Protections, migrations, verdicts and overrides come back from their signed statements. Proofs that
+    were outstanding die with their epoch; every token is revoked; the restore itself is logged. One that was
+    interrupted is finished by running it again; until then nothing starts.
+
+    Without an archive that has every entry it is refused. With --lost-origin the log goes on under the new origin of
+    steward.toml, and its first entry there says what was lost. A publication whose document or files are gone stops
+    the restore; with --accept-lost it is named, and is to be published again.
+
+    \b
+    Examples:
+      pvdm steward restore --config steward.toml --operator ruth --reason "disk failed" --archive archive/
+    """
+    from pvdm.steward.config import load_config
+    from pvdm.steward.kept import archive_folder
+    from pvdm.steward.restore import Order, restore
+
+    ders = tuple(read_public(path).der for path in log_keys)
+    loaded = load_config(config)
+    if not yes:
+        require_yes("restore this Steward?", _RESTORE_MEANS)
+    done = restore(loaded, Order(**{**asked, "archive": asked["archive"] or archive_folder(loaded)}, log_keys=ders))
+    if as_json:
+        say_json(view_json(done))
+    elif done.repeated:
+        say("nothing to restore: this ledger was restored before, and its log lacks nothing. Nothing was changed.")
+        say("hint: if another backup was put in its place since then, restore with --again: it revokes every token")
+    else:
+        _tell(done)
+
+
+def _tell(done: Restored) -> None:
+    say(f"restored: the backup had {done.backup_size:,} entries, the checkpoint outside {done.outside_size:,}")
+    say(f"  refilled   {done.refilled:,} entries, {done.missing:,} of them without their envelope")
+    if done.lost:
+        say(f"  *** LOST *** {done.lost:,} entries that no archive has", style=LOUD)
+    for table in done.advanced:
+        made = ", which the backup lacked" if table.created else ""
+        say(f"  advanced   {table.table}{made}: main shows snapshot {table.snapshot_id or 'none'}")
+    for lost in done.lost_publications:
+        say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=LOUD)
+        say(f"             {lost.code}: {lost.why} ({lost.metadata_path})")
+    for behind in done.behind:
+        say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
+    say(f"  abandoned  {len(done.abandoned):,} open workloads; {len(done.settled):,} attempts settled by receipts")
+    say(f"  revoked    {done.tokens:,} tokens; {done.nonces:,} overrides and challenges that waited are void")
+    for blocked in done.blocked:
+        say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} took")
+        say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
+    if done.protected:
+        say(f"  protected  {len(done.protected):,} tables and namespaces are under the log's contract again")
+    if done.migrated:
+        say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
+    say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
+    say(f"  log        {done.log_size:,} entries")
+    if done.lost_publications:
+        say("hint: publish what is lost again, under its own workload id or another; audits report its receipts")
+    say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")
+
+
+@steward.command("release-claim", short_help="Say that a table was compared after a restore.")
+@json_option
+@click.argument("receipt_id", metavar="RECEIPT_ID")
+@config_option
+@click.option("--operator", required=True, metavar="NAME", help="Who has compared; it goes into the step log.")
+@click.option("--reason", required=True, metavar="TEXT", help="What was found; it goes into the step log.")
+def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, operator: str, reason: str) -> None:
+    """Let workloads claim rows of a table again whose claims a restore has lost (`claim_lost`).
+
+    Compare the table with its source first: after this, rows that the receipt published can be published again.
+
+    \b
+    Examples:
+      pvdm steward release-claim RECEIPT_ID --config steward.toml --operator ruth --reason "compared, day by day"
+    """
+    from pvdm.store import lost_claims
+
+    def work(unit: Unit) -> None:
+        lost_claims.release(unit, receipt_id, operator=operator, reason=reason)
+
+    with opened_notary(config) as notary:
+        notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+    if as_json:
+        say_json({"receipt_id": receipt_id, "released_by": operator})
+        return
+    say(f"released: workloads may claim what receipt {receipt_id} published")

@@ -1,0 +1,446 @@
+"""Which document each table of a restored ledger may show: the newest one that a receipt binds, checked again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pvdm.catalog.access import require_free
+from pvdm.catalog.names import full_name, parse_full_name
+from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.branches import BranchRemoval
+from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.format.document import Json
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.updates import apply_updates
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.stores import Stores
+from pvdm.metadata import checks_receipt
+from pvdm.metadata.migration import (
+    require_result,
+    require_same_data,
+    require_same_defaults,
+    require_same_table,
+    require_state,
+)
+from pvdm.model.branch import BRANCH_PREFIX, is_stewards
+from pvdm.model.core import ProofCore
+from pvdm.model.migration import Migration
+from pvdm.model.proof import Proof
+from pvdm.model.receipt import Receipt
+from pvdm.model.schema import Schema
+from pvdm.model.table import TableRef
+from pvdm.steward.migrations import parse_updates
+from pvdm.steward.notary import Notary
+from pvdm.steward.refill import Plan
+from pvdm.steward.refill_check import Found
+from pvdm.store import Ledger, Unit, attempts, doomed, namespaces, statements, tables
+from pvdm.store.namespaces import Namespace
+from pvdm.store.tables import NewTable, Pointer, TableRow
+from pvdm.trust.log.entry import EntryKind
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
+
+_REFUSALS = (VerificationError, InputError, NotAllowedError)
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A receipt that the backup lacks, and the cores of its proofs; None for a proof that is lost."""
+
+    index: int
+    receipt_id: str
+    said: Receipt
+    cores: Mapping[str, ProofCore | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LostPublication:
+    """A publication that the table does not show after the restore, and why; `chunk_ids` are to be published again."""
+
+    table: str
+    table_uuid: str
+    snapshot_id: str
+    workload_id: str
+    chunk_ids: tuple[str, ...]
+    receipt_id: str
+    metadata_path: str
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """A table that is to show a newer document; `created` where the backup lacks the table itself."""
+
+    table: TableRef
+    snapshot_id: int | None
+    pointer: Pointer
+    location: str
+    created: Namespace | None
+    contract_sha256: str | None
+
+
+@dataclass(slots=True)
+class Pointers:
+    """What the restore does to the catalog: documents to show, publications that are lost, migrations made again.
+
+    `shown` are the ids of receipts whose snapshots the tables show afterwards. `migrated` has, for each migration that
+    is in force again, the hash of the document that it led to; None where a later receipt's document has it.
+    `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for. `schemas`
+    are the columns of the tables as they are shown.
+    """
+
+    advances: list[Advance] = field(default_factory=list)
+    lost: list[LostPublication] = field(default_factory=list)
+    shown: set[str] = field(default_factory=set)
+    migrated: dict[str, str | None] = field(default_factory=dict)
+    behind: list[str] = field(default_factory=list)
+    published: list[Publication] = field(default_factory=list)
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+
+def find_pointers(notary: Notary, plan: Plan, *, accept_lost: bool) -> Pointers:
+    """Judge every receipt and migration that the backup lacks; only documents of migrations are written.
+
+    Raise `restore_publications_lost` where a publication cannot be shown again, unless that is accepted.
+    """
+    config = notary.config.catalog
+    found = Pointers()
+    if config is None:
+        return found
+    stores = Stores(notary.config.s3)
+    desk = _Desk(notary, MetadataFiles(config.metadata, stores), Files(stores))
+    published = _by_table(notary.ledger, plan.found)
+    found.published = [each for of_table in published.values() for each in of_table]
+    migrations = _migrations(plan.found)
+    judged = [desk.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())]
+    if found.lost and not accept_lost:
+        raise _refused(found.lost)
+    for each in judged:
+        if each is not None:
+            desk.advance(each, migrations.get(each.uuid, []), found)
+    advanced = {each.table.uuid for each in found.advances}
+    found.behind = [name for uuid, name in desk.behind() if uuid not in advanced]
+    return found
+
+
+def apply_pointers(unit: Unit, found: Pointers) -> None:
+    """Create the tables that the backup lacks and show the documents that were judged."""
+    for each in found.advances:
+        tables.lock(unit, [each.table.uuid])
+        doomed.require_none(unit, [each.pointer.location.rpartition("/")[2]])
+        if each.created is None:
+            row = tables.find_uuid(unit, each.table.uuid)
+            if row is None:
+                raise AssertionError("a table of the backup that was judged is in the backup")
+            tables.swap(unit, row, each.pointer, location=each.location)
+            continue
+        name = parse_full_name(each.table.name)[-1]
+        home = each.created
+        new = NewTable(
+            home.namespace_id,
+            name,
+            home.domain,
+            each.table.uuid,
+            each.location,
+            each.pointer,
+            each.contract_sha256,
+            returning=True,
+        )
+        row = tables.create(unit, new)
+        unit.lock_name("places")
+        require_free(unit, row.location, of=row)
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgedTable:
+    """A table as it may be shown; without a row the backup lacks it, and `home` is its namespace."""
+
+    uuid: str
+    row: TableRow | None
+    home: Namespace | None
+    metadata: TableMetadata | None
+    pointer: Pointer | None
+    newest: Publication | None
+
+
+class _Desk:
+    """Judges the tables of one restore."""
+
+    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files) -> None:
+        self._notary = notary
+        self._metadata = metadata
+        self._files = files
+
+    def judge(self, uuid: str, published: Sequence[Publication], found: Pointers) -> _JudgedTable | None:
+        """The table's newest document that a receipt binds; None where the ledger has nothing to point with."""
+        with self._notary.ledger.read() as unit:
+            row = tables.find_uuid(unit, uuid)
+        if row is not None and row.upstream is not None:
+            # Its pointer is the upstream's own, and was not lost.
+            found.shown |= {each.receipt_id for each in published}
+            return None
+        home = None
+        if row is None:
+            if not published:
+                return None
+            try:
+                home = self._home(published[-1].said.table)
+            except _REFUSALS as error:
+                found.lost += [_lost(each, error) for each in published]
+                return None
+        now, pointer = self._current(row)
+        shown = _history(now)
+        newest, refusals = self._newest(published, shown)
+        if newest is not None:
+            at, now, pointer = newest
+            shown = _history(now) | _chain(published, at)
+        for each in published:
+            if each.said.new_snapshot_id in shown:
+                found.shown.add(each.receipt_id)
+            elif each.receipt_id in refusals:
+                found.lost.append(_lost(each, refusals[each.receipt_id]))
+        return _JudgedTable(uuid, row, home, now, pointer, None if newest is None else newest[0])
+
+    def advance(self, judged: _JudgedTable, migrations: Sequence[tuple[int, str, Migration]], found: Pointers) -> None:
+        """Show the document that was judged, with the signed migrations that came after it."""
+        now, pointer, newest = judged.metadata, judged.pointer, judged.newest
+        if now is None or pointer is None:
+            return
+        after = -1 if newest is None else newest.index
+        if newest is not None:
+            now, pointer = self._without_branches(judged, now, pointer)
+        now, pointer = self._migrated(judged, now, pointer, migrations, after, found)
+        found.schemas[judged.uuid] = to_model(now.current_schema)
+        if judged.row is not None and judged.row.pointer == pointer:
+            return
+        ref = migrations[-1][2].table if newest is None else newest.said.table
+        contract = None if newest is None else _contract(newest)
+        found.advances.append(Advance(ref, now.current_snapshot_id, pointer, now.location, judged.home, contract))
+
+    def behind(self) -> list[tuple[str, str]]:
+        """The unprotected tables with documents of a higher revision than the backup's, by UUID and name."""
+        with self._notary.ledger.read() as unit:
+            rows = [row for row in tables.all_live(unit) if not row.protected and row.upstream is None]
+            homes = {row.namespace_id: namespaces.find_id(unit, row.namespace_id) for row in rows}
+        found = []
+        for row in rows:
+            written = (each for each in self._metadata.written(row.table_uuid) if not each.unfinished)
+            if any(int(each.name.partition("-")[0]) > row.revision for each in written):
+                home = homes[row.namespace_id]
+                levels = () if home is None else home.levels
+                found.append((row.table_uuid, full_name((*levels, row.name))))
+        return sorted(found, key=lambda each: each[1])
+
+    def _current(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
+        """The document that the backup names; None where its file is gone; a receipt's document may replace it."""
+        if row is None:
+            return None, None
+        try:
+            data = self._metadata.read(StoredFile(row.pointer.location, row.pointer.sha256))
+        except VerificationError:
+            return None, None
+        return TableMetadata.parse(data), row.pointer
+
+    def _home(self, table: TableRef) -> Namespace:
+        """The namespace of a table that the backup lacks, whose name must be free in it."""
+        *levels, name = parse_full_name(table.name)
+        with self._notary.ledger.read() as unit:
+            home = namespaces.get(unit, tuple(levels))
+            taken = tables.find(unit, home.namespace_id, name)
+            gone = tables.ids_of(unit, table.uuid)
+        if taken is not None or gone:
+            raise NotAllowedError(
+                "restore_table_taken",
+                f"the backup has another table {table.name}, or one of the same UUID that was dropped",
+                expected=table.uuid,
+                got="a dropped table" if taken is None else taken.table_uuid,
+            )
+        return home
+
+    def _newest(
+        self, published: Sequence[Publication], shown: set[int]
+    ) -> tuple[tuple[Publication, TableMetadata, Pointer] | None, dict[str, PvdmError]]:
+        """The newest publication whose document, proofs and files hold; of newer ones, why they do not."""
+        refusals: dict[str, PvdmError] = {}
+        for at in range(len(published) - 1, -1, -1):
+            each = published[at]
+            if each.said.new_snapshot_id in shown:
+                return None, refusals
+            try:
+                return (each, *self._receipted(each, published[: at + 1])), refusals
+            except _REFUSALS as error:
+                refusals[each.receipt_id] = error
+        return None, refusals
+
+    def _receipted(self, each: Publication, until: Sequence[Publication]) -> tuple[TableMetadata, Pointer]:
+        """The document of this receipt, once all that it adds to the backup was read again and holds."""
+        said = each.said
+        stored = StoredFile(said.metadata_path, said.metadata_sha256)
+        metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
+        for before in until:
+            checks_receipt.require_proved(before.said, before.cores)
+        cores = [core for before in until for core in before.cores.values() if core is not None]
+        added = {file.published_path: file for core in cores for file in core.files.added}
+        checks_receipt.require_published_bytes(said, metadata, list(added.values()), self._files)
+        self._require_place(said, metadata)
+        return metadata, Pointer(stored.location, stored.sha256)
+
+    def _require_place(self, said: Receipt, metadata: TableMetadata) -> None:
+        """No other table of the backup lies where the document says that this one lies."""
+        with self._notary.ledger.read() as unit:
+            own = tables.find_uuid(unit, said.table.uuid)
+            other = tables.find_overlapping(
+                unit, parse_location(metadata.location), but=None if own is None else own.table_id
+            )
+        if other is not None:
+            raise NotAllowedError(
+                "location_taken", "another table lies there", expected="a place of its own", got=metadata.location
+            )
+
+    def _without_branches(
+        self, judged: _JudgedTable, now: TableMetadata, pointer: Pointer
+    ) -> tuple[TableMetadata, Pointer]:
+        """The document without the staging branches of attempts that the ledger has lost.
+
+        No clean-up would remove these. Their files may be gone, and a ref to missing files stops a search for orphans.
+        """
+        with self._notary.ledger.read() as unit:
+            left = [
+                name
+                for name in now.refs
+                if is_stewards(name) and attempts.find(unit, name.removeprefix(BRANCH_PREFIX)) is None
+            ]
+        updates = BranchRemoval.plan(now, left).updates()
+        if not updates:
+            return now, pointer
+        return self._written(judged, self._updated(now, pointer, updates))
+
+    def _updated(self, before: TableMetadata, pointer: Pointer, updates: Sequence[Json]) -> TableMetadata:
+        now_ms = max(self._notary.clock.now_micros() // 1_000, before.last_updated_ms)
+        return apply_updates(before, updates, now_ms=now_ms, previous_location=pointer.location)
+
+    def _written(self, judged: _JudgedTable, metadata: TableMetadata) -> tuple[TableMetadata, Pointer]:
+        revision = 0 if judged.row is None else judged.row.revision + 1
+        file = self._metadata.write(judged.uuid, revision, metadata.to_bytes())
+        return metadata, Pointer(file.location, file.sha256)
+
+    def _migrated(
+        self,
+        judged: _JudgedTable,
+        now: TableMetadata,
+        pointer: Pointer,
+        migrations: Sequence[tuple[int, str, Migration]],
+        since: int,
+        found: Pointers,
+    ) -> tuple[TableMetadata, Pointer]:
+        """Make the signed changes again that came after the document; one that does not fit ends this."""
+        for index, migration_id, said in migrations:
+            if index < since:
+                found.migrated[migration_id] = None
+                continue
+            try:
+                after = self._changed(said, now, pointer)
+            except _REFUSALS:
+                break
+            now, pointer = self._written(judged, after)
+            found.migrated[migration_id] = pointer.sha256
+        return now, pointer
+
+    def _changed(self, said: Migration, before: TableMetadata, pointer: Pointer) -> TableMetadata:
+        """The table after the migration: from exactly the signed state to exactly the signed state, as at the gate."""
+        require_state(said.before, before, said.before.contract_sha256)
+        after = self._updated(before, pointer, parse_updates(said.updates))
+        require_same_table(before, after)
+        require_same_data(before, after)
+        require_same_defaults(before, after)
+        require_result(said.after, after)
+        return after
+
+
+def _history(metadata: TableMetadata | None) -> set[int]:
+    head = None if metadata is None else metadata.current_snapshot_id
+    if metadata is None or head is None:
+        return set()
+    return {each.snapshot_id for each in metadata.ancestry(head)}
+
+
+def _chain(published: Sequence[Publication], newest: Publication) -> set[int]:
+    """The snapshots that receipts lead back to from this one; some may have expired."""
+    parents = {each.said.new_snapshot_id: each.said.old_snapshot_id for each in published}
+    found: set[int] = set()
+    at: int | None = newest.said.new_snapshot_id
+    while at is not None and at not in found:
+        found.add(at)
+        at = parents.get(at)
+    return found
+
+
+def _contract(each: Publication) -> str | None:
+    """The contract that the publication was made under; approvals after it change that again."""
+    return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)
+
+
+def _by_table(ledger: Ledger, found: Sequence[Found]) -> dict[str, list[Publication]]:
+    """The receipts that the backup lacks, by their tables and in the log's order."""
+    proofs = {
+        each.statement_id(): read_signed(each.envelope, Proof).core
+        for each in found
+        if each.envelope is not None and each.entry.kind is EntryKind.PROOF
+    }
+    tables_found: dict[str, list[Publication]] = {}
+    with ledger.read() as unit:
+        for each in found:
+            if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
+                continue
+            said = read_signed(each.envelope, Receipt)
+            cores = {proof_id: proofs.get(proof_id) or _stored(unit, proof_id) for proof_id in said.proof_ids}
+            made = Publication(each.index, each.statement_id(), said, cores)
+            tables_found.setdefault(said.table.uuid, []).append(made)
+    return tables_found
+
+
+def _stored(unit: Unit, proof_id: str) -> ProofCore | None:
+    held = statements.find(unit, proof_id)
+    return None if held is None else read_signed(held.envelope, Proof).core
+
+
+def _migrations(found: Sequence[Found]) -> dict[str, list[tuple[int, str, Migration]]]:
+    by_table: dict[str, list[tuple[int, str, Migration]]] = {}
+    for each in found:
+        if each.envelope is not None and each.entry.kind is EntryKind.MIGRATION:
+            said = read_signed(each.envelope, Migration)
+            by_table.setdefault(said.table.uuid, []).append((each.index, each.statement_id(), said))
+    return by_table
+
+
+def _lost(each: Publication, error: PvdmError) -> LostPublication:
+    said = each.said
+    chunk_ids = {core.attempt.chunk_id for core in each.cores.values() if core is not None}
+    return LostPublication(
+        said.table.name,
+        said.table.uuid,
+        str(said.new_snapshot_id),
+        said.workload_id,
+        tuple(sorted(chunk_ids)),
+        each.receipt_id,
+        said.metadata_path,
+        error.code,
+        error.message,
+    )
+
+
+def _refused(lost: Iterable[LostPublication]) -> VerificationError:
+    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({each.code})" for each in lost]
+    return VerificationError(
+        "restore_publications_lost",
+        f"{len(named)} publications have a receipt and cannot be shown again",
+        expected="their documents, manifests and data files, as they were published",
+        got=", ".join(named[:_SHOWN]) + (", …" if len(named) > _SHOWN else ""),
+        hint="nothing was changed; bring metadata, vault and warehouse back, or go on with --accept-lost, and publish"
+        " them again",
+        lost=len(named),
+    )

@@ -1,0 +1,259 @@
+"""A Steward as the manual sets it up, with its people and tables, and the steps of its drill of backup and restore."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient, split_name
+from pvdm.client.token import AccessToken
+from pvdm.lake.entries import live_entries
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.paths import parse_location
+from pvdm.model.core import Operation
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from tests.behaviour.cli.support import Ran, Run
+from tests.catalog_rest import Caller
+from tests.shop import COLUMNS, Disk, Row, contract, table_of
+from tests.steward_http import bearer
+
+CONFIGURED = ("--config", "steward.toml")
+REASON = ("--reason", "the quarterly drill")
+PEOPLE = (("alice", "root"), ("tom", "operator"), ("glass", "break-glass"))
+DAYS: tuple[Row, ...] = tuple((day, f"2026-11-{day}", "Ulm") for day in range(13, 18))
+
+
+def daily(table: str) -> str:
+    """The contract of a table that takes one day with each workload."""
+    more = "parameters:\n  date:\n    type: date"
+    return contract(table, more, where="day = ${date}", claim="{column: day}")
+
+
+@dataclass
+class Drill:
+    """The folder of a Steward, and the users who work with it."""
+
+    run: Run
+    folder: Path
+    ledger_url: str
+    monkeypatch: pytest.MonkeyPatch
+    process: subprocess.Popen[str] | None = None
+    url: str = ""
+    pin: str = ""
+    roots: list[str] = field(default_factory=list)
+    job: Any = None
+
+    def done(self, *words: object) -> Ran:
+        """A command that must succeed."""
+        ran = self.run(*words)
+        assert ran.code == 0, ran.out + ran.err
+        return ran
+
+    # --- the Steward on its host ---
+
+    def set_up(self) -> None:
+        """The first start of the manual: configuration, keys, trust root, tokens."""
+        (self.folder / "outside").mkdir()
+        (self.folder / "steward.toml").write_text(
+            'notary = "notary-a"\norigin = "log.example/notary-a"\n'
+            f'ledger = "{self.ledger_url}"\noutside = "outside/notary-a.checkpoint"\n'
+            'archive = "outside/notary-a.archive"\n[keys]\nhome = "file"\npath = "keystore.json"\n'
+            '[catalog]\nname = "lake"\n[service]\nport = 0\n'
+        )
+        self.done("steward", "init", *CONFIGURED, "--reason", "first start", "--public", "keys")
+        for name, _ in PEOPLE:
+            self.done("keys", "pair", f"{name}.pem")
+        people = "".join(
+            f'[[keys]]\nfile = "{name}.pem.pub"\nidentity = "{name}"\nroles = ["{role}"]\n' for name, role in PEOPLE
+        )
+        (self.folder / "keys.toml").write_text(
+            'expires = "365d"\nthresholds = { notary = 1, root = 1 }\n' + people + stewards_keys(1)
+        )
+        self.done("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
+        words = ("--key", "alice.pem", "--yes", "--out", "root-1.json", "--json")
+        self.pin = str(self.done("keys", "root", "sign", "root-1.draft", *words).json["sha256"])
+        self.done("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", self.pin)
+        self.roots.append("root-1.json")
+        self.issue_tokens("1")
+        self.job = types.ModuleType("drill_job")
+        self.monkeypatch.setitem(sys.modules, "drill_job", self.job)
+
+    def issue_tokens(self, generation: str) -> None:
+        for role, domain in (("operator", "*"), ("producer", "sales"), ("auditor", "*"), ("consumer", "sales")):
+            out = f"{role}.{generation}.token"
+            name = f"{role}-of-drill"
+            words = ("--role", role, "--domain", domain, "--name", name, "--out", out)
+            self.done("steward", "token", "issue", *CONFIGURED, *words)
+            shutil.copy(self.folder / out, self.folder / f"{role}.token")
+
+    def serve(self) -> None:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        words = [sys.executable, "-m", "pvdm.cli", "steward", "serve", *CONFIGURED]
+        with (self.folder / "serve.log").open("a") as log:
+            self.process = subprocess.Popen(
+                words, cwd=self.folder, env=env, stdout=log, stderr=subprocess.PIPE, text=True
+            )
+        assert self.process.stderr is not None
+        self.url = str(json.loads(self.process.stderr.readline())["address"])
+        self.monkeypatch.setenv("PVDM_URL", self.url)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.communicate(timeout=60)
+            self.process = None
+
+    # --- the backup of the ledger ---
+
+    def back_up(self) -> None:
+        """As the page about the ledger says: by SQLite's own backup, or by pg_dump."""
+        if self.ledger_url.startswith("sqlite"):
+            with (
+                contextlib.closing(sqlite3.connect(self.folder / "ledger.db")) as ledger,
+                contextlib.closing(sqlite3.connect(self.folder / "backup.db")) as backup,
+            ):
+                ledger.backup(backup)
+            return
+        self._postgresql("pg_dump", "-f", str(self.folder / "backup.sql"))
+
+    def put_back(self) -> None:
+        """The newest backup in the ledger's place, and nothing of what was there."""
+        if self.ledger_url.startswith("sqlite"):
+            for left in self.folder.glob("ledger.db*"):
+                left.unlink()
+            shutil.copy(self.folder / "backup.db", self.folder / "ledger.db")
+            return
+        url = make_url(self.ledger_url.replace("postgresql:", "postgresql+psycopg:"))
+        engine = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {url.database} WITH (FORCE)"))
+            connection.execute(text(f"CREATE DATABASE {url.database} TEMPLATE template0"))
+        engine.dispose()
+        self._postgresql("psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(self.folder / "backup.sql"))
+
+    def _postgresql(self, program: str, *words: str) -> None:
+        subprocess.run([program, *words, "-d", self.ledger_url], check=True, stdout=subprocess.DEVNULL)
+
+    # --- people and jobs ---
+
+    def as_role(self, role: str) -> Drill:
+        """From now on commands come with this role's token."""
+        self.monkeypatch.setenv("PVDM_TOKEN_FILE", str(self.folder / f"{role}.token"))
+        return self
+
+    def client(self, role: str) -> StewardClient:
+        return StewardClient(self.url, AccessToken((self.folder / f"{role}.token").read_text().strip()))
+
+    def make(self, *names: str) -> None:
+        """Empty tables of `id`, `day` and `town`, with their namespaces."""
+        schema = {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [
+                {"id": at, "name": column, "required": False, "type": kind}
+                for at, (column, kind) in enumerate(COLUMNS, 1)
+            ],
+        }
+        token = (self.folder / "operator.token").read_text().strip()
+        with httpx.Client(base_url=self.url) as http:
+            caller = Caller(http, bearer(token))
+            for level in sorted({name.partition(".")[0] for name in names}):
+                body = {"namespace": [level], "properties": {"pvdm.domain": "sales"}}
+                assert caller.ask("POST", "/namespaces", json=body).status_code in (200, 409)
+            for name in names:
+                level, _, last = name.partition(".")
+                caller.make(last, namespace=level, schema=schema, properties={"format-version": "2"})
+
+    def write(self, rows: Sequence[Row], table: str) -> None:
+        """Rows into a table without a gate."""
+        with self.client("operator") as client:
+            location = TableMetadata.from_json(TableClient(client, *split_name(table)).load()).location
+            token = AccessToken((self.folder / "operator.token").read_text().strip())
+            to = Destination(self.url, table, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
+            SmallStager(client).stage(lambda: table_of(rows), to)
+
+    def protect(self, table: str) -> None:
+        (self.folder / f"{table}.yaml").write_text(daily(table))
+        words = ("--contract", f"{table}.yaml", "--key", "tom.pem", "--operator", "tom", *REASON)
+        self.as_role("operator").done("protect", table, *words)
+
+    def publish(self, table: str, day: int, rows: Sequence[Row] | None = None, *, suffix: str = "") -> Ran:
+        """A day's run, as its producer makes it; other rows than the source's fail."""
+        found = [row for row in DAYS if row[0] == day] if rows is None else rows
+        self.job.job = lambda _spark, _chunk: table_of(found)
+        workload_id = f"{table.partition('.')[2]}-{day}{suffix}"
+        words = ("--workload-id", workload_id, "--param", f"date=2026-11-{day}", "--small", "--job", "drill_job:job")
+        return self.as_role("producer").run("run", table, *words, "--json")
+
+    def waive(self, workload_id: str) -> str:
+        """Break the glass for the workload's FAIL and publish what failed; the override's id."""
+        self.as_role("operator")
+        with self.client("operator") as client:
+            (failed,) = [each for each in client.workload(workload_id).attempts if each.proof_id is not None]
+            (self.folder / "fail.json").write_bytes(client.proof_envelope(str(failed.proof_id)))
+        words = ("--key", "glass.pem", "--operator", "glass", *REASON, "--yes", "--out", f"{workload_id}.override")
+        self.done("break-glass", "sign", "--proof", "fail.json", *words)
+        submitted = self.done("break-glass", "submit", f"{workload_id}.override", "--json")
+        override_id = str(submitted.json["override"]["override_id"])
+        self.done("break-glass", "publish", override_id)
+        return override_id
+
+    def visible_ids(self, table: str) -> list[int]:
+        """The ids of the rows that a consumer sees."""
+        with self.client("consumer") as client:
+            metadata = TableMetadata.from_json(TableClient(client, *split_name(table)).load())
+        if metadata.current_snapshot is None:
+            return []
+        import pyarrow.parquet as pq
+
+        entries = live_entries(metadata, metadata.current_snapshot, Disk())
+        places = [parse_location(entry.data_file.file_path).local for entry in entries]
+        return sorted(row["id"] for place in places for row in pq.ParquetFile(place).read().to_pylist())
+
+    def audit(self, table: str, *words: object) -> Ran:
+        roots = self.folder / "roots.json"
+        roots.unlink(missing_ok=True)
+        self.done("keys", "root", "check", *self.roots, "--root-sha256", self.pin, "--out", roots)
+        words = (*words, "--trust-root", "roots.json", "--root-sha256", self.pin, "--json")
+        return self.as_role("auditor").run("audit", table, "--rehash", *words)
+
+
+def stewards_keys(epoch: int) -> str:
+    """The Steward's public keys of an epoch, for a trust root."""
+    return (
+        f'[[keys]]\nfile = "keys/epoch-{epoch}.signing.pub"\nidentity = "notary-a"\nroles = ["notary"]\n'
+        f"epochs = [{epoch}]\n"
+        f'[[keys]]\nfile = "keys/epoch-{epoch}.log.pub"\nidentity = "log.example/notary-a"\nroles = ["log"]\n'
+        f"epochs = [{epoch}]\n"
+    )
+
+
+@contextlib.contextmanager
+def drill_at(run: Run, folder: Path, ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drill]:
+    """The Steward, set up and served."""
+    drill = Drill(run, folder, ledger_url, monkeypatch)
+    try:
+        drill.set_up()
+        drill.serve()
+        yield drill
+    finally:
+        if drill.process is not None:
+            drill.process.kill()
+            drill.process.communicate()

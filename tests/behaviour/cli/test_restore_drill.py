@@ -1,0 +1,145 @@
+"""The drill of docs/operations.md, step by step: backup, more work, loss of the ledger, restore, audit, new work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.cli.restore_drill import CONFIGURED, DAYS, Drill, drill_at, stewards_keys
+from tests.behaviour.cli.support import Ran, Run
+
+RESTORE = ("steward", "restore", "--yes", *CONFIGURED, "--operator", "ruth", "--reason", "disk failed", "--json")
+
+
+@pytest.fixture
+def drill(pvdm: Run, tmp_path: Path, ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drill]:
+    with drill_at(pvdm, tmp_path, ledger_url, monkeypatch) as made:
+        yield made
+
+
+def begin(drill: Drill) -> None:
+    """What the backup has: two protected tables, the first with one day."""
+    drill.make("raw.orders", "sales.orders", "sales.prices", "sales.returns")
+    drill.write(DAYS, "raw.orders")
+    drill.protect("sales.orders")
+    drill.protect("sales.returns")
+    assert drill.publish("sales.orders", 13).code == 0
+    drill.back_up()
+
+
+def go_on(drill: Drill, *, epoch: int) -> None:
+    """Steps 5 and 6 of the procedure: new tokens, a trust root that names the new epoch, and its activation."""
+    drill.issue_tokens(str(epoch))
+    drill.done("steward", "public", "keys", *CONFIGURED)
+    (drill.folder / "new.toml").write_text(stewards_keys(epoch))
+    number = len(drill.roots) + 1
+    drill.done("keys", "root", "next", *drill.roots, "--add", "new.toml", "--out", f"root-{number}.draft")
+    words = ("--key", "alice.pem", "--yes", "--out", f"root-{number}.json")
+    drill.done("keys", "root", "sign", f"root-{number}.draft", *words)
+    drill.done("steward", "trust", f"root-{number}.json", *CONFIGURED)
+    drill.roots.append(f"root-{number}.json")
+    drill.serve()
+    drill.as_role("operator").done("keys", "activate", epoch, "--reason", "restored")
+
+
+def test_the_drill_of_backup_and_restore(drill: Drill) -> None:
+    begin(drill)
+
+    # After the backup: a publication, a FAIL that is waived, one that is not, a protection, and the end of another.
+    assert drill.publish("sales.orders", 14).code == 0
+    assert drill.publish("sales.orders", 15, [(99, "2026-11-15", "Kiel")]).code == 3
+    override_id = drill.waive("orders-15")
+    assert drill.publish("sales.orders", 16, [(98, "2026-11-16", "Kiel")]).code == 3
+    drill.protect("sales.prices")
+    words = ("--key", "tom.pem", "--operator", "tom", "--reason", "it is loaded again", "--yes")
+    drill.as_role("operator").done("unprotect", "sales.returns", *words)
+    seen, fails = drill.visible_ids("sales.orders"), failed(drill)
+    assert seen == [13, 14, 99]
+
+    # The ledger is lost, and the newest backup put in its place.
+    drill.stop()
+    drill.put_back()
+    refused = drill.run("steward", "token", "list", *CONFIGURED, "--json")
+    assert (refused.code, refused.error) == (3, "log_behind_checkpoint")
+    done = drill.done(*RESTORE).json
+    assert [(each["table"], each["created"]) for each in done["advanced"]] == [("sales.orders", False)]
+    assert (done["lost_publications"], done["blocked"], done["missing"]) == ([], [], "0")
+    again = drill.done(*RESTORE).json
+    assert again["repeated"] is True
+
+    go_on(drill, epoch=2)
+    drill.stop()
+    assert drill.done(*RESTORE).json["repeated"] is True
+    drill.serve()
+    assert drill.visible_ids("sales.orders") == seen
+    assert failed(drill) == fails
+    (listed,) = drill.done("break-glass", "list", "--json").json["overrides"]
+    assert (listed["override_id"], listed["state"]) == (override_id, "COMMITTED")
+    protected = drill.done("protections", "--current", "--json").json["protected"]
+    assert {each["name"] for each in protected} == {"sales.orders", "sales.prices"}
+    audited = drill.audit("sales.orders")
+    assert audited.code == 0, audited.out
+
+    # Nothing is published twice, and work goes on.
+    assert drill.publish("sales.orders", 14).error == "workload_spent"
+    assert drill.publish("sales.orders", 14, suffix="-again").error == "claim_overlaps"
+    assert drill.publish("sales.orders", 16, suffix="-mended").code == 0
+    assert drill.publish("sales.prices", 13).code == 0
+    assert drill.visible_ids("sales.orders") == [13, 14, 16, 99]
+    assert drill.audit("sales.orders").code == 0
+
+
+def failed(drill: Drill) -> list[str]:
+    """The FAIL proofs that an auditor is shown, newest first."""
+    found = drill.as_role("auditor").done("proof", "list", "--json").json["proofs"]
+    return [each["proof_id"] for each in found if each["verdict"] == "FAIL"]
+
+
+def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
+    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with drill_at(pvdm, tmp_path, "sqlite:///ledger.db", monkeypatch) as drill:
+        begin(drill)
+        assert drill.publish("sales.orders", 14).code == 0
+        assert drill.publish("sales.orders", 15).code == 0
+        drill.stop()
+        lost = remove_document(drill, "orders-15")
+        drill.put_back()
+        refused = drill.run(*RESTORE)
+        assert (refused.code, refused.error) == (3, "restore_publications_lost")
+        (named,) = drill.done(*RESTORE, "--accept-lost").json["lost_publications"]
+        assert (named["table"], named["workload_id"], named["metadata_path"]) == ("sales.orders", "orders-15", lost)
+        go_on(drill, epoch=2)
+        assert drill.visible_ids("sales.orders") == [13, 14]
+        assert codes(drill.audit("sales.orders")) == ["audit_receipt_without_snapshot"]
+        assert drill.publish("sales.orders", 15).code == 0
+        assert drill.visible_ids("sales.orders") == [13, 14, 15]
+        audited = drill.audit("sales.orders", "--accept-lost", named["snapshot_id"])
+        assert (audited.code, audited.json["holds"]) == (0, True)
+        assert named["snapshot_id"] in audited.json["not_proved"][0]
+
+
+def remove_document(drill: Drill, workload_id: str) -> str:
+    """Take the document away that this workload's receipt names."""
+    from pvdm.model.receipt import Receipt
+    from pvdm.steward.config import load_config
+    from pvdm.steward.notary import open_notary
+    from pvdm.store import receipts
+    from pvdm.trust.statement import read_signed
+
+    notary = open_notary(load_config(drill.folder / "steward.toml"))
+    try:
+        with notary.ledger.read() as unit:
+            (record,) = receipts.of_workload(unit, workload_id)
+            path = read_signed(receipts.envelope(unit, record.receipt_id), Receipt).metadata_path
+    finally:
+        notary.close()
+    Path(path.removeprefix("file://")).unlink()
+    return path
+
+
+def codes(ran: Ran) -> list[str]:
+    assert ran.code == 3, ran.out
+    return [each["code"] for each in ran.json["findings"]]

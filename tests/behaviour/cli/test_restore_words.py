@@ -1,0 +1,112 @@
+"""`pvdm steward restore` in words: what it brought back, what it could not, and the next step for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.steward import restore
+from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored
+from pvdm.steward.restore_pointers import LostPublication
+from tests.behaviour.cli.support import Run
+from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
+
+__all__ = ["made"]
+
+LOST = LostPublication(
+    "sales.orders",
+    "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f",
+    "1206533119840177310",
+    "orders-15",
+    ("all",),
+    "ab" * 32,
+    "file:///srv/lake/catalog/a.metadata.json",
+    "metadata_file_missing",
+    "the table's metadata file is gone",
+)
+DONE = Restored(
+    backup_size=7,
+    outside_size=19,
+    refilled=12,
+    lost=0,
+    missing=0,
+    abandoned=(),
+    settled=(),
+    spent=("orders-14",),
+    blocked=(BlockedClaim("sales.returns", "cd" * 32, "returns-14"),),
+    protected=("4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f",),
+    migrated=("sales.prices",),
+    advanced=(
+        AdvancedTable("sales.orders", LOST.table_uuid, "8826827733202108831", created=False),
+        AdvancedTable("sales.later", "5f0c2d5e-1111-4222-8333-9a8b7c6d5e4f", None, created=True),
+    ),
+    lost_publications=(LOST,),
+    behind=("raw.orders",),
+    nonces=1,
+    tokens=3,
+    new_epoch=2,
+    log_size=22,
+)
+
+
+def run_restore(pvdm: Run, monkeypatch: pytest.MonkeyPatch, done: Restored) -> str:
+    monkeypatch.setattr(restore, "restore", lambda *_, **__: done)
+    ran = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY)
+    assert ran.code == 0, ran.err
+    return " ".join(ran.out.split())
+
+
+@pytest.mark.usefixtures("made")
+def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = run_restore(pvdm, monkeypatch, DONE)
+    for part in (
+        "advanced sales.orders: main shows snapshot 8826827733202108831",
+        "advanced sales.later, which the backup lacked: main shows snapshot none",
+        "*** LOST *** sales.orders, snapshot 1206533119840177310 of workload orders-15",
+        "metadata_file_missing: the table's metadata file is gone (file:///srv/lake/catalog/a.metadata.json)",
+        "behind raw.orders: not protected",
+        "blocked sales.returns: it is unknown which rows workload returns-14 took",
+        f"pvdm steward release-claim {'cd' * 32}",
+        "migrated sales.prices: the change is lost; propose it again",
+        "hint: publish what is lost again",
+        "hint: issue new tokens",
+    ):
+        assert part in words
+
+
+@pytest.mark.usefixtures("made")
+def test_a_second_restore_says_that_nothing_was_changed(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = run_restore(pvdm, monkeypatch, replace(DONE, repeated=True))
+    assert "nothing to restore" in words
+    assert "--again" in words
+    assert "token issue" not in words
+
+
+@pytest.mark.usefixtures("made")
+def test_a_claim_that_no_restore_has_lost_is_not_released(pvdm: Run) -> None:
+    ran = pvdm("steward", "release-claim", "ab" * 32, *CONFIGURED, *BY, "--json")
+    assert (ran.code, ran.error) == (2, "receipt_unknown")
+
+
+def test_a_claim_is_released_by_its_receipt(pvdm: Run, made: Path) -> None:
+    from pvdm.steward.config import load_config
+    from pvdm.steward.notary import open_notary
+    from pvdm.store import lost_claims, statements
+    from pvdm.store.schema import StatementKind
+
+    config = load_config(made / "steward.toml")
+    notary = open_notary(config)
+    with notary.ledger.read() as unit:
+        receipt_id = statements.of_kind(unit, StatementKind.EPOCH)[0].statement_id
+    notary.ledger.transact(
+        lambda unit: lost_claims.put(unit, receipt_id, "returns-14", target="t-1"),
+        at_micros=notary.clock.now_micros(),
+    )
+    notary.close()
+    assert pvdm("steward", "release-claim", receipt_id, *CONFIGURED, *BY).code == 0
+    notary = open_notary(config)
+    with notary.ledger.read() as unit:
+        lost_claims.require_free(unit, target="t-1")
+    notary.close()
