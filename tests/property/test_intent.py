@@ -82,7 +82,7 @@ def test_the_chunks_of_every_plan_add_up_to_the_filtered_source(
     columns, files = data.draw(sources())
     where = data.draw(filters(columns, depth=1))
     bound = contract(columns, where, data.draw(chunkings(columns)))
-    plan = digest_plan(bound, columns)
+    plan = digest_plan(bound.contract, columns)
     wanted = [row for rows in files for row in rows if keeps(where, row)]
     with tempfile.TemporaryDirectory() as folder:
         source = source_of(Path(folder), columns, files, partitioned=partitioned)
@@ -101,7 +101,7 @@ def test_a_chunk_by_values_holds_rows_of_its_values_only(data: st.DataObject) ->
     columns, files = data.draw(sources())
     name = columns.names[0]
     bound = contract(columns, data.draw(filters(columns, depth=0)), {"by": "partition", "columns": [name]})
-    plan = digest_plan(bound, columns)
+    plan = digest_plan(bound.contract, columns)
     with tempfile.TemporaryDirectory() as folder:
         source = source_of(Path(folder), columns, files, partitioned=True)
         chunks = plan_workload(bound, source, fetch)

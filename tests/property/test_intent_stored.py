@@ -171,7 +171,7 @@ def test_the_intent_of_columns_as_they_are_stored_is_that_of_their_rows(
     source: Source, where: Expression, widened: bool
 ) -> None:
     bound, target = contract(where, widened)
-    plan = digest_plan(bound, target)
+    plan = digest_plan(bound.contract, target)
     wanted = [{RENAMED[name]: value for name, value in row.items()} for row in source.left(where)]
     with tempfile.TemporaryDirectory() as folder:
         given = pinned(source.put(Path(folder)))

@@ -72,7 +72,13 @@ class Source:
     metavar="FILE",
     help="A file of it; may be repeated.",
 )
-@click.option("--schema", "schema_file", type=PlaceType(), metavar="FILE", help="The table's schema as JSON.")
+@click.option(
+    "--schema",
+    "schema_file",
+    type=PlaceType(),
+    metavar="FILE",
+    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
+)
 @click.option("--identity", "id_columns", multiple=True, metavar="COLUMN", help="Attest these keys, not content.")
 @click.option("--exclude", multiple=True, metavar="COLUMN=REASON", help="A column that content leaves out, and why.")
 @click.option(

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pvdm.errors import ConflictError, InputError, UnavailableError
+from pvdm.lake.java_trust import trusting
 from pvdm.model.secret import Secret
 
 if TYPE_CHECKING:
@@ -98,11 +100,13 @@ def spark_session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
     object_store: bool = False,
+    ca_file: Path | None = None,
 ) -> SparkSession:
     """A session with these catalogs; a running one gets them added if it has Iceberg, and is refused if not.
 
     Iceberg's runtime comes by Spark's own package mechanism, unless `config` names jars or packages that hold it; with
-    `object_store` its way to S3 comes too.
+    `object_store` its way to S3 comes too. With `ca_file` a new session trusts these certificate authorities besides
+    the system's; a running one trusts what its Java was started with.
     """
     try:
         from pyspark.sql import SparkSession
@@ -122,7 +126,10 @@ def spark_session(
         builder = SparkSession.builder.appName(app_name)
         if master is not None:
             builder = builder.master(master)
-        for key, value in _started(wanted, object_store=object_store).items():
+        settings = _started(wanted, object_store=object_store)
+        if ca_file is not None:
+            settings = trusting(settings, ca_file)
+        for key, value in settings.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     else:

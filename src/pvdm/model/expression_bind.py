@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -35,21 +35,72 @@ _FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
 _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _EQUALITY: Final = (Operator.EQUAL, Operator.NOT_EQUAL)
 _NAMES_SHOWN: Final = 20
+_DIGITS: Final = frozenset({Kind.INT, Kind.LONG})
+# Types other than its own, strings aside, whose literals may have the text of a parameter's value.
+_SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
+    Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
+    Kind.LONG: frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
+    Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP_NS}),
+    Kind.TIMESTAMPTZ: frozenset({Kind.TIMESTAMPTZ_NS}),
+}
+
+_Bound = Callable[[Literal, str, Type], Typed | Parameter]
+"""Gives a literal of a column's type, or refuses it."""
 
 
 def bind(expression: Expression, schema: Schema, parameters: Mapping[str, str]) -> Expression:
     """The same filter with typed literals, parameters put in; `str` of it is its canonical text."""
+
+    def typed(literal: Literal, column: str, kind: Type) -> Typed:
+        return _typed(literal, column, kind, parameters)
+
+    return _bound(expression, schema, typed)
+
+
+def require_bindable(expression: Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
+    """Refuse a filter that cannot be bound to the schema, whatever values its parameters of these types get."""
+
+    def check_literal(literal: Literal, column: str, kind: Type) -> Typed | Parameter:
+        if not isinstance(literal, Parameter):
+            return _typed(literal, column, kind, {})
+        require_spellable(literal.name, parameters[literal.name], column, kind)
+        return literal
+
+    _bound(expression, schema, check_literal)
+
+
+def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> None:
+    """Refuse a parameter none of whose values is a literal of the column's type."""
+    texts = (PrimitiveType(Kind.STRING), kind)
+    if given in texts or kind in texts[:1]:
+        return
+    if isinstance(given, PrimitiveType):
+        if isinstance(kind, PrimitiveType) and kind.kind in _SAME_TEXT.get(given.kind, ()):
+            return
+        if given.kind in _DIGITS and isinstance(kind, DecimalType | FixedType):
+            return
+    raise InputError(
+        "parameter_type_differs",
+        f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}",
+        expected=f"a parameter of type {kind}",
+        got=f"one of type {given}",
+        hint=f"give parameters.{parameter} the type of the column, or name another column",
+        column=column,
+    )
+
+
+def _bound(expression: Expression, schema: Schema, typed: _Bound) -> Expression:
     match expression:
         case And(parts):
-            return And(tuple(bind(part, schema, parameters) for part in parts))
+            return And(tuple(_bound(part, schema, typed) for part in parts))
         case Or(parts):
-            return Or(tuple(bind(part, schema, parameters) for part in parts))
+            return Or(tuple(_bound(part, schema, typed) for part in parts))
         case Not(part):
-            return Not(bind(part, schema, parameters))
+            return Not(_bound(part, schema, typed))
         case Always():
             return expression
         case _:
-            return _predicate(expression, schema, parameters)
+            return _predicate(expression, schema, typed)
 
 
 def column_type(schema: Schema, name: str) -> Type:
@@ -75,7 +126,7 @@ def require_ordered(column: str, kind: Type) -> None:
         raise _unsuited(column, "a type with an order", kind)
 
 
-def _predicate(predicate: Predicate, schema: Schema, parameters: Mapping[str, str]) -> Predicate:
+def _predicate(predicate: Predicate, schema: Schema, typed: _Bound) -> Predicate:
     kind = column_type(schema, predicate.column)
     if isinstance(predicate, IsNull):
         return predicate
@@ -84,9 +135,9 @@ def _predicate(predicate: Predicate, schema: Schema, parameters: Mapping[str, st
         case Compare(column, operator, literal):
             if operator not in _EQUALITY:
                 require_ordered(column, kind)
-            return replace(predicate, literal=_typed(literal, column, kind, parameters))
+            return replace(predicate, literal=typed(literal, column, kind))
         case OneOf(column, literals, _):
-            return replace(predicate, literals=tuple(_typed(each, column, kind, parameters) for each in literals))
+            return replace(predicate, literals=tuple(typed(each, column, kind) for each in literals))
         case IsNan(column):
             if kind not in _FLOATS:
                 raise _unsuited(column, "a float or double for `is nan`", kind)
@@ -94,7 +145,7 @@ def _predicate(predicate: Predicate, schema: Schema, parameters: Mapping[str, st
         case StartsWith(column, prefix, _):
             if kind != PrimitiveType(Kind.STRING):
                 raise _unsuited(column, "a string for `starts with`", kind)
-            return replace(predicate, prefix=_typed(prefix, column, kind, parameters))
+            return replace(predicate, prefix=typed(prefix, column, kind))
 
 
 def require_simple(column: str, kind: Type) -> None:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.core import ExtractionPath
 from pvdm.store import Ledger, namespaces
 from pvdm.store.tokens import EVERY_DOMAIN, Grant
-from pvdm.verify.extraction import Reach, require_extractable, require_extraction
-from pvdm.verify.opening import require_identity
+from pvdm.verify.extraction import Reach, require_extraction
+from pvdm.verify.fit import require_partition_fit
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:
@@ -37,12 +36,10 @@ def judge_doable(text: str, *, extracts: Reach | None) -> DataProductContract:
     return found
 
 
-def require_fit(contract: DataProductContract, metadata: TableMetadata, extracts: Reach | None) -> None:
-    """What is known of the table already is judged before its contract holds, not when the first workload opens."""
-    schema = to_model(metadata.current_schema)
-    require_identity(schema, contract.projections.identity)
+def require_target_fit(contract: DataProductContract, metadata: TableMetadata, extracts: Reach | None) -> None:
+    """What the target alone shows: its partitions have the declared values, and Spark's reader reaches its files."""
+    require_partition_fit(contract, metadata)
     if contract.extraction is ExtractionPath.SPARK:
-        require_extractable(schema, "target")
         # Whatever lies below the table's folder is reached alike.
         require_extraction(extracts).require_reach([f"{metadata.location.rstrip('/')}/data/file"])
 

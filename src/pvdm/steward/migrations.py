@@ -13,14 +13,18 @@ from pvdm.lake.format.document import Json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node
 from pvdm.lake.format.protectable import require_protectable
+from pvdm.lake.format.schema_model import to_model
 from pvdm.metadata.migration import permit_migration
 from pvdm.metadata.permit import Permit
+from pvdm.model.contract import DataProductContract
 from pvdm.model.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approvals import Judged, accept_once, find_table, require_good, used_once
-from pvdm.steward.contracts import judge_doable, require_fit, require_for_table, require_source_reached
+from pvdm.steward.contracts import judge_doable, require_for_table, require_source_reached, require_target_fit
+from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
+from pvdm.steward.sources import Sources
 from pvdm.store import Ledger, Unit, protections, statements, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels, Namespace
@@ -73,6 +77,7 @@ class Migrations:
         recorder: Recorder,
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
+        sources: Sources,
         *,
         extracts: Reach | None,
     ) -> None:
@@ -81,6 +86,7 @@ class Migrations:
         self._recorder = recorder
         self._trust = trust
         self._catalog = catalog
+        self._sources = sources
         self._extracts = extracts
 
     def submit(self, envelope: bytes, grant: Grant) -> MigrationView:
@@ -124,16 +130,15 @@ class Migrations:
         catalog, said = self._catalog(), judged.said
         with self._ledger.read() as unit:
             row, levels = find_table(unit, said.table, grant, catalog.name)
-        contract = None if said.contract is None else judge_doable(said.contract, extracts=self._extracts)
-        if contract is not None:
-            require_for_table(contract, (*levels, row.name), row.domain)
-            require_source_reached(self._ledger, contract, grant)
+        contract = self._judge_contract(judged, row, levels, grant)
+        fits = None if contract is None else self._sources.judge(contract, row.table_uuid)
         change = Change(levels, row.name, (), parse_updates(said.updates))
 
         def permit(before: Found, after: TableMetadata, data: bytes) -> Permit:
             require_protectable(after)
-            if contract is not None:
-                require_fit(contract, after, self._extracts)
+            if contract is not None and fits is not None:
+                require_target_fit(contract, after, self._extracts)
+                fits(to_model(after.current_schema))
             return permit_migration(judged.approval, before.row, before.metadata, after, data)
 
         def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
@@ -141,6 +146,21 @@ class Migrations:
 
         with used_once(judged):
             catalog.commits.commit(grant, [change], permit=permit, transact=transact)
+
+    def _judge_contract(
+        self, judged: Judged[Migration], row: TableRow, levels: Levels, grant: Grant
+    ) -> DataProductContract | None:
+        """The contract that the table will be under; None where it stays and the columns that it is about stay too."""
+        said = judged.said
+        if said.contract is not None:
+            contract = judge_doable(said.contract, extracts=self._extracts)
+            require_for_table(contract, (*levels, row.name), row.domain)
+            require_source_reached(self._ledger, contract, grant)
+            return contract
+        if row.contract_hash is None or said.before.schema_fingerprint == said.after.schema_fingerprint:
+            return None
+        with self._ledger.read() as unit:
+            return contract_of(unit, row.contract_hash)
 
     def _transact(self, judged: Judged[Migration], swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
         """Log entry, migration, contract and swap in one transaction; `submit` tells the outside when it is done."""

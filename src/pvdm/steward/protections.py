@@ -12,6 +12,7 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, Verification
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.protectable import require_protectable
+from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.found_manifests import check_found
 from pvdm.metadata.migration import require_state
 from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
@@ -26,13 +27,14 @@ from pvdm.steward.approvals import (
 )
 from pvdm.steward.contracts import (
     judge_doable,
-    require_fit,
     require_for_namespace,
     require_for_table,
     require_source_reached,
+    require_target_fit,
 )
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
+from pvdm.steward.sources import Sources
 from pvdm.store import Ledger, Unit, namespaces, protected, protections, statements, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.namespaces import Levels
@@ -77,10 +79,12 @@ class Protections:
         trust: TrustRoots,
         catalog: Callable[[], Catalog],
         files: FileReader,
+        sources: Sources,
         *,
         extracts: Reach | None,
     ) -> None:
         self._files = files
+        self._sources = sources
         self._ledger = ledger
         self._clock = clock
         self._recorder = recorder
@@ -160,14 +164,17 @@ class Protections:
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, catalog.name)
         metadata = catalog.states.of(row).metadata
+        contract = None
         if judged.said.contract is not None:
             contract = judge_doable(judged.said.contract, extracts=self._extracts)
             require_for_table(contract, (*levels, row.name), row.domain)
             require_source_reached(self._ledger, contract, grant)
-            require_fit(contract, metadata, self._extracts)
+            require_target_fit(contract, metadata, self._extracts)
         after = require_step(judged.said, row.contract_hash)
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_shown(target.snapshot_id, metadata.current_snapshot_id)
+        if contract is not None:
+            self._sources.judge(contract, row.table_uuid)(to_model(metadata.current_schema))
         found_sha256 = None
         if after is not None:
             require_protectable(metadata)
@@ -192,11 +199,14 @@ class Protections:
     ) -> Callable[[Unit, Sequence[int]], None]:
         with self._ledger.read() as unit:
             found = find_namespace(unit, target.namespace, grant, self._catalog().name)
+        contract = None
         if judged.said.contract is not None:
             contract = judge_doable(judged.said.contract, extracts=self._extracts)
             require_for_namespace(contract, found.levels, found.domain)
             require_source_reached(self._ledger, contract, grant)
         after = require_step(judged.said, found.protected_by)
+        if contract is not None:
+            self._sources.judge(contract, None)(None)
         record = _record(judged, namespace_id=found.namespace_id, name=target.namespace.name, domain=found.domain)
 
         def work(unit: Unit, places: Sequence[int]) -> None:

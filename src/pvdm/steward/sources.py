@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.catalog.state import TableState
 from pvdm.catalog.upstream_heads import is_vouched, require_proved, unproved
-from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.entries import FileReader
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.newer_columns import with_newer_columns
 from pvdm.lake.paths import Location, parse_location
-from pvdm.model.contract import BoundContract
+from pvdm.model.contract import BoundContract, DataProductContract, Source, columns_read
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 from pvdm.store import Ledger, Unit, namespaces, tables, target_sources, workloads
@@ -20,6 +24,7 @@ from pvdm.store.namespaces import Levels
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import EVERY_DOMAIN
 from pvdm.store.workloads import Workload
+from pvdm.verify.fit import require_contract_fit, require_extraction_fit, require_source_fit
 from pvdm.verify.source import (
     SOURCE_MANIFEST_MAX_BYTES,
     PinnedSource,
@@ -47,26 +52,47 @@ class Sources:
 
         Its snapshot must descend from what was last published of it in the target.
         """
-        asked = bound.contract.boundary.source
-        if asked.manifest is not None:
-            return self._readable(
-                pin_files(asked.manifest, self._manifest(asked.manifest)), bound.contract.product.domain
-            )
-        *levels, name = parse_full_name(str(asked.table))
-        catalog = self._catalog()
-        state = catalog.states.get(tuple(levels), name)
-        require_proved(self._ledger, state)  # what no consumer is shown is nobody's intent either
-        current, uuid = state.metadata.current_snapshot_id, state.row.table_uuid
+        contract = bound.contract
+        if contract.boundary.source.manifest is not None:
+            return self._files(contract)
+        ref, state = self._now(contract.boundary.source, table_uuid)
+        current = state.metadata.current_snapshot_id
         with self._ledger.read() as unit:
-            target_sources.require_same(unit, table_uuid, asked, uuid)
-            last = workloads.last_source_snapshot(unit, table_uuid, uuid)
+            last = workloads.last_source_snapshot(unit, table_uuid, ref.uuid)
         if current is None:
             raise InputError(
-                "source_empty", f"{asked.table} has no snapshot to pin", expected="a table with rows", got="none yet"
+                "source_empty",
+                f"{ref.name} has no snapshot to pin",
+                expected="a table with rows",
+                got="none yet",
+                hint=f"write to {ref.name} first",
             )
         require_descends(state.metadata, current, None if last is None else int(last))
-        ref = TableRef(catalog.name, uuid, full_name((*levels, name)))
-        return self._own(state, pin_table(ref, state.metadata, current, self._reader))
+        metadata = self._with_newer(state.metadata, current, contract, table_uuid)
+        return self._own(state, pin_table(ref, metadata, current, self._reader))
+
+    def judge(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
+        """Read what the contract's source shows now; gives what refuses a target that it can never fill.
+
+        A source that cannot be used at all is refused here: not there, another table than the approved one, unreadable
+        or of a format that is not read. A table without a snapshot is taken by its schema. Without a target, as for a
+        namespace, only what the contract asks of the source is judged.
+        """
+        with _unfit(contract):
+            if contract.boundary.source.manifest is not None:
+                return _judging(contract, self._files(contract).scan.schema)
+            ref, state = self._now(contract.boundary.source, table_uuid)
+            metadata, current = state.metadata, state.metadata.current_snapshot_id
+            if current is None:
+                return _judging(contract, to_model(metadata.current_schema))
+            self._own(state, pin_table(ref, metadata, current, self._reader))
+
+        def require_fit(target: Schema | None) -> None:
+            names = () if target is None else target.names
+            read = with_newer_columns(metadata, current, lambda: columns_read(contract, names))
+            _judging(contract, pinned_schema(ref, read, current))(target)
+
+        return require_fit
 
     def again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
         """The source as the workload has pinned it; what is gone or changed since is an error, not a verdict."""
@@ -77,7 +103,8 @@ class Sources:
             _require_same(workload, state_of(data))
             return self._readable(pin_files(manifest, data), bound.contract.product.domain)
         ref, state, snapshot_id = self._table(workload)
-        return self._own(state, pin_table(ref, state.metadata, snapshot_id, self._reader))
+        metadata = self._with_newer(state.metadata, snapshot_id, bound.contract, workload.opening.table_uuid)
+        return self._own(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def newest(self, workload: Workload, bound: BoundContract) -> str | None:
         """The source's newest snapshot, to compare with the pinned one; None where it cannot be told just now."""
@@ -97,13 +124,42 @@ class Sources:
         if bound.contract.boundary.source.manifest is not None:
             return self.again(workload, bound).scan.schema
         ref, state, snapshot_id = self._table(workload)
-        return pinned_schema(ref, state.metadata, snapshot_id)
+        metadata = self._with_newer(state.metadata, snapshot_id, bound.contract, workload.opening.table_uuid)
+        return pinned_schema(ref, metadata, snapshot_id)
+
+    def _files(self, contract: DataProductContract) -> PinnedSource:
+        manifest = str(contract.boundary.source.manifest)
+        return self._readable(pin_files(manifest, self._manifest(manifest)), contract.product.domain)
+
+    def _now(self, asked: Source, table_uuid: str | None) -> tuple[TableRef, TableState]:
+        """The table that the contract names, if it is the one that this target may publish from."""
+        *levels, name = parse_full_name(str(asked.table))
+        catalog = self._catalog()
+        state = catalog.states.get(tuple(levels), name)
+        require_proved(self._ledger, state)  # a state that no consumer may see is no intent either
+        if table_uuid is not None:
+            with self._ledger.read() as unit:
+                target_sources.require_same(unit, table_uuid, asked, state.row.table_uuid)
+        return TableRef(catalog.name, state.row.table_uuid, full_name((*levels, name))), state
+
+    def _with_newer(
+        self, metadata: TableMetadata, snapshot_id: int, contract: DataProductContract, table_uuid: str
+    ) -> TableMetadata:
+        """The source with the columns that the contract reads and that came after the snapshot."""
+
+        def wanted() -> frozenset[str]:
+            with self._ledger.read() as unit:
+                row = tables.find_uuid(unit, table_uuid)
+            target = None if row is None else to_model(self._catalog().states.of(row).metadata.current_schema)
+            return columns_read(contract, () if target is None else target.names)
+
+        return with_newer_columns(metadata, snapshot_id, wanted)
 
     def _own(self, state: TableState, source: PinnedSource) -> PinnedSource:
         return self._readable(source, state.row.domain, *self._catalog().shown.places_of(state))
 
     def _readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
-        """Whoever writes to a source says which files it has, and the Steward reads them by rights of its own."""
+        """A source's writer chooses its files, and the Steward reads them with its own rights: check that it may."""
         if domain == EVERY_DOMAIN:
             return source
         homes = tuple(f"{each}/" for each in own)
@@ -171,9 +227,44 @@ class Sources:
             ) from None
 
 
+def _judging(contract: DataProductContract, source: Schema) -> Callable[[Schema | None], None]:
+    def require_fit(target: Schema | None) -> None:
+        if target is None:
+            require_source_fit(contract, source)
+            return
+        require_contract_fit(contract, source, target)
+        require_extraction_fit(contract, source, target)
+
+    return require_fit
+
+
+@contextlib.contextmanager
+def _unfit(contract: DataProductContract) -> Iterator[None]:
+    """A source that is not usable keeps its contract from coming into force; the reason stays as it is."""
+    source = contract.boundary.source
+    try:
+        yield
+    except (InputError, NotAllowedError, VerificationError) as error:
+        hint = f"nothing was changed; boundary.source of the contract names {source.table or source.manifest}"
+        raise NotAllowedError(
+            error.code,
+            f"the contract's source cannot be used: {error.message}",
+            expected=error.expected,
+            got=error.got,
+            hint=f"{hint}: {error.hint}" if error.hint else hint,
+            **error.details,
+        ) from None
+
+
 def named(unit: Unit, catalog: str, row: TableRow) -> TableRef:
     """A table of the catalog as signed documents name it."""
     return TableRef(catalog, row.table_uuid, full_name((*levels_of(unit, row), row.name)))
+
+
+def table_name(unit: Unit, table_uuid: str) -> str | None:
+    """The full name of a table; None where it is gone."""
+    row = tables.find_uuid(unit, table_uuid)
+    return None if row is None else full_name((*levels_of(unit, row), row.name))
 
 
 def levels_of(unit: Unit, row: TableRow) -> Levels:

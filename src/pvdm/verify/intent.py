@@ -11,13 +11,15 @@ import pyarrow as pa
 from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engine
 from pvdm.errors import InputError
 from pvdm.lake.arrow_types import arrow_type
+from pvdm.lake.format.manifest_types import type_to_iceberg
 from pvdm.lake.resolved import pc, promoted, repeated
 from pvdm.lake.scan import ScanFile
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract, MappedColumn, resolve
+from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, resolve
 from pvdm.model.expression import Always, And, Expression, Or, columns_of
+from pvdm.model.printed import quoted
 from pvdm.model.projection import ProjectionName, content, identity
-from pvdm.model.schema import Schema
+from pvdm.model.schema import ListType, MapType, Schema, StructType
 from pvdm.verify.chunks import chunk_filter
 from pvdm.verify.filtering import kept, mask
 from pvdm.verify.source import PinnedSource
@@ -27,15 +29,15 @@ Fetch = Callable[[str], bytes]
 _EVERY: Final = Always()
 
 
-def digest_plan(bound: BoundContract, target: Schema) -> Plan:
+def digest_plan(contract: DataProductContract, target: Schema) -> Plan:
     """What is hashed of the target: the contract's identity and content projections over its schema."""
-    declared = bound.contract.projections
+    declared = contract.projections
     return Plan(target, (identity(target, declared.identity), content(target, exclude=dict(declared.excluded))))
 
 
-def require_mapping(bound: BoundContract, source: Schema, plan: Plan) -> tuple[MappedColumn, ...]:
+def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -> tuple[MappedColumn, ...]:
     """The contract's mapping over this source; it fills every column that is hashed, and no column besides."""
-    mapped = resolve(bound.contract.boundary.mapping, source)
+    mapped = resolve(contract.boundary.mapping, source)
     given = {each.target for each in mapped}
     wanted = {column for projection in plan.projections for column in projection.columns}
     missing, unknown = sorted(wanted - given), sorted(given - set(plan.schema.names))
@@ -45,9 +47,37 @@ def require_mapping(bound: BoundContract, source: Schema, plan: Plan) -> tuple[M
             "the mapping does not make the target's columns",
             expected=f"a source for {missing[0]!a}" if missing else "columns of the target",
             got="none" if missing else ascii(unknown[0]),
-            hint="name every column of the target in the contract's columns, or exclude it with a reason",
+            hint=_unfilled(contract, missing[0]) if missing else _not_taken(contract, unknown[0], mapped),
+            column=missing[0] if missing else unknown[0],
         )
     return mapped
+
+
+def _unfilled(contract: DataProductContract, column: str) -> str:
+    named, target = quoted(column[:80]), contract.boundary.target
+    source = contract.boundary.source.table or "the source"
+    if contract.boundary.mapping.columns is not None:
+        return (
+            f"list {named} in boundary.columns of the contract, with the column of {source} that fills it; "
+            f"or exclude it under projections.content.exclude with a reason"
+        )
+    return (
+        f"add the column to {source} first, then to {target} (docs/schema-changes.md); "
+        "or exclude it under projections.content.exclude with a reason"
+    )
+
+
+def _not_taken(contract: DataProductContract, column: str, mapped: Sequence[MappedColumn]) -> str:
+    named, target = quoted(column[:80]), contract.boundary.target
+    if contract.boundary.mapping.columns is not None:
+        return f"leave {named} out of boundary.columns, or add the column to {target} in the same migration"
+    kind = next(each.type for each in mapped if each.target == column)
+    simple = not isinstance(kind, StructType | ListType | MapType)
+    way = f"--add-column {named}:{type_to_iceberg(kind)}" if simple else "--updates FILE"
+    return (
+        f"without boundary.columns a contract takes every column of its source: an operator adds {named} to the target "
+        f"(`pvdm migrate propose {target} {way}`), or lists boundary.columns without it"
+    )
 
 
 def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition) -> tuple[ScanFile, ...]:
@@ -120,7 +150,7 @@ class Intent:
         columns: Collection[str] | None = None,
     ) -> None:
         schema = source.scan.schema
-        mapped = require_mapping(bound, schema, plan)
+        mapped = require_mapping(bound.contract, schema, plan)
         self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
         self._where = chunk_filter(bound.where(schema), chunk, schema)
         self._targets = [each.target for each in self._mapped]
@@ -152,9 +182,7 @@ class Intent:
 
     def empty(self) -> pa.RecordBatch:
         """No row, in the columns that every row has."""
-        fields = self._source.scan.schema.fields
-        arrays: list[Any] = [repeated(None, field.type, 0) for field in fields]
-        return self._mapping(pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields]))
+        return self._mapping(_empty(self._source.scan.schema))
 
     def _mapping(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         given, known = batch.schema, self._as_is
@@ -167,6 +195,18 @@ class Intent:
             # By their types none was widened: none will be in another batch of these types.
             self._as_is = given, [given.get_field_index(each.source) for each in self._mapped]
         return pa.RecordBatch.from_arrays(arrays, names=self._targets)
+
+
+def no_rows(mapped: Sequence[MappedColumn], source: Schema) -> pa.RecordBatch:
+    """No row, in the columns that every mapped row of a source with this schema has."""
+    batch = _empty(source.select({each.source for each in mapped}))
+    arrays: list[Any] = [promoted(batch.column(each.source), each.type) for each in mapped]
+    return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in mapped])
+
+
+def _empty(schema: Schema) -> pa.RecordBatch:
+    arrays: list[Any] = [repeated(None, field.type, 0) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in schema.fields])
 
 
 def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -16,11 +16,10 @@ from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.scan import Scan, ScanFile, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.core import ExtractionPath
 from pvdm.model.projection import content
-from pvdm.model.schema import Kind, PrimitiveType, Schema
-from pvdm.verify.extraction import require_extractable
+from pvdm.model.schema import Schema
 from pvdm.verify.fetch import Files
+from pvdm.verify.fit import require_contract_fit, require_extraction_fit
 from pvdm.verify.footers import Footer, read_footer
 from pvdm.verify.intent import Intent, digest_plan
 from pvdm.verify.source import PinnedSource
@@ -35,15 +34,14 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
 
     The files of a table are its catalog's matter, and may be many: of it the schema alone is judged here.
     """
-    plan = digest_plan(bound, target)
+    kernel_engine()  # nothing is verified without it
     try:
+        require_contract_fit(bound.contract, source.scan.schema, target)
+        plan = digest_plan(bound.contract, target)
         intent = Intent(bound, source, _WHOLE, plan)
-        _judge(kernel_engine(), plan, intent.empty())
     except InputError as error:
         raise unusable(error, _newer_column(error, source)) from None
-    if bound.contract.extraction is ExtractionPath.SPARK:
-        require_extractable(target, "target")
-        require_extractable(source.scan.schema.select(intent.columns), "source")
+    require_extraction_fit(bound.contract, source.scan.schema, target)
     if source.scan.named is None:
         return
     known: set[bytes] = set()
@@ -68,20 +66,6 @@ def _newer_column(error: InputError, source: PinnedSource) -> str | None:
         f"{source.ref.name} has a column {named!a} now, but its pinned snapshot {source.snapshot_id} has an older "
         "schema without it: write to the source once more, so that a snapshot has the column, and open a workload then"
     )
-
-
-def require_identity(target: Schema, names: Sequence[str]) -> None:
-    """Keys are values that can be told apart and shown: none is a variant, nor has one inside."""
-    for path, slot in target.select(set(names) & set(target.names)).walk():
-        if slot.type == PrimitiveType(Kind.VARIANT):
-            raise InputError(
-                "identity_type_unsupported",
-                f"column {path!a} cannot be part of the identity",
-                expected="columns without a variant",
-                got=str(slot.type),
-                hint="name other columns in projections.identity",
-                column=path,
-            )
 
 
 def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer) -> None:

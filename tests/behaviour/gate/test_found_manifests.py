@@ -219,6 +219,7 @@ def test_a_protection_that_was_interrupted_while_it_read_can_be_repeated(
     manifest, _ = two_files(house)
     house.contracts["orders"] = contract()
     envelope = signed(house.scene.protection("orders", contract=contract()))
+    house.source()
 
     def broken(location: str, at: int) -> bytes | None:
         if location == manifest and at == 1:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from pvdm.catalog.commit import Change
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.metadata.audit_report import AuditReport, Standing
 from pvdm.metadata.gate import validate_then_commit
@@ -13,7 +14,8 @@ from pvdm.model.role import Role
 from pvdm.store.attempts import Attempt
 from tests.audit_examples import Local, codes, local, standings
 from tests.audit_scene import gathered
-from tests.gate_examples import House, Row, contract
+from tests.catalog_examples import set_ref
+from tests.gate_examples import Doc, House, Row, contract
 from tests.places import files
 from tests.steward_examples import LOG_ORIGIN
 from tools.proof_kit import SECOND
@@ -82,3 +84,43 @@ def test_a_later_publication_leaves_an_earlier_one_proved_though_a_branch_has_mo
     house.proved("left", [(7, 7, "Ulm")])
     report = audited(house)
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
+
+
+def keep(house: House, snapshots: int) -> None:
+    """Let the table keep so many snapshots of main, before it is protected."""
+    house.scene.make("orders")
+    settings = {"history.expire.min-snapshots-to-keep": str(snapshots), "history.expire.max-snapshot-age-ms": "1"}
+    update: Doc = {"action": "set-properties", "updates": settings}
+    change = Change(("sales",), "orders", (), [update])
+    house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change])
+    house.stand.time.pass_by(SECOND)
+    house.contracts["orders"] = contract()
+    house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
+
+
+def test_history_that_the_table_keeps_no_longer_goes_with_a_publication_and_the_audit_holds(house: House) -> None:
+    keep(house, 2)
+    house.open("one", list("abcde"))
+    for number, chunk in enumerate("abcde"):
+        published(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
+    metadata = house.found().metadata
+    assert [each.sequence_number for each in metadata.ancestry(metadata.current_snapshot_id or 0)] == [10, 8, 6]
+    assert house.rows() == [0, 1, 2, 3, 4]
+    report = audited(house)
+    assert codes(report) == set()
+    assert report.holds
+
+
+def test_history_stays_as_far_back_as_a_branch_or_tag_leads(house: House) -> None:
+    keep(house, 1)
+    house.open("one", list("abcd"))
+    for number, chunk in enumerate("abcd"):
+        published(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
+        if chunk == "b":
+            head = house.found().metadata.current_snapshot_id or 0
+            change = Change(("sales",), "orders", (), [set_ref("v1", head, "tag")])
+            house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change])
+    metadata = house.found().metadata
+    shown = [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
+    assert shown[-1] == metadata.refs["v1"].snapshot_id
+    assert len(shown) == 3

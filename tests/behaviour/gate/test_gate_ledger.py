@@ -8,16 +8,21 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pvdm import fault
+from pvdm.catalog.commit import Change
+from pvdm.catalog.target import CatalogTarget
 from pvdm.errors import NotAllowedError, StateUnknownError
+from pvdm.lake.branches import BranchRemoval
 from pvdm.metadata.gate import validate_then_commit
 from pvdm.metadata.order import Order
 from pvdm.metadata.proposal import Shown
 from pvdm.metadata.target import Base, Next, Target
 from pvdm.model.claim import Claim
+from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.store import Unit, attempts, statements, tables
 from pvdm.store.schema import StatementKind
 from pvdm.store.tables import TableRow
+from tests.catalog_examples import set_ref
 from tests.gate_attacks import (
     BEFORE,
     NEW,
@@ -73,11 +78,33 @@ def test_a_copy_that_was_changed_is_not_published(orders: House) -> None:
 # 12: once
 
 
-def test_a_proof_publishes_once(orders: House) -> None:
+def test_a_proof_publishes_once(orders: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CatalogTarget, "removes_branches", False)  # the branch is still there, so that only 12 refuses
     proposal = orders.proposal(orders.proved("w", NEW))
     validate_then_commit(proposal, orders.gate())
     error = refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))
     assert (told(error), orders.rows()) == (("nonce_reused", 12), [1, 2, 3, 4])
+
+
+def test_the_branch_goes_in_the_commit_that_publishes_it(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    before = orders.found()
+    staged = before.metadata.refs[attempt.branch].snapshot_id
+    validate_then_commit(orders.proposal(attempt), orders.gate())
+    after = orders.found()
+    assert after.row.revision == before.row.revision + 1
+    assert attempt.branch not in after.metadata.refs
+    assert after.metadata.snapshot(staged) is None
+    assert orders.rows() == [1, 2, 3, 4]
+
+
+def test_a_staged_snapshot_that_another_branch_holds_stays(orders: House) -> None:
+    attempt = orders.proved("w", NEW)
+    staged = orders.found().metadata.refs[attempt.branch].snapshot_id
+    change = Change(("sales",), "orders", (), [set_ref("other", staged)])
+    orders.notary.catalog.commits.commit(orders.scene.grant(Role.OPERATOR), [change])
+    validate_then_commit(orders.proposal(attempt), orders.gate())
+    assert orders.found().metadata.refs["other"].snapshot_id == staged
 
 
 def test_an_attempt_that_was_given_up_meanwhile_is_not_published(orders: House) -> None:
@@ -119,6 +146,7 @@ class SlyTarget:
 
     inner: Target
     more: Doc
+    removes_branches: bool = True
 
     def load(self) -> Base:
         return self.inner.load()
@@ -147,16 +175,30 @@ class SlyTarget:
         {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": -1},
         {"action": "set-snapshot-ref", "ref-name": "v1", "type": "tag", "snapshot-id": -1},
     ],
-    ids=["property", "branch gone", "main set back", "tag"],
+    ids=["property", "another branch gone", "main set back", "tag"],
 )
 def test_a_publication_leads_to_the_new_snapshot_and_to_nothing_else(orders: House, more: Doc) -> None:
-    attempt = orders.proved("w", NEW)
-    meant = {"ref-name": attempt.branch} if more.get("ref-name") == "pvdm_*" else {}
+    attempt, other = orders.proved("w", NEW), orders.proved("other", [(9, 9, "Jena")])
+    meant = {"ref-name": other.branch} if more.get("ref-name") == "pvdm_*" else {}
     head = {"snapshot-id": orders.found().metadata.current_snapshot_id} if "snapshot-id" in more else {}
     gate = orders.gate()
     sly = replace(gate, target=SlyTarget(gate.target, {**more, **meant, **head}))
     proposal = orders.proposal(attempt)
     error = refusal(orders, lambda: validate_then_commit(proposal, sly), NotAllowedError)
+    assert error.code == "publication_changes_more"
+
+
+@pytest.mark.parametrize("which", ["of main", "of another branch"])
+def test_a_publication_takes_no_snapshot_away_that_something_else_holds(
+    orders: House, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, other = orders.proved("w", NEW), orders.proved("other", [(9, 9, "Jena")])
+    metadata = orders.found().metadata
+    held = metadata.current_snapshot_id if which == "of main" else metadata.refs[other.branch].snapshot_id
+    gone = BranchRemoval((attempt.branch,), (held or 0,))
+    monkeypatch.setattr(BranchRemoval, "plan", lambda *_: gone)
+    proposal = orders.proposal(attempt)
+    error = refusal(orders, lambda: validate_then_commit(proposal, orders.gate()), NotAllowedError)
     assert error.code == "publication_changes_more"
 
 

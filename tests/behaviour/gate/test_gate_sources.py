@@ -58,33 +58,36 @@ def test_the_same_table_publishes_day_after_day(house: House) -> None:
 
 
 def test_a_table_that_the_contract_does_not_name_is_refused_as_the_first_one_too(house: House) -> None:
-    house.table(rows=BEFORE, text=naming(contract(), SOURCE.uuid))
+    named = house.source()
+    house.table(rows=BEFORE, text=naming(contract(), named))
     other = ready(house, "one", 5, ANOTHER)
     error = refusal(house, lambda: publish_day(house, other, 5), NotAllowedError)
     assert told(error) == ("source_replaced", 12)
-    publish_day(house, ready(house, "two", 5, SOURCE.uuid), 5)
+    publish_day(house, ready(house, "two", 5, named), 5)
     assert house.rows() == [1, 2, 15]
 
 
 def test_an_approved_table_takes_the_place_of_the_old_one_and_the_step_log_says_so(house: House) -> None:
     house.table(rows=BEFORE)
     publish_day(house, ready(house, "one", 5, SOURCE.uuid), 5)
-    house.contracts["orders"] = naming(contract(), ANOTHER)
+    approved = house.source()
+    house.contracts["orders"] = naming(contract(), approved)
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
-    publish_day(house, ready(house, "two", 6, ANOTHER), 6)
+    publish_day(house, ready(house, "two", 6, approved), 6)
     target = house.found().row.table_uuid
     with house.notary.ledger.read() as unit:
-        assert target_sources.find(unit, target, "raw.orders") == ANOTHER
+        assert target_sources.find(unit, target, "raw.orders") == approved
         (before, after) = events.history(unit, "target_sources", f"{target}/raw.orders", count=2)
-    assert [dict(each.new or {})["source"] for each in (before, after)] == [SOURCE.uuid, ANOTHER]
+    assert [dict(each.new or {})["source"] for each in (before, after)] == [SOURCE.uuid, approved]
 
 
 def test_the_same_rows_from_an_approved_table_are_refused_by_their_claim(house: House) -> None:
     house.table(rows=BEFORE)
     publish(house, house.proved("one", NEW))
-    house.contracts["orders"] = naming(contract(), ANOTHER)
+    approved = house.source()
+    house.contracts["orders"] = naming(contract(), approved)
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
-    house.open("two", source=ANOTHER)
+    house.open("two", source=approved)
     again = house.proved("two", NEW, opened=False)
     error = refusal(house, lambda: publish(house, again))
     assert (told(error), error.details["workload_id"]) == (("claim_overlaps", 12), "one")

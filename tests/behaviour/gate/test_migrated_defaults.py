@@ -28,7 +28,8 @@ def migrate(house: House, *fields: Doc) -> None:
 
 def test_no_migration_gives_a_column_another_initial_default(house: House) -> None:
     house.table(version=3)
-    attempt = house.proved("one", [(3, 1, "Ulm")])
+    house.open("one", source=house.source())
+    attempt = house.proved("one", [(3, 1, "Ulm")], opened=False)
     with pytest.raises(NotAllowedError) as caught:
         migrate(house, ID, DAY, {**TOWN, "initial-default": "Bonn"})
     assert caught.value.code == "migration_moves_data"

@@ -88,6 +88,7 @@ def test_no_migration_leads_to_such_a_name(house: House, name: str, code: str) -
 
 
 def test_no_table_is_born_protected_with_such_a_name(house: House) -> None:
+    house.source()
     house.scene.protect(house.scene.namespace_protection())
     asked = with_columns(column(4, "Town", "string"))
     assert code_of(lambda: create(house, asked)) == "column_names_collide"
@@ -125,5 +126,6 @@ def test_no_migration_leads_to_a_partition_by_a_fixed_column(house: House) -> No
 
 
 def test_no_table_is_born_protected_with_a_partition_by_a_fixed_column(house: House) -> None:
+    house.source()
     house.scene.protect(house.scene.namespace_protection())
     assert code_of(lambda: create(house, with_fixed("identity"))) == "partition_fixed_refused"

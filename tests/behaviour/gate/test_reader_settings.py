@@ -61,6 +61,7 @@ def test_a_table_with_other_properties_is_protected(house: House) -> None:
 
 
 def test_no_table_is_born_protected_with_a_reader_setting(house: House) -> None:
+    house.source()
     house.scene.protect(house.scene.namespace_protection())
     assert code_of(lambda: make(house, {"py-io-impl": "x"}, Role.PRODUCER)) == "reader_setting_refused"
     make(house, HONEST, Role.PRODUCER)

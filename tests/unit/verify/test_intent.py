@@ -52,7 +52,7 @@ def test_rows_are_filtered_renamed_dropped_and_widened(tmp_path: Path) -> None:
         [{"id": 3, "s": "a", "p": None}],
     )
     contract = bound(("boundary/columns", MAPPING), ("boundary/where", "s = 'a'"), identity=("key",))
-    plan = digest_plan(contract, TARGET)
+    plan = digest_plan(contract.contract, TARGET)
     found = digest_intent(contract, pinned(lake), ALL, plan, KEYS, fetch, threads=2)
     wanted = digest(table_of(TARGET, [{"key": 1, "amount": Decimal("1.50")}, {"key": 3}]), plan, KEYS)
     assert {name: part.rows for name, part in found.items()} == dict.fromkeys(ProjectionName, 2)
@@ -63,11 +63,11 @@ def test_rows_are_filtered_renamed_dropped_and_widened(tmp_path: Path) -> None:
 def test_a_chunk_without_files_has_no_rows_and_is_judged_all_the_same(tmp_path: Path) -> None:
     source = pinned(lake_at(tmp_path))
     contract = bound()
-    plan = digest_plan(contract, SOURCE)
+    plan = digest_plan(contract.contract, SOURCE)
     assert digest_intent(contract, source, ALL, plan, KEYS, fetch)[ProjectionName.CONTENT].rows == 0
     narrow = Schema((SOURCE.fields[0], SOURCE.fields[1], Field("p", DecimalType(5, 3), field_id=3)))
     with pytest.raises(InputError) as caught:
-        digest_intent(contract, source, ALL, digest_plan(contract, narrow), KEYS, fetch)
+        digest_intent(contract, source, ALL, digest_plan(contract.contract, narrow), KEYS, fetch)
     assert caught.value.code == "cast_refused"
 
 
@@ -84,7 +84,7 @@ def test_a_mapping_that_does_not_make_the_targets_columns_is_refused(
 ) -> None:
     contract = bound(("boundary/columns", columns), identity=("key",))
     with pytest.raises(InputError) as caught:
-        require_mapping(contract, SOURCE, digest_plan(contract, target))
+        require_mapping(contract.contract, SOURCE, digest_plan(contract.contract, target))
     assert caught.value.code == "mapping_target_differs"
 
 
@@ -92,7 +92,7 @@ def test_an_excluded_column_needs_no_source() -> None:
     target = Schema((*SOURCE.fields, Field("loaded", LONG, field_id=9)))
     excluded = {"exclude": [{"column": "loaded", "reason": "the time of the load"}]}
     contract = bound(("projections/content", excluded))
-    found = require_mapping(contract, SOURCE, digest_plan(contract, target))
+    found = require_mapping(contract.contract, SOURCE, digest_plan(contract.contract, target))
     assert [each.target for each in found] == ["id", "s", "p"]
 
 
@@ -156,7 +156,9 @@ def test_every_file_is_fetched_once_by_as_many_threads_as_asked(tmp_path: Path, 
         return fetch(location)
 
     contract = bound()
-    found = digest_intent(contract, pinned(lake), ALL, digest_plan(contract, SOURCE), KEYS, counted, threads=threads)
+    found = digest_intent(
+        contract, pinned(lake), ALL, digest_plan(contract.contract, SOURCE), KEYS, counted, threads=threads
+    )
     assert found[ProjectionName.IDENTITY].rows == 12
     assert len(seen) == 12
     assert max(seen) <= threads
@@ -175,7 +177,7 @@ def test_what_is_wrong_in_one_thread_is_told_and_the_others_stop(tmp_path: Path)
 
     contract = bound()
     with pytest.raises(VerificationError) as caught:
-        digest_intent(contract, source, ALL, digest_plan(contract, SOURCE), KEYS, slow, threads=2)
+        digest_intent(contract, source, ALL, digest_plan(contract.contract, SOURCE), KEYS, slow, threads=2)
     assert caught.value.code == "file_missing"
     assert len(asked) < 30
 
@@ -185,6 +187,11 @@ def test_a_null_for_a_required_column_is_an_error_and_not_a_digest(tmp_path: Pat
     contract = bound(("boundary/columns", MAPPING), identity=("key",))
     with pytest.raises(InputError) as caught:
         digest_intent(
-            contract, pinned(lake_at(tmp_path, [{"id": None}])), ALL, digest_plan(contract, TARGET), KEYS, fetch
+            contract,
+            pinned(lake_at(tmp_path, [{"id": None}])),
+            ALL,
+            digest_plan(contract.contract, TARGET),
+            KEYS,
+            fetch,
         )
     assert caught.value.code == "null_in_required"

@@ -57,7 +57,7 @@ def types(
 ) -> dict[str, Any]:
     """The types of the first batch, by the target's columns."""
     source = pinned(lake)
-    intent = Intent(contract, source, chunk, digest_plan(contract, target))
+    intent = Intent(contract, source, chunk, digest_plan(contract.contract, target))
     batch = next(intent.rows(source.scan.files[0], fetch))
     return dict(zip(batch.schema.names, batch.schema.types, strict=True))
 
@@ -99,7 +99,7 @@ def test_row_groups_come_each_as_it_is_stored(tmp_path: Path) -> None:
     many = [{**row, "town": "x" * 50_000} if row["id"] < 2 else row for row in rows()]
     lake.data(table_of(COLUMNS, many), row_group_size=3, **OPTIONS)
     source = pinned(lake)
-    intent = Intent(bound(), source, ALL, digest_plan(bound(), COLUMNS))
+    intent = Intent(bound(), source, ALL, digest_plan(bound().contract, COLUMNS))
     found = [batch.column("town").type for batch in intent.rows(source.scan.files[0], fetch)]
     assert found == [pa.string(), DICTIONARY, DICTIONARY]
 
@@ -159,7 +159,7 @@ def test_a_column_is_held_to_its_partition(tmp_path: Path) -> None:
     lies = lake_at(tmp_path)
     lies.data(table_of(COLUMNS, [*one, *rows(1)]), spec=1, partition={1000: "t"}, row_group_size=3, **OPTIONS)
     source = pinned(lies)
-    batches = Intent(bound(), source, ALL, digest_plan(bound(), COLUMNS)).rows(source.scan.files[0], fetch)
+    batches = Intent(bound(), source, ALL, digest_plan(bound().contract, COLUMNS)).rows(source.scan.files[0], fetch)
     assert [next(batches).num_rows for _ in range(3)] == [3, 3, 3]
     with pytest.raises(VerificationError) as caught:
         next(batches)
@@ -170,7 +170,7 @@ def test_columns_that_are_asked_for_by_name_are_shown_and_come_plainly(tmp_path:
     lake = lake_at(tmp_path)
     lake.data(table_of(COLUMNS, rows()), **OPTIONS)
     contract = read(("projections/identity", ["id", "town", "price"])).bind({})
-    whole, source = digest_plan(contract, COLUMNS), pinned(lake)
+    whole, source = digest_plan(contract.contract, COLUMNS), pinned(lake)
     plan = Plan(COLUMNS, (whole.projection(ProjectionName.IDENTITY),))
     intent = Intent(contract, source, ALL, plan, ["id", "town", "price"])
     (batch,) = intent.rows(source.scan.files[0], fetch)
@@ -185,7 +185,7 @@ def test_batches_of_other_types_are_mapped_anew(tmp_path: Path) -> None:
     target = Schema((Field("key", LONG, field_id=1), *COLUMNS.fields[1:]))
     mapping = [{"from": each, "to": "key" if each == "id" else each} for each in ("note", "id", "town", "price")]
     contract = read(("projections/identity", ["key"]), ("boundary/columns", mapping)).bind({})
-    intent = Intent(contract, pinned(lake), ALL, digest_plan(contract, target))
+    intent = Intent(contract, pinned(lake), ALL, digest_plan(contract.contract, target))
     wide = table_of(COLUMNS, rows(2)).select(["town", "id", "note", "price"]).to_batches()[0]
     narrow = wide.set_column(1, "id", wide.column("id").cast(pa.int32()))
     turned = wide.select(["id", "town", "price", "note"])

@@ -16,7 +16,7 @@ from tests.staged_examples import NAME, metadata, parquet
 pytestmark = pytest.mark.usefixtures("kernel")
 
 
-def renamed(data: bytes, **names: str) -> bytes:
+def refile_with_names(data: bytes, **names: str) -> bytes:
     """The file with other names in its schema and in the paths of its columns."""
     new = {old.encode(): name.encode() for old, name in names.items()}
 
@@ -31,7 +31,7 @@ def renamed(data: bytes, **names: str) -> bytes:
     return edited(data, edit)
 
 
-def named(*names: str) -> tuple[bytes, TableMetadata]:
+def file_with_names(*names: str) -> tuple[bytes, TableMetadata]:
     """An honest file, and its table, of long columns with these names."""
     fields = [field(at, name, pa.int64()) for at, name in enumerate(names, 1)]
     table = pa.Table.from_arrays([pa.array(range(ROWS), pa.int64())] * len(names), schema=pa.schema(fields))
@@ -40,7 +40,7 @@ def named(*names: str) -> tuple[bytes, TableMetadata]:
 
 @pytest.mark.parametrize("names", [{"id": "ID"}, {"id": "other"}, {"id": "b", "b": "id"}, {"id": ""}])
 def test_a_column_with_another_name_than_the_tables_is_refused(names: dict[str, str]) -> None:
-    require_refused("field_renamed", renamed(PLAIN, **names), LONGS)
+    require_refused("field_renamed", refile_with_names(PLAIN, **names), LONGS)
     require_accepted(PLAIN, LONGS)
 
 
@@ -49,22 +49,22 @@ def test_a_column_with_another_name_than_the_tables_is_refused(names: dict[str, 
     [("a b", "a_x20b"), ("1st", "_1st"), ("a.b", "a_x2Eb"), ("größe", "größe"), ("😀", "_xD83D_xDE00")],
 )
 def test_a_name_as_iceberg_escapes_it_is_accepted(of_table: str, of_file: str) -> None:
-    data, table = named(of_table, "b")
+    data, table = file_with_names(of_table, "b")
     require_accepted(data, table)
-    require_accepted(renamed(data, **{of_table: of_file}), table)
-    require_refused("field_renamed", renamed(data, **{of_table: f"{of_file}_"}), table)
+    require_accepted(refile_with_names(data, **{of_table: of_file}), table)
+    require_refused("field_renamed", refile_with_names(data, **{of_table: f"{of_file}_"}), table)
 
 
 @pytest.mark.parametrize("names", [("Ab", "aB"), ("\u0130", "i\u0307")])
 def test_names_that_are_the_same_in_lower_case_are_refused(names: tuple[str, str]) -> None:
     """Trino shows the values of one of them for both."""
-    require_refused("field_renamed", *named(*names))
-    require_accepted(*named("Ab", "aC"))
+    require_refused("field_renamed", *file_with_names(*names))
+    require_accepted(*file_with_names("Ab", "aC"))
 
 
 def test_an_escaped_name_that_is_another_columns_is_refused() -> None:
-    data, table = named("a b", "a_x20b")
-    swapped = renamed(data, **{"a b": "a_x20b", "a_x20b": "c"})
+    data, table = file_with_names("a b", "a_x20b")
+    swapped = refile_with_names(data, **{"a b": "a_x20b", "a_x20b": "c"})
     assert codes(swapped, table, footer_published=True) == ["field_renamed"]
 
 
@@ -78,7 +78,7 @@ def test_a_name_with_a_dot_beside_a_struct_of_that_path_is_refused() -> None:
     rows = pa.Table.from_arrays([pa.array([{"b": 1}] * ROWS, kind), pa.array(range(ROWS), pa.int64())], schema=schema)
     data, table = parquet(rows, store_schema=False), metadata(column(1, "a", PLACE), column(2, "A.b"))
     require_refused("field_renamed", data, table)
-    require_accepted(renamed(data, **{"A.b": "A_x2Eb"}), table)
+    require_accepted(refile_with_names(data, **{"A.b": "A_x2Eb"}), table)
 
 
 LIST: Doc = {"type": "list", "element-id": 2, "element": "long", "element-required": False}
@@ -103,16 +103,16 @@ def mapped() -> bytes:
 )
 def test_a_map_whose_children_have_other_names_is_refused(names: dict[str, str]) -> None:
     """DuckDB finds keys and values by their names, and swaps them."""
-    require_refused("field_renamed", renamed(mapped(), **names), metadata(column(1, "a", MAP)))
+    require_refused("field_renamed", refile_with_names(mapped(), **names), metadata(column(1, "a", MAP)))
     require_accepted(mapped(), metadata(column(1, "a", MAP)))
-    require_accepted(renamed(mapped(), key_value="entries"), metadata(column(1, "a", MAP)))
+    require_accepted(refile_with_names(mapped(), key_value="entries"), metadata(column(1, "a", MAP)))
 
 
 @pytest.mark.parametrize("names", [{"list": "bag"}, {"element": "e"}])
 def test_a_list_whose_groups_have_other_names_is_refused(names: dict[str, str]) -> None:
-    require_refused("field_renamed", renamed(listed(), **names), metadata(column(1, "a", LIST)))
+    require_refused("field_renamed", refile_with_names(listed(), **names), metadata(column(1, "a", LIST)))
     require_accepted(listed(), metadata(column(1, "a", LIST)))
-    require_accepted(renamed(listed(), element="item"), metadata(column(1, "a", LIST)))
+    require_accepted(refile_with_names(listed(), element="item"), metadata(column(1, "a", LIST)))
 
 
 # --- annotations

@@ -1,7 +1,7 @@
 """The contract of a data product: what one workload may touch, and how it is proved."""
 
 from pvdm.model.contract.document import json_schema
-from pvdm.model.contract.mapping import MappedColumn, resolve
+from pvdm.model.contract.mapping import MappedColumn, columns_read, resolve
 from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES, parse_contract
 from pvdm.model.contract.types import (
     Atomicity,
@@ -45,6 +45,7 @@ __all__ = [
     "Product",
     "Projections",
     "Source",
+    "columns_read",
     "json_schema",
     "parse_contract",
     "resolve",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model.contract.types import Column, Mapping
+from pvdm.model.contract.types import Column, DataProductContract, Mapping
+from pvdm.model.expression import columns_of
 from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Schema, Type, type_from_json
 
 ICEBERG_PRECISION: Final = 38
@@ -51,7 +53,25 @@ def resolve(mapping: Mapping, source: Schema) -> tuple[MappedColumn, ...]:
     return tuple(MappedColumn(each.source, each.target, _mapped_type(each, source)) for each in columns)
 
 
+def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozenset[str]:
+    """Every column that the contract asks its source for; `target` are the columns of the target."""
+    boundary, chunking = contract.boundary, contract.chunking
+    columns = boundary.mapping.columns
+    taken = target if columns is None else (each.source for each in columns)
+    cut = (*chunking.columns, *(each for each in (chunking.column, boundary.claim) if each is not None))
+    return frozenset({*taken, *columns_of(boundary.where), *cut})
+
+
 def _mapped_type(column: Column, source: Schema) -> Type:
+    if column.source not in source.names:
+        raise InputError(
+            "mapping_column_unknown",
+            f"the source has no column {column.source[:80]!a}, which the contract takes for {column.target[:80]!a}",
+            expected=f"one of {', '.join(source.names)}"[:400],
+            got=ascii(column.source[:80]),
+            hint=f"boundary.columns names columns of the source; {_PROFILE_T}",
+            column=column.source,
+        )
     given = source.column(column.source).type
     if column.type is None or column.type == given:
         return given

@@ -1,0 +1,45 @@
+"""The trust store for Spark's Java: the given authorities beside the system's, and the caller's options above ours."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+
+from pvdm.errors import InputError
+from pvdm.lake.java_trust import trust_store, trusting
+from tests.authorities import Authority
+
+
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+def test_the_store_holds_the_given_authority_and_the_systems(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path)
+    found = pkcs12.load_pkcs12(trust_store(authority.certificate), b"changeit").additional_certs
+    held = {each.certificate.public_bytes(Encoding.DER) for each in found}
+    given = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
+    assert given in held
+    system = set(ssl.create_default_context().get_ca_certs(binary_form=True))
+    assert held == {given, *system}
+
+
+def test_driver_and_executors_get_the_store_and_options_of_the_caller_stay_last(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path)
+    given = {"spark.driver.defaultJavaOptions": "-Dmine=1", "spark.files": "/a/file"}
+    found = trusting(given, authority.certificate)
+    driver = found["spark.driver.defaultJavaOptions"].split()
+    assert driver[-1] == "-Dmine=1"
+    (store,) = [each.partition("=")[2] for each in driver if each.startswith("-Djavax.net.ssl.trustStore=")]
+    assert Path(store).read_bytes()
+    assert Path(store).parent.stat().st_mode & 0o777 == 0o700
+    assert found["spark.files"] == f"/a/file,{store}"
+    assert f"-Djavax.net.ssl.trustStore={Path(store).name} " in found["spark.executor.defaultJavaOptions"]
+
+
+@pytest.mark.parametrize("text", ["", "no certificate"])
+def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ca.pem").write_text(text)
+    with pytest.raises(InputError) as caught:
+        trust_store(tmp_path / "ca.pem")
+    assert caught.value.code == "ca_file_invalid"
