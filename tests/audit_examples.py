@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from pvdm.digest.plan import fingerprint
+from pvdm.lake.entries import header_of
 from pvdm.lake.format.avro import write_avro
-from pvdm.lake.format.manifest_entry import DataFile, IdMap
+from pvdm.lake.format.manifest_entry import (
+    DataFile,
+    EntryStatus,
+    FileContent,
+    IdMap,
+    ManifestContent,
+    ManifestEntry,
+)
 from pvdm.lake.format.manifest_list import ManifestFile, read_manifest_list
 from pvdm.lake.format.manifest_list_write import write_manifest_list
+from pvdm.lake.format.manifest_write import write_manifest
 from pvdm.lake.format.new_table import new_table
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.updates import apply_updates
@@ -174,6 +183,15 @@ class History:
     def protect(self, action: ProtectionAction = ProtectionAction.PROTECT) -> str:
         return self.say(self.protection(action), "operator-tom")
 
+    def expire(self, *snapshot_ids: int) -> None:
+        self.commit([{"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}])
+
+    @property
+    def head(self) -> int:
+        found = self.metadata.current_snapshot_id
+        assert found is not None
+        return found
+
     def migrate(self, updates: Sequence[Any]) -> str:
         before = self.metadata
         self.commit(updates)
@@ -305,9 +323,18 @@ class History:
             TABLE, HASH, MetadataFile(self.path, self.metadata.to_bytes()), self.storage.note, self.logged()
         )
 
-    def audit(self, *, again: bool = False, root: TrustRoot = ROOT, evidence: Evidence | None = None) -> AuditReport:
-        judge = AuditJudge(root, ORIGIN, NOW)
-        return audit(evidence or self.evidence(), Local(), judge, again=Files() if again else None)
+    def audit(
+        self,
+        *,
+        again: bool = False,
+        root: TrustRoot = ROOT,
+        evidence: Evidence | None = None,
+        accepted: Sequence[str] = (),
+        accept_lost: frozenset[int] = frozenset(),
+    ) -> AuditReport:
+        judge, found = AuditJudge(root, ORIGIN, NOW), evidence or self.evidence()
+        files = Files() if again else None
+        return audit(found, Local(), judge, again=files, accepted=accepted, accept_lost=accept_lost)
 
     def bundle(self) -> AuditBundle:
         """The bundle that an export of this table gives."""
@@ -323,6 +350,23 @@ def listing(change: Callable[[list[ManifestFile]], list[ManifestFile]]) -> Calla
         return write_manifest_list(read.header, change(list(read.manifests))).data
 
     return relist
+
+
+def with_deletes(history: History) -> Callable[[bytes], bytes]:
+    """Lists a manifest with a delete file, as if the snapshot had written it."""
+
+    def change(listed: list[ManifestFile]) -> list[ManifestFile]:
+        snapshot_id = listed[0].added_snapshot_id
+        header = header_of(history.metadata, history.metadata.default_spec_id, ManifestContent.DELETES)
+        file = replace(history.data_file("deletes"), content=FileContent.POSITION_DELETES)
+        entry = ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=snapshot_id)
+        written = write_manifest(header, [entry])
+        path = history.folder / "vault" / "deletes.avro"
+        path.write_bytes(written.data)
+        number = listed[0].sequence_number
+        return [*listed, replace(written.listed(f"file://{path}", snapshot_id), sequence_number=number)]
+
+    return listing(change)
 
 
 def relisted(made: Publication, relist: Callable[[bytes], bytes]) -> Publication:

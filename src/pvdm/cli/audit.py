@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ from pvdm.errors import InputError, VerificationError
 from pvdm.metadata.audit import AuditJudge, audit
 from pvdm.metadata.audit_bundle import AUDIT_BUNDLE_MAX_BYTES, AuditBundle, is_audit_bundle, parse_audit_bundle
 from pvdm.metadata.audit_evidence import Evidence, ManifestFiles, RecordingFiles, table_document
+from pvdm.metadata.audit_gaps import GAP_ID_HEX_DIGITS
 from pvdm.metadata.audit_report import AuditReport
 from pvdm.trust.inclusion import origin_of
 from pvdm.verify.fetch import Files
@@ -39,6 +41,7 @@ from pvdm.verify.fetch import Files
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
+_GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
 ITS_OWN: Final = (
     "the Steward itself said whose keys count: that finds accidents, not a Steward that lies."
     " Give a trust root of your own with --trust-root, and its hash with --root-sha256"
@@ -82,12 +85,39 @@ def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+class GapIdType(click.types.StringParamType):
+    """The id of a gap, as a report gives it."""
+
+    name = "id"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, if it has the form of an id."""
+        if not isinstance(value, str) or not _GAP_ID.fullmatch(value):
+            self.fail(f"expected {GAP_ID_HEX_DIGITS} lower-case hex digits, got {ascii(value)[:80]}", param, ctx)
+        return value
+
+
 @click.command("audit", short_help="Hold a table's history to receipts and proofs.")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
-@click.option("--bundle", type=PlaceType(), metavar="FILE", help="Audit an exported bundle instead; asks nobody.")
+@click.option("--bundle", type=PlaceType(), metavar="FILE", help="Audit an exported bundle instead; asks no Steward.")
 @click.option("--export", type=PlaceType(), metavar="FILE", help="Keep all the evidence in one bundle.")
 @click.option("--rehash", is_flag=True, help="Read every live data file that a proof binds, and all manifests, again.")
+@click.option(
+    "--accept-gap",
+    "accepted",
+    type=GapIdType(),
+    multiple=True,
+    metavar="ID",
+    help="Accept this gap in protection, by the id that the report gives it. May be repeated.",
+)
+@click.option(
+    "--accept-lost",
+    type=int,
+    multiple=True,
+    metavar="SNAPSHOT",
+    help="Accept that main lacks this snapshot, which has a receipt; may be repeated.",
+)
 @judge_options
 @service_options
 def audit_command(
@@ -97,19 +127,24 @@ def audit_command(
     bundle: Path | None,
     export: Path | None,
     rehash: bool,
+    accepted: tuple[str, ...],
+    accept_lost: tuple[int, ...],
     by: JudgedBy,
     service: Service,
 ) -> int:
     """Walk the history of TABLE's main. Every snapshot since the table was protected must have a receipt and proofs
     that hold, and must add and remove exactly the files that the proofs bind. What lies before is listed as unproved.
 
-    Ends with 3 if something does not hold: an unproved snapshot, or changed bytes. A break-glass publication is flagged
-    and holds. --rehash reads files from where the table says they lie, so the lake must be reachable from here.
+    Ends with 3 if something does not hold: an unproved snapshot, changed bytes, a receipt whose snapshot main lacks and
+    that is not accepted with --accept-lost, or a time without protection (a gap) that is not accepted with
+    --accept-gap. What is accepted stays in the report. A break-glass publication is flagged and holds. --rehash reads
+    files from where the table says they lie, so the lake must be reachable from here.
 
     \b
     Examples:
       pvdm audit sales.orders --trust-root roots.json --root-sha256 HEX
       pvdm audit sales.orders --trust-root roots.json --root-sha256 HEX --rehash
+      pvdm audit sales.orders --accept-gap 5c1e8f0a9b7d4e2f8a6c3b1d0e9f7a5c
       pvdm audit sales.orders --export orders.audit.json
       pvdm audit --bundle orders.audit.json --trust-root roots.json --root-sha256 HEX --json
     """
@@ -122,13 +157,15 @@ def audit_command(
     if bundle is not None:
         found = _read_bundle(bundle)
         judge = by.judge()
-        report = _audited(found.evidence, found, judge, by, own_files(found.evidence) if rehash else None)
+        again = own_files(found.evidence) if rehash else None
+        report = _audited(found.evidence, found, judge, by, again, accepted, accept_lost)
     else:
         with service.connect() as client:
             judge = by.judge(client)
             evidence = gather(client, table or "")
             files = RecordingFiles(_served(client, evidence)) if export is not None else _served(client, evidence)
-            report = _audited(evidence, files, judge, by, files_of(client, evidence) if rehash else None)
+            again = files_of(client, evidence) if rehash else None
+            report = _audited(evidence, files, judge, by, again, accepted, accept_lost)
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
     _tell(report, judge, export, own=by.root_file is not None, as_json=as_json)
@@ -153,10 +190,19 @@ def _read_bundle(path: Path) -> AuditBundle:
     return parse_audit_bundle(data)
 
 
-def _audited(evidence: Evidence, files: ManifestFiles, judge: Judge, by: JudgedBy, again: Files | None) -> AuditReport:
+def _audited(
+    evidence: Evidence,
+    files: ManifestFiles,
+    judge: Judge,
+    by: JudgedBy,
+    again: Files | None,
+    accepted: Collection[str],
+    accept_lost: Collection[int],
+) -> AuditReport:
     judged = AuditJudge(judge.root, origin_of(judge.root, by.origin), judge.at)
+    lost = frozenset(accept_lost)
     with watch_on_screen() as watch:
-        report = audit(evidence, files, judged, again=again, watch=watch)
+        report = audit(evidence, files, judged, again=again, accepted=accepted, accept_lost=lost, watch=watch)
     return report if judge.pin is not None else replace(report, not_shown=(UNPINNED, *report.not_shown))
 
 

@@ -9,7 +9,15 @@ from pvdm.cli.outcome_words import counted
 from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.times import utc
 from pvdm.errors import comparison
-from pvdm.metadata.audit_report import AuditedSnapshot, AuditFinding, AuditReport, Explained, Standing
+from pvdm.metadata.audit_report import (
+    AuditedSnapshot,
+    AuditFinding,
+    AuditReport,
+    CountedFiles,
+    Explained,
+    Gap,
+    Standing,
+)
 
 _WORDS = {
     Standing.OK: ("OK", "green"),
@@ -17,6 +25,7 @@ _WORDS = {
     Standing.UNPROVED: ("*** UNPROVED ***", LOUD),
     Standing.CHANGED: ("*** CHANGED ***", LOUD),
     Standing.BEFORE: ("unproved: before the protection", "yellow"),
+    Standing.IN_GAP: ("unproved: while not protected", "bold yellow"),
 }
 _APPROVALS = {"protect": "PROTECTED", "unprotect": "UNPROTECTED", "migration": "MIGRATED"}
 _WIDTH = 20
@@ -35,6 +44,8 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
         to_come.discard(each.snapshot_id)
     for approval in approvals:
         yield from _approval(approval)
+    for gap in report.gaps:
+        yield from _gap(gap)
     for finding in report.findings:
         yield from _finding(finding)
     yield "", None
@@ -75,6 +86,49 @@ def _approval(each: Explained) -> Iterator[Line]:
         yield f"    {change}", None
 
 
+def _gap(gap: Gap) -> Iterator[Line]:
+    since, until = _moment(gap.ended), "now" if gap.begun is None else _moment(gap.begun)
+    style = "bold yellow" if gap.accepted else LOUD
+    accepted = " (accepted)" if gap.accepted else ""
+    yield f"GAP {gap.gap_id}{accepted}: not protected from {since} to {until}", style
+    for words in _gap_words(gap):
+        yield f"    {words}", None
+
+
+def _moment(approval: Explained) -> str:
+    return f"{utc(approval.logged_at)[:19]}Z"
+
+
+def _gap_words(gap: Gap) -> Iterator[str]:
+    if gap.same_snapshot:
+        yield f"main showed {shown_words(gap.ended.snapshot_id)} before and after; what it showed in between is unknown"
+    elif gap.snapshots_expired:
+        yield f"snapshots without a proof that came in it: {len(gap.snapshot_ids)}, and others may have expired"
+    else:
+        yield f"snapshots without a proof that came in it: {len(gap.snapshot_ids)}"
+    if gap.publications_expired:
+        yield f"{counted(gap.publications_expired, 'publication')} from before it expired from the table"
+    if gap.uncovered is None or gap.lost is None:
+        yield "what it left without a proof is unknown: what main shows cannot be read"
+        return
+    yield f"main shows {_counts(gap.uncovered)} that no proof covers"
+    if gap.bytes_proved is not None and gap.bytes_proved.files:
+        yield (
+            f"  of these, {_counts(gap.bytes_proved)} have the path and size of proved files;"
+            " no receipt covers how the table lists them"
+        )
+    if gap.delete_files:
+        yield f"  {counted(gap.delete_files, 'delete file')} without a proof may hide rows"
+    if gap.lost.files:
+        at_most = "at most " if gap.snapshots_expired else ""
+        yield f"main no longer shows {at_most}{_counts(gap.lost)} of before; no proof removed them"
+
+
+def _counts(found: CountedFiles) -> str:
+    rows = "an unknown number of rows" if found.rows is None else counted(found.rows, "row")
+    return f"{rows} in {counted(found.files, 'file')}"
+
+
 def _finding(finding: AuditFinding) -> Iterator[Line]:
     yield f"    {finding.code}: {finding.message}", "red"
     if tail := comparison(finding.expected, finding.got):
@@ -88,6 +142,8 @@ def _change(added: int | None, removed: int | None) -> str:
 
 def _summary(report: AuditReport) -> Iterator[Line]:
     counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items() if count)
+    if report.gaps:
+        counts = f"{counts}, {counted(len(report.gaps), 'gap')} in protection"
     if report.holds:
         yield f"the history of main holds: {counts or 'no snapshot'}", "bold green"
     else:

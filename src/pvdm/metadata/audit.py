@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pvdm.metadata.audit_changes import Changed
 from pvdm.metadata.audit_evidence import Evidence, HashedFiles, ManifestFiles, table_document
-from pvdm.metadata.audit_protection import read_protection
+from pvdm.metadata.audit_gaps import GapJudge, find_unprotected, require_accepted, require_known
+from pvdm.metadata.audit_lost import judge_lost
+from pvdm.metadata.audit_protection import Protected, read_protection
 from pvdm.metadata.audit_rehash import Bound, Progress, rehash
-from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Notes, Rehashed, Standing
+from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Explained, Gap, Notes, Rehashed, Standing
 from pvdm.metadata.audit_statements import Statements
 from pvdm.metadata.audit_walk import Walk, Walked
 from pvdm.trust.root import TrustRoot
@@ -35,9 +38,15 @@ def audit(
     judge: AuditJudge,
     *,
     again: Files | None = None,
+    accepted: Collection[str] = (),
     watch: Progress = unwatched,
+    accept_lost: AbstractSet[int] = frozenset(),
 ) -> AuditReport:
-    """The whole walk; what does not hold is in the report. With `again` bytes are read from where they lie, too."""
+    """The whole walk; what does not hold is in the report.
+
+    With `again` bytes are read from where they lie, too. `accepted` has the ids of gaps in protection that are known.
+    `accept_lost` are snapshots that receipts name, that `main` lacks, and that the auditor knows to be lost.
+    """
     metadata = table_document(evidence)
     notes, hashed = Notes(), HashedFiles(files)
     statements = Statements(evidence, judge.root, judge.origin, judge.at, notes)
@@ -47,18 +56,42 @@ def audit(
         walk.judge(each)
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
-    walk.note_strangers()
-    rehashed = None if again is None else rehash(_data(walk.walked), _manifests(walk.walked, hashed), again, watch)
+    lost = judge_lost(walk.lost(), statements, notes, accept_lost)
+    gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes)
+    data = (*_data(walk.walked), *elsewhere)
+    rehashed = None if again is None else rehash(data, _manifests(walk.walked, hashed), again, watch)
+    in_gaps = {snapshot_id for each in gaps for snapshot_id in each.snapshot_ids}
+    snapshots = tuple(_reported(each, in_gaps) for each in walk.walked)
     return AuditReport(
         evidence.table,
         statements.checkpoint.size,
-        tuple(_reported(each) for each in walk.walked),
+        snapshots,
         explained,
+        gaps,
         tuple(notes.findings),
         rehashed,
         tuple(_shown(walk.walked, judge, rehashed)),
-        tuple(_not_shown(walk.walked, rehashed)),
+        (*lost, *_not_shown(snapshots, gaps, rehashed)),
     )
+
+
+def _gaps(
+    walk: Walk, explained: Sequence[Explained], protected: Protected, accepted: Collection[str], notes: Notes
+) -> tuple[tuple[Gap, ...], tuple[Bound, ...]]:
+    """The gaps in protection, and the files that only proofs of expired snapshots bind; without a gap none is read."""
+    unprotected = find_unprotected(explained, born_protected=protected.born)
+    if not unprotected:
+        with notes.held():
+            require_known(accepted, ())
+        return (), ()
+    judge = GapJudge(walk, unprotected, notes)
+    gaps = judge.gaps(accepted)
+    for each in gaps:
+        with notes.held():
+            require_accepted(each)
+    with notes.held():
+        require_known(accepted, gaps)
+    return gaps, tuple(judge.covered_elsewhere(notes))
 
 
 def _data(walked: Sequence[Walked]) -> Iterator[Bound]:
@@ -85,14 +118,14 @@ def _manifests(walked: Sequence[Walked], hashed: HashedFiles) -> Iterator[Bound]
                 yield Bound(location, *hashed.seen[location], each.notes)
 
 
-def _reported(each: Walked) -> AuditedSnapshot:
+def _reported(each: Walked, in_gaps: Collection[int]) -> AuditedSnapshot:
     snapshot, receipt, changed = each.snapshot, each.receipt, each.changed
     rows_added, rows_removed, files_added, files_removed = _counts(changed) if changed else _summed(each)
     return AuditedSnapshot(
         snapshot.snapshot_id,
         snapshot.parent_id,
         snapshot.timestamp_ms,
-        _standing(each),
+        _classify(each, in_gaps),
         rows_added,
         rows_removed,
         files_added,
@@ -118,17 +151,17 @@ def _summed(each: Walked) -> tuple[int | None, ...]:
     return tuple(int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None for text in said)
 
 
-def _standing(each: Walked) -> Standing:
+def _classify(each: Walked, in_gaps: Collection[int] = ()) -> Standing:
     if each.notes.findings:
         changed = any(finding.changed for finding in each.notes.findings)
         return Standing.CHANGED if changed else Standing.UNPROVED
     if each.receipt is None:
-        return Standing.BEFORE
+        return Standing.IN_GAP if each.snapshot.snapshot_id in in_gaps else Standing.BEFORE
     return Standing.OK if each.receipt.predicate.override_id is None else Standing.BREAK_GLASS
 
 
 def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | None) -> Iterator[str]:
-    good = sum(1 for each in walked if _standing(each) in (Standing.OK, Standing.BREAK_GLASS))
+    good = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
     yield f"{good} of {len(walked)} snapshots of main have a receipt and proofs that hold, in the log {judge.origin}"
     yield "each of these adds and removes exactly the files that its proofs bind, and carries on all others"
     if walked and walked[-1].shown:
@@ -137,10 +170,12 @@ def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | Non
         yield f"{rehashed.data_files} data files were read, and are compared with their proofs by SHA-256"
 
 
-def _not_shown(walked: Sequence[Walked], rehashed: Rehashed | None) -> Iterator[str]:
-    before = sum(1 for each in walked if _standing(each) is Standing.BEFORE)
+def _not_shown(snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: Rehashed | None) -> Iterator[str]:
+    before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)
     if before:
         yield f"anything about the {before} snapshots from before the protection: the table began with what they show"
+    for each in gaps:
+        yield f"what main showed in gap {each.gap_id}, and what came or went in it: the table was not protected"
     if rehashed is None:
         yield "that data files still hold the bytes that were published: they were not read (--rehash reads them)"
     yield (

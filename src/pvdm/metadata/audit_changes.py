@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pvdm.lake.entries import manifest_list, read_listed
 from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, FileContent, ManifestEntry
@@ -15,6 +16,8 @@ from pvdm.lake.format.snapshots import Snapshot
 from pvdm.lake.found_manifests import check_found
 from pvdm.metadata.audit_evidence import ManifestFiles
 from pvdm.trust.refusal import refused
+
+EntryFacts: TypeAlias = tuple[DataFile, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,8 @@ def _listed_words(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
 def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
     """What stood in manifests that are gone is kept or removed by those that came, entry by entry, with its numbers."""
     old, new = (
-        Counter(map(_entry_words, live)),
-        Counter(_entry_words(entry) for entry in entries if entry.status is not EntryStatus.ADDED),
+        Counter(map(entry_facts, live)),
+        Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED),
     )
     if old != new:
         lost, invented = old - new, new - old
@@ -160,7 +163,7 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
             raise refused("audit_row_ids_not_carried", "a kept file has other row ids", "those that it had", kept[0])
 
 
-def _entry_words(entry: ManifestEntry) -> tuple[DataFile, int | None, int | None]:
+def entry_facts(entry: ManifestEntry) -> EntryFacts:
     """An entry without what a writer leaves out or decides itself."""
     file = replace(carried(entry, 2).data_file, first_row_id=None)
     return file, entry.sequence_number, entry.file_sequence_number

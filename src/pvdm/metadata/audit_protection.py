@@ -38,6 +38,11 @@ class Protected:
         """Whether the table is under a contract now."""
         return self.steps[-1].contract_sha256 is not None
 
+    @property
+    def born(self) -> bool:
+        """Whether the table was created under a contract."""
+        return self.steps[0].contract_sha256 is not None
+
     def contracts(self, after: int, before: int) -> set[str | None]:
         """Every contract that was in force somewhere between two places of the log; None is none."""
         standing = max((step for step in self.steps if step.index <= after), key=lambda step: step.index)

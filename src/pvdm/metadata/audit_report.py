@@ -12,13 +12,17 @@ from pvdm.model.table import TableRef
 
 
 class Standing(Enum):
-    """What can be said of a snapshot; the last one is no fault: nobody had promised a proof yet."""
+    """What can be said of a snapshot; the last two have no proof, and none was required.
+
+    One of them came before the first protection, the other while the table was not protected any more.
+    """
 
     OK = "ok"
     BREAK_GLASS = "break-glass"
     UNPROVED = "unproved"
     CHANGED = "changed"
     BEFORE = "before-protection"
+    IN_GAP = "in-gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,58 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedFiles:
+    """Files and their rows, by the manifests' counts; None rows are unknown."""
+
+    files: int
+    rows: int | None
+
+    def to_json(self) -> dict[str, object]:
+        """The counts for programs."""
+        return {"files": self.files, "rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time without protection after a time with it; None counts could not be found out.
+
+    `begun` is None while the table is not protected. `uncovered` is what `main` shows now and no proof covers, of which
+    `bytes_proved` has path and size of a proved file, though no receipt binds how it is listed. `lost` is what was
+    covered, and is shown no more without a proof of its removal; its rows are counted too high rather than too low.
+    """
+
+    gap_id: str
+    ended: Explained
+    begun: Explained | None
+    snapshot_ids: tuple[int, ...]
+    snapshots_expired: bool
+    same_snapshot: bool
+    publications_expired: int
+    uncovered: CountedFiles | None
+    bytes_proved: CountedFiles | None
+    lost: CountedFiles | None
+    delete_files: int | None
+    accepted: bool
+
+    def to_json(self) -> dict[str, object]:
+        """The gap for programs."""
+        return {
+            "gap_id": self.gap_id,
+            "accepted": self.accepted,
+            "ended": self.ended.to_json(),
+            "begun": None if self.begun is None else self.begun.to_json(),
+            "snapshot_ids": [str(each) for each in self.snapshot_ids],
+            "snapshots_expired": self.snapshots_expired,
+            "same_snapshot": self.same_snapshot,
+            "publications_expired": self.publications_expired,
+            "uncovered": None if self.uncovered is None else self.uncovered.to_json(),
+            "bytes_proved": None if self.bytes_proved is None else self.bytes_proved.to_json(),
+            "lost": None if self.lost is None else self.lost.to_json(),
+            "delete_files": self.delete_files,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Rehashed:
     """What was read again: data files that proofs bind, and manifests and lists."""
 
@@ -161,6 +217,7 @@ class AuditReport:
     log_size: int
     snapshots: tuple[AuditedSnapshot, ...]
     approvals: tuple[Explained, ...]
+    gaps: tuple[Gap, ...]
     findings: tuple[AuditFinding, ...]
     rehashed: Rehashed | None
     shown: tuple[str, ...] = field(default=())
@@ -168,7 +225,7 @@ class AuditReport:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is unproved, changed or otherwise wrong; a break-glass is flagged, and holds."""
+        """Whether nothing is unproved, changed or otherwise wrong, and every gap is accepted; a break-glass holds."""
         return not self.findings and not any(each.findings for each in self.snapshots)
 
     @property
@@ -186,6 +243,7 @@ class AuditReport:
             "counts": self.counts,
             "snapshots": [each.to_json() for each in self.snapshots],
             "approvals": [each.to_json() for each in self.approvals],
+            "gaps": [each.to_json() for each in self.gaps],
             "findings": [each.to_json() for each in self.findings],
             "rehashed": None if self.rehashed is None else self.rehashed.to_json(),
             "proved": list(self.shown),

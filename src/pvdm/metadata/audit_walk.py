@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pvdm.errors import VerificationError
@@ -77,20 +77,20 @@ class Walk:
         """`notes` takes what concerns the table as a whole."""
         self._evidence = evidence
         self._metadata = metadata
-        self._files = files
+        self.files = files
         self._statements = statements
         self._protected = protected
         self._notes = notes
-        self._manifests = Manifests(metadata, files)
+        self.manifests = Manifests(metadata, files)
         self._fingerprints = checks.schema_fingerprints(metadata)
         self._listed: tuple[int | None, ManifestList | None] = (None, None)
         self._used: dict[tuple[str, ...], int] = {}
         self.walked = [Walked(snapshot) for snapshot in history(metadata)]
-        self._places = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
+        self.places = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
         for each in self.walked:
             self._find_receipt(each)
-        self._past = self._find_past()
-        self._owed = owed(protected.edges, self._past, notes)
+        self.past = self._find_past()
+        self._owed = owed(protected.edges, self.past, notes)
         self._mark_wanted()
 
     def _find_receipt(self, each: Walked) -> None:
@@ -120,14 +120,14 @@ class Walk:
         """What the oldest snapshot goes back to: its parent, and from there as far as receipts lead."""
         older: set[int] = set()
         at = self.walked[0].snapshot.parent_id if self.walked else None
-        while at is not None and at not in older and at not in self._places:
+        while at is not None and at not in older and at not in self.places:
             older.add(at)
             said = self._statements.receipts.get(at, ())
             good = next((each for each in said if not self._judged_receipt(each, None).findings), None)
             if good is None:
-                return Past(self._places, older, cut=True)
+                return Past(self.places, older, cut=True)
             at = good.predicate.old_snapshot_id
-        return Past(self._places, older, cut=False)
+        return Past(self.places, older, cut=False)
 
     def _mark_wanted(self) -> None:
         """What came after the snapshot that a protection binds has to have a receipt, whatever time it says."""
@@ -141,26 +141,34 @@ class Walk:
                         "audit_receipt_missing", "nothing says that the snapshot was proved", "a receipt", "none"
                     )
 
-    def note_strangers(self) -> None:
-        """A receipt of this table whose snapshot `main` does not descend from: what was published was taken back.
+    def lost(self) -> list[Said[Receipt]]:
+        """The receipts of this table whose snapshots `main` does not descend from.
 
         Snapshots that the table no longer has, but that its oldest one goes back to, may be gone.
         """
-        shown = self._places.keys() | self._past.older
-        own = {
-            said.predicate.new_snapshot_id: said
+        shown = self.places.keys() | self.past.older
+        return [
+            said
             for said in self._statements.all_receipts()
-            if said.predicate.table.uuid == self._evidence.table.uuid and said.logged.index > self._owed.unseen
-        }
-        for snapshot_id in sorted(own.keys() - shown):
-            with self._notes.held():
-                self._statements.receipt(own[snapshot_id])
-                raise refused(
-                    "audit_receipt_without_snapshot",
-                    "main does not show what was published",
-                    f"snapshot {snapshot_id} in the history of main",
-                    "none",
-                )
+            if said.predicate.table.uuid == self._evidence.table.uuid
+            and said.logged.index > self._owed.unseen
+            and said.predicate.new_snapshot_id not in shown
+        ]
+
+    def place_before(self, index: int) -> int:
+        """The place of the newest head that an approval before this entry of the log binds, and that is in sight."""
+        heads = (each.snapshot_id for each in self._protected.edges if each.index < index)
+        return max((place for each in heads if (place := self.past.place(each)) is not None), default=BEFORE_ALL)
+
+    def own_receipts(self) -> Iterator[Said[Receipt]]:
+        """Every receipt of this table's `main` that holds, also of a snapshot that is gone."""
+        for said in self._statements.all_receipts():
+            if not self._judged_receipt(said, None).findings:
+                yield said
+
+    def chunks(self, said: Said[Receipt]) -> tuple[ProvedChunk, ...]:
+        """The proofs that a receipt names, once they hold."""
+        return self._statements.chunks(said.predicate.proof_ids)
 
     def judge(self, each: Walked) -> None:
         """Its bytes, what it changed, and the proofs of that."""
@@ -185,9 +193,9 @@ class Walk:
         own: ManifestList | None = None
         with notes.held(changed=True):
             if each.receipt is not None and snapshot.manifest_list is not None:
-                data = self._files.read(snapshot.snapshot_id, snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
+                data = self.files.read(snapshot.snapshot_id, snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
                 checks.require_list(each.receipt.predicate, data)
-            own = self._manifests.listed(snapshot)
+            own = self.manifests.listed(snapshot)
         before: ManifestList | None = None
         with notes.held(changed=True):
             before = self._list_before(snapshot)
@@ -200,8 +208,8 @@ class Walk:
         with notes.held():
             replaced = step.replaced()
             with notes.held(changed=True):
-                entries = self._manifests.entries(snapshot.snapshot_id, each.written)
-                old = self._manifests.entries(snapshot.parent_id or 0, replaced)
+                entries = self.manifests.entries(snapshot.snapshot_id, each.written)
+                old = self.manifests.entries(snapshot.parent_id or 0, replaced)
                 with notes.held():
                     each.changed = step.changed(entries, old)
         if each.receipt is not None:
@@ -211,7 +219,7 @@ class Walk:
         self, each: Walked, own: ManifestList, before: ManifestList | None, kept: Sequence[ManifestFile]
     ) -> None:
         """Every manifest that the snapshot lists is bound by its receipt, and what it took over is as it was found."""
-        parent, seen = self._parent(each), self._files.seen
+        parent, seen = self._parent(each), self.files.seen
         with each.notes.held(changed=True):
             bound = checks.require_bound(own)
             checks.require_manifests(bound, ((path, seen[path][1]) for path in _paths(each.written) if path in seen))
@@ -223,11 +231,11 @@ class Walk:
         with each.notes.held(changed=True):
             root = checks.require_taken_over(kept, own.file.text(FOUND_KEY))
             if before is not None:
-                checks.require_found(root, self._manifests.found(parent.snapshot))
+                checks.require_found(root, self.manifests.found(parent.snapshot))
 
     def _parent(self, each: Walked) -> Walked | None:
         """The snapshot before it, where the table still has it."""
-        at = self._places.get(each.snapshot.parent_id) if each.snapshot.parent_id is not None else None
+        at = self.places.get(each.snapshot.parent_id) if each.snapshot.parent_id is not None else None
         return None if at is None else self.walked[at]
 
     def judge_head(self) -> None:
@@ -238,7 +246,7 @@ class Walk:
         if head.receipt is None:
             if self._protected.stands and not head.judged:
                 with self._notes.held():
-                    self._manifests.found(head.snapshot)
+                    self.manifests.found(head.snapshot)
             return
         known, own = self._listed
         if own is None or known != head.snapshot.snapshot_id or head.notes.findings:
@@ -247,9 +255,9 @@ class Walk:
         with head.notes.held(changed=True):
             bound = checks.require_bound(own)
             for path in _paths(own.manifests):
-                if path not in self._files.seen:
-                    self._files.read(head.snapshot.snapshot_id, path, most=MANIFEST_MAX_BYTES)
-                checks.require_manifests(bound, [(path, self._files.seen[path][1])])
+                if path not in self.files.seen:
+                    self.files.read(head.snapshot.snapshot_id, path, most=MANIFEST_MAX_BYTES)
+                checks.require_manifests(bound, [(path, self.files.seen[path][1])])
 
     def _list_before(self, snapshot: Snapshot) -> ManifestList | None:
         """The parent's list; None before a first snapshot, and where the parent, or its list as it was, is gone."""
@@ -259,7 +267,7 @@ class Walk:
         if known == snapshot.parent_id:
             return listed
         parent = self._metadata.snapshot(snapshot.parent_id)
-        return None if parent is None else self._manifests.listed(parent)
+        return None if parent is None else self.manifests.listed(parent)
 
     def _find_proofs(self, each: Walked, receipt: Said[Receipt]) -> None:
         said = receipt.predicate
@@ -306,9 +314,9 @@ class Walk:
 
     def _require_base(self, core: ProofCore, each: Walked) -> None:
         """The proof was judged on an ancestor of the snapshot, as far back as the table remembers."""
-        base, at = core.target.base_snapshot_id, self._places[each.snapshot.snapshot_id]
+        base, at = core.target.base_snapshot_id, self.places[each.snapshot.snapshot_id]
         whole = self.walked[0].snapshot.parent_id is None
-        if base is not None and self._places.get(base, at if whole else BEFORE_ALL) >= at:
+        if base is not None and self.places.get(base, at if whole else BEFORE_ALL) >= at:
             raise refused(
                 "audit_base_not_ancestor",
                 "the proof was judged on a snapshot that this one does not follow",

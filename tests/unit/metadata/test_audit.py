@@ -143,7 +143,7 @@ def test_an_unprotected_time_in_between_is_told_apart(history: History) -> None:
     history.protect()
     history.publish(history.data_file("again"))
     history.snapshot([history.data_file("unseen")])
-    assert standings(history.audit()) == [BEFORE, OK, BEFORE, OK, UNPROVED]
+    assert standings(history.audit()) == [BEFORE, OK, Standing.IN_GAP, OK, UNPROVED]
 
 
 def test_a_time_that_lies_does_not_take_a_snapshot_out_of_protection(history: History) -> None:

@@ -20,11 +20,11 @@ from tests.audit_examples import HASH, History, codes, standings
 from tests.protection_examples import COLUMN
 from tools.proof_kit import NOW, ORIGIN, ROOT, SECOND, fixed
 
-OK, BEFORE, UNPROVED = Standing.OK, Standing.BEFORE, Standing.UNPROVED
+OK, BEFORE, UNPROVED, IN_GAP = Standing.OK, Standing.BEFORE, Standing.UNPROVED, Standing.IN_GAP
 UNPROTECT = ProtectionAction.UNPROTECT
 # As far as clocks may differ; the table is made in the first of these seconds, and a test takes fewer.
 EARLY, LATE = (NOW - 1_000 * SECOND) // 1_000, (NOW - 945 * SECOND) // 1_000
-MISSING, NOT_SHOWN = "audit_receipt_missing", "audit_head_not_shown"
+MISSING, NOT_SHOWN, GAP = "audit_receipt_missing", "audit_head_not_shown", "audit_protection_gap"
 
 
 @pytest.fixture
@@ -44,16 +44,6 @@ def at_time(timestamp_ms: int) -> Callable[[Any], Any]:
 def slip(history: History, name: str = "slipped") -> None:
     """A snapshot past the gate, by who writes the catalog's database; it says that it is older than the protection."""
     history.snapshot([history.data_file(name)], said=at_time(EARLY))
-
-
-def head(history: History) -> int:
-    found = history.metadata.current_snapshot_id
-    assert found is not None
-    return found
-
-
-def expire(history: History, *snapshot_ids: int) -> None:
-    history.commit([{"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}])
 
 
 def protect_at(history: History, snapshot_id: int | None, action: ProtectionAction) -> None:
@@ -131,7 +121,7 @@ def test_each_protection_binds_its_own_head(history: History) -> None:
     history.protect()
     slip(history)
     history.publish(history.data_file("second"))
-    assert found(history.audit()) == ([BEFORE, OK, BEFORE, UNPROVED, OK], {MISSING})
+    assert found(history.audit()) == ([BEFORE, OK, IN_GAP, UNPROVED, OK], {MISSING, GAP})
 
 
 def test_what_slipped_in_before_the_protection_ended_is_not_excused_by_the_time_without_it(history: History) -> None:
@@ -140,13 +130,13 @@ def test_what_slipped_in_before_the_protection_ended_is_not_excused_by_the_time_
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
     history.protect()
-    assert found(history.audit()) == ([BEFORE, OK, UNPROVED, BEFORE], {MISSING})
+    assert found(history.audit()) == ([BEFORE, OK, UNPROVED, IN_GAP], {MISSING, GAP})
 
 
 def test_what_came_after_the_protection_ended_is_owed_no_proof(history: History) -> None:
     history.protect(UNPROTECT)
     slip(history, "free")
-    assert found(history.audit()) == ([BEFORE, BEFORE], set())
+    assert found(history.audit()) == ([BEFORE, IN_GAP], {GAP})
 
 
 # Heads that are not there
@@ -170,7 +160,7 @@ def test_a_main_that_was_taken_back_behind_its_head_is_found(history: History) -
 def test_an_end_that_main_never_showed_ends_nothing(history: History) -> None:
     protect_at(history, 7, UNPROTECT)
     slip(history)
-    assert found(history.audit()) == ([BEFORE, UNPROVED], {NOT_SHOWN, MISSING})
+    assert found(history.audit()) == ([BEFORE, UNPROVED], {NOT_SHOWN, MISSING, GAP})
 
 
 def test_without_the_check_a_head_that_is_not_there_is_not_noted(
@@ -185,17 +175,17 @@ def test_without_the_check_a_head_that_is_not_there_is_not_noted(
 
 
 def test_what_is_left_of_a_history_whose_head_expired_has_to_be_proved(history: History) -> None:
-    old = head(history)
+    old = history.head
     slip(history)
-    expire(history, old)
+    history.expire(old)
     assert found(history.audit()) == ([UNPROVED], {MISSING})
 
 
 def test_receipts_lead_back_to_a_head_that_expired_long_ago(history: History) -> None:
-    gone = [head(history)]
+    gone = [history.head]
     gone += [history.publish(history.data_file(name)) for name in ("first", "second")]
     history.publish(history.data_file("third"))
-    expire(history, *gone)
+    history.expire(*gone)
     assert found(history.audit()) == ([OK], set())
 
 
@@ -205,7 +195,7 @@ def test_a_manifest_whose_snapshot_has_expired_is_still_held_to_the_hash_in_the_
     first = history.publish(history.data_file("first"))
     history.publish(history.data_file("second"))
     history.publish(history.data_file("third"))
-    expire(history, old, first)
+    history.expire(old, first)
     assert codes(history.audit()) == set()
     carried = history.folder / "vault" / f"{first}-m0.avro"
     data = carried.read_bytes()
@@ -215,21 +205,21 @@ def test_a_manifest_whose_snapshot_has_expired_is_still_held_to_the_hash_in_the_
 
 def test_without_receipts_that_lead_back_an_expired_head_is_missed(history: History) -> None:
     """The snapshot that slipped in has expired too: that something was there is all that can be told."""
-    old = head(history)
+    old = history.head
     slip(history)
-    slipped = head(history)
+    slipped = history.head
     first = history.publish(history.data_file("first"))
     history.publish(history.data_file("second"))
-    expire(history, old, slipped, first)
+    history.expire(old, slipped, first)
     assert found(history.audit()) == ([OK], {NOT_SHOWN})
 
 
 def test_a_receipt_that_nobody_signed_does_not_lead_back(history: History) -> None:
-    gone = [head(history), history.publish(history.data_file("first"))]
+    gone = [history.head, history.publish(history.data_file("first"))]
     lost = history.statements[-1].index
     gone.append(history.publish(history.data_file("second")))
     history.publish(history.data_file("third"))
-    expire(history, *gone)
+    history.expire(*gone)
     evidence = history.evidence()
     spoiled = (replace(each, hashes=()) if each.index == lost else each for each in evidence.statements)
     report = history.audit(evidence=replace(evidence, statements=tuple(spoiled)))
@@ -237,29 +227,29 @@ def test_a_receipt_that_nobody_signed_does_not_lead_back(history: History) -> No
 
 
 def test_heads_behind_a_time_without_protection_may_have_expired(history: History) -> None:
-    gone = [head(history), history.publish(history.data_file("first"))]
+    gone = [history.head, history.publish(history.data_file("first"))]
     history.protect(UNPROTECT)
     for name in ("free", "freer", "freest"):
         history.snapshot([history.data_file(name)])
-        gone.append(head(history))
+        gone.append(history.head)
     history.protect()
     history.publish(history.data_file("second"))
-    expire(history, *gone[:-1])
-    assert found(history.audit()) == ([BEFORE, OK], set())
+    history.expire(*gone[:-1])
+    assert found(history.audit()) == ([IN_GAP, OK], {GAP})
 
 
 def test_what_was_published_after_the_heads_that_are_out_of_sight_is_missed(history: History) -> None:
-    gone = [head(history)]
+    gone = [history.head]
     history.protect(UNPROTECT)
     for name in ("free", "freer", "freest"):
         history.snapshot([history.data_file(name)])
-        gone.append(head(history))
+        gone.append(history.head)
     history.protect()
-    expire(history, *gone[:-1])
+    history.expire(*gone[:-1])
     before = history.evidence().metadata
     history.publish(history.data_file("taken back"))
     evidence = replace(history.evidence(), metadata=before)
-    assert found(history.audit(evidence=evidence)) == ([BEFORE], {"audit_receipt_without_snapshot"})
+    assert found(history.audit(evidence=evidence)) == ([IN_GAP], {"audit_receipt_without_snapshot", GAP})
 
 
 # The rule itself

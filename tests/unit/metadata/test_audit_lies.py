@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from pvdm.lake.entries import header_of
 from pvdm.lake.format.avro import write_avro
-from pvdm.lake.format.manifest_entry import EntryStatus, FileContent, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_list import ManifestFile, read_manifest_list
-from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.lake.format.manifest_list import read_manifest_list
 from pvdm.metadata.audit_report import Standing
 from pvdm.model.core import ProofCore, RowCounts
 from pvdm.model.receipt import Receipt
-from tests.audit_examples import TABLE, History, codes, listing, same, standings
+from tests.audit_examples import TABLE, History, codes, listing, same, standings, with_deletes
 from tools.proof_kit import fixed
 
 Lie = Callable[[History], Any]
@@ -178,23 +175,6 @@ def test_a_lie_is_found_where_it_was_told(history: History, lie: str) -> None:
     assert codes(report) == expected
     assert standings(report) == [Standing.BEFORE, Standing.OK, Standing.CHANGED if changed else Standing.UNPROVED]
     assert not report.holds
-
-
-def with_deletes(history: History) -> Callable[[bytes], bytes]:
-    """Lists a manifest with a delete file, as if the snapshot had written it."""
-
-    def change(listed: list[ManifestFile]) -> list[ManifestFile]:
-        snapshot_id = listed[0].added_snapshot_id
-        header = header_of(history.metadata, history.metadata.default_spec_id, ManifestContent.DELETES)
-        file = replace(history.data_file("deletes"), content=FileContent.POSITION_DELETES)
-        entry = ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=snapshot_id)
-        written = write_manifest(header, [entry])
-        path = history.folder / "vault" / "deletes.avro"
-        path.write_bytes(written.data)
-        number = listed[0].sequence_number
-        return [*listed, replace(written.listed(f"file://{path}", snapshot_id), sequence_number=number)]
-
-    return listing(change)
 
 
 def twice(data: bytes) -> bytes:

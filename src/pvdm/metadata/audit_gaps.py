@@ -1,0 +1,347 @@
+"""Times without protection: which snapshots came in them, and what `main` shows or lost that no proof covers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES
+from pvdm.lake.format.manifest_entry import DataFile, FileContent
+from pvdm.metadata import audit_checks as checks
+from pvdm.metadata.audit_changes import EntryFacts, entry_facts
+from pvdm.metadata.audit_rehash import Bound
+from pvdm.metadata.audit_report import CountedFiles, Explained, Gap, Notes
+from pvdm.metadata.audit_statements import ProvedChunk, Said
+from pvdm.metadata.audit_walk import Walk, Walked
+from pvdm.model.files import AddedFile
+from pvdm.model.receipt import Receipt
+from pvdm.trust.refusal import refused
+
+GAP_ID_HEX_DIGITS: Final = 32
+_DOMAIN: Final = b"pvdm/gap/v1\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Unprotected:
+    """A time without protection, from its end to the next beginning; None while the table is not protected."""
+
+    ended: Explained
+    begun: Explained | None
+
+    def gap_id(self, head: str) -> str:
+        """Both ends of the gap; of one that goes on, also what `main` shows: each change needs a new acceptance."""
+        until = bytes.fromhex(self.begun.statement_id) if self.begun is not None else head.encode()
+        said = _DOMAIN + bytes.fromhex(self.ended.statement_id) + until
+        return hashlib.sha256(said).hexdigest()[:GAP_ID_HEX_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveEntries:
+    """The live entries of one snapshot with their facts, data and deletes apart; a file may be listed twice."""
+
+    data: tuple[tuple[EntryFacts, DataFile], ...] = ()
+    deletes: tuple[tuple[EntryFacts, DataFile], ...] = ()
+
+    @property
+    def paths(self) -> set[str]:
+        """The paths of its data files."""
+        return {file.file_path for _, file in self.data}
+
+    @property
+    def data_facts(self) -> Counter[EntryFacts]:
+        """How often each data file is listed."""
+        return Counter(facts for facts, _ in self.data)
+
+    @property
+    def delete_facts(self) -> Counter[EntryFacts]:
+        """How often each delete file is listed."""
+        return Counter(facts for facts, _ in self.deletes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A receipt that holds, and its proofs; `rows` has the row counts of its files where its manifests are bound."""
+
+    said: Said[Receipt]
+    chunks: tuple[ProvedChunk, ...]
+    rows: Mapping[str, int]
+
+    @property
+    def added(self) -> Iterator[AddedFile]:
+        """Every file that its proofs bind."""
+        return (file for chunk in self.chunks for file in chunk.proof.core.files.added)
+
+    @property
+    def removed(self) -> set[str]:
+        """Every path that its proofs remove."""
+        return {path for chunk in self.chunks for path in chunk.proof.core.files.removed}
+
+
+def find_unprotected(approvals: Iterable[Explained], *, born_protected: bool) -> list[Unprotected]:
+    """The times without protection behind the first protection, in the log's order."""
+    found: list[Unprotected] = []
+    protected, ended = born_protected, None
+    for each in approvals:
+        if each.kind == "unprotect" and protected:
+            protected, ended = False, each
+        elif each.kind == "protect":
+            if ended is not None:
+                found.append(Unprotected(ended, each))
+            protected, ended = True, None
+    if ended is not None:
+        found.append(Unprotected(ended, None))
+    return found
+
+
+class GapJudge:
+    """Counts what each gap left without a proof; what cannot be decided counts as without one."""
+
+    def __init__(self, walk: Walk, gaps: Sequence[Unprotected], notes: Notes) -> None:
+        """After the walk: a snapshot with a finding is nothing to rely on."""
+        self._walk = walk
+        self._gaps = gaps
+        self._published = list(self._read_published(notes))
+        self._now: _LiveEntries | None = None
+        with notes.held():
+            self._now = self._read_head()
+        self._before = [self._read_before(each) for each in gaps]
+
+    def gaps(self, accepted: Collection[str]) -> tuple[Gap, ...]:
+        """All of them, oldest first."""
+        return tuple(self._count_gap(at, accepted) for at in range(len(self._gaps)))
+
+    def covered_elsewhere(self, notes: Notes) -> Iterator[Bound]:
+        """The live files that proofs of expired snapshots bind, to be read again as those of the walk are."""
+        walked = {path for each in self._walk.walked for path in each.files}
+        shown = set() if self._now is None else self._now.paths
+        proved = {file.published_path: file for each in self._published for file in each.added}
+        for path in sorted((shown & proved.keys()) - walked):
+            yield Bound(path, *proved[path].published_bytes, notes, proved[path].version)
+
+    def _count_gap(self, at: int, accepted: Collection[str]) -> Gap:
+        gap = self._gaps[at]
+        snapshots, expired = self._snapshots(gap)
+        gap_id = gap.gap_id(self._head_text())
+        made = Gap(
+            gap_id,
+            gap.ended,
+            gap.begun,
+            snapshots,
+            expired,
+            same_snapshot=self._is_same(gap),
+            publications_expired=self._expired(gap),
+            uncovered=None,
+            bytes_proved=None,
+            lost=None,
+            delete_files=None,
+            accepted=gap_id in accepted,
+        )
+        if self._now is None:
+            return made
+        uncovered = list(self._uncovered(at, self._now))
+        proved = {(file.published_path, file.published_size_bytes) for each in self._published for file in each.added}
+        return replace(
+            made,
+            uncovered=_counted(uncovered),
+            bytes_proved=_counted([each for each in uncovered if (each.file_path, each.file_size_in_bytes) in proved]),
+            lost=self._lost(at, self._now),
+            delete_files=self._new_deletes(at, self._now),
+        )
+
+    # What is known
+
+    def _read_published(self, notes: Notes) -> Iterator[_Published]:
+        """Every receipt of the table that holds, with its proofs; those of snapshots that are gone too."""
+        places = self._walk.places
+        for said in sorted(self._walk.own_receipts(), key=lambda each: each.logged.index):
+            snapshot_id = said.predicate.new_snapshot_id
+            if snapshot_id in places:
+                each = self._walk.walked[places[snapshot_id]]
+                if each.receipt is said and not each.notes.findings:
+                    yield _Published(said, each.chunks, _row_counts(each))
+                continue
+            # A proof that is missing would make what was lost look smaller: it is noted.
+            with notes.held():
+                yield _Published(said, self._walk.chunks(said), {})
+
+    def _read_head(self) -> _LiveEntries:
+        """What `main` shows now."""
+        if not self._walk.walked:
+            return _LiveEntries()
+        return self._read_shown(self._walk.walked[-1], bound=False)
+
+    def _read_before(self, gap: Unprotected) -> _LiveEntries | None:
+        """What `main` showed when protection ended, where a receipt binds it; None where nothing does."""
+        if gap.ended.snapshot_id is None:
+            return _LiveEntries()
+        place = self._walk.places.get(gap.ended.snapshot_id)
+        each = None if place is None else self._walk.walked[place]
+        if each is None or each.receipt is None or each.notes.findings:
+            return None
+        with Notes().held():
+            return self._read_shown(each, bound=True)
+        return None
+
+    def _read_shown(self, each: Walked, *, bound: bool) -> _LiveEntries:
+        """The live entries of a snapshot; with `bound` from the very manifests that its receipt binds."""
+        snapshot, manifests = each.snapshot, self._walk.manifests
+        listed = manifests.listed(snapshot)
+        hashes = checks.require_bound(listed) if bound else {}
+        data: list[tuple[EntryFacts, DataFile]] = []
+        deletes: list[tuple[EntryFacts, DataFile]] = []
+        for one in listed.manifests:
+            entries = manifests.entries(snapshot.snapshot_id, [one])
+            if bound:
+                self._walk.files.read(snapshot.snapshot_id, one.manifest_path, most=MANIFEST_MAX_BYTES)
+                seen = self._walk.files.seen[one.manifest_path][1]
+                checks.require_manifests(hashes, [(one.manifest_path, seen)])
+            for entry in entries:
+                if entry.is_live:
+                    file = entry.data_file
+                    (data if file.content is FileContent.DATA else deletes).append((entry_facts(entry), file))
+        return _LiveEntries(tuple(data), tuple(deletes))
+
+    def _head_text(self) -> str:
+        """What `main` shows: the snapshot, and the hash of its list, since an id can be used again."""
+        if not self._walk.walked:
+            return "none"
+        head = self._walk.walked[-1].snapshot
+        seen = self._walk.files.seen.get(head.manifest_list or "")
+        return f"{head.snapshot_id} {'unread' if seen is None else seen[1]}"
+
+    # What follows from it
+
+    def _snapshots(self, gap: Unprotected) -> tuple[tuple[int, ...], bool]:
+        """The snapshots without a receipt that came in the gap, and whether others may have expired."""
+        first = self._walk.place_before(gap.ended.index + 1) + 1
+        end = len(self._walk.walked) - 1
+        if gap.begun is not None:
+            place = self._walk.past.place(gap.begun.snapshot_id)
+            end = end if place is None else place
+        free = [each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.wanted]
+        in_sight = gap.ended.snapshot_id is None or gap.ended.snapshot_id in self._walk.places
+        return tuple(each.snapshot.snapshot_id for each in free), not in_sight
+
+    def _is_same(self, gap: Unprotected) -> bool:
+        """Whether the gap began and ended with one snapshot, which a receipt binds to the byte."""
+        shown = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
+        after = shown if gap.begun is None else gap.begun.snapshot_id
+        if after != gap.ended.snapshot_id:
+            return False
+        place = None if after is None else self._walk.places.get(after)
+        if place is None:
+            return after is None
+        each = self._walk.walked[place]
+        return each.receipt is not None and not each.notes.findings
+
+    def _expired(self, gap: Unprotected) -> int:
+        """How many publications from before the gap the table has no snapshot of any more."""
+        before = (each for each in self._published if each.said.logged.index < gap.ended.index)
+        return sum(1 for each in before if each.said.predicate.new_snapshot_id not in self._walk.places)
+
+    def _after(self, gap: Unprotected) -> list[_Published]:
+        """The publications since protection began again, in the history of `main`."""
+        if gap.begun is None:
+            return []
+        seen, index = self._walk.places.keys() | self._walk.past.older, gap.begun.index
+        return [
+            each
+            for each in self._published
+            if each.said.logged.index > index and each.said.predicate.new_snapshot_id in seen
+        ]
+
+    def _uncovered(self, at: int, now: _LiveEntries) -> Iterator[DataFile]:
+        """What `main` shows and neither a proof since then nor the list of the last publication before it covers."""
+        proved = Counter(
+            (file.published_path, file.published_size_bytes)
+            for each in self._after(self._gaps[at])
+            for file in each.added
+        )
+        before = self._before[at]
+        kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
+        later = [each.data_facts for each in self._before[at + 1 :] if each is not None]
+        for facts, file in now.data:
+            named = (file.file_path, file.file_size_in_bytes)
+            if proved[named]:
+                proved[named] -= 1
+            elif kept[facts]:
+                kept[facts] -= 1
+            elif all(facts in each for each in later):
+                # Otherwise it was not there yet when a later gap began: that one has it.
+                yield file
+
+    def _new_deletes(self, at: int, now: _LiveEntries) -> int:
+        before = self._before[at]
+        return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
+
+    def _lost(self, at: int, now: _LiveEntries) -> CountedFiles:
+        """What is shown no more and no proof removed: by the last publication's list, or else by all proofs."""
+        still = set(now.paths)
+        for each in self._after(self._gaps[at]):
+            still |= each.removed
+        for later in self._before[at + 1 :]:
+            still |= set() if later is None else later.paths
+        before = self._before[at]
+        if before is not None:
+            return _counted([file for _, file in before.data if file.file_path not in still])
+        files, rows = 0, list[int | None]()
+        earlier = [each for each in self._published if each.said.logged.index < self._gaps[at].ended.index]
+        removed = {path for each in earlier for path in each.removed}
+        for published in earlier:
+            for chunk in published.chunks:
+                paths = {file.published_path for file in chunk.proof.core.files.added} - removed - still
+                files += len(paths)
+                rows.append(_rows_at_most(paths, published, chunk))
+        return CountedFiles(files, None if None in rows else sum(each or 0 for each in rows))
+
+
+def require_accepted(gap: Gap) -> None:
+    """The gap is named on the command line."""
+    if not gap.accepted:
+        raise refused(
+            "audit_protection_gap",
+            "the table was not protected for a time, and the gap is not accepted",
+            f"gap {gap.gap_id} named with --accept-gap, or no gap",
+            "a gap that is not accepted",
+        )
+
+
+def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:
+    """Every gap that is accepted is there: if one is not, statements about it may have been left out."""
+    for gap_id in sorted(set(accepted) - {each.gap_id for each in gaps}):
+        raise refused(
+            "audit_gap_unknown",
+            "a gap that is accepted is not there",
+            f"gap {gap_id}",
+            ", ".join(each.gap_id for each in gaps) or "no gap",
+        )
+
+
+def _counted(files: Sequence[DataFile]) -> CountedFiles:
+    return CountedFiles(len(files), sum(each.record_count for each in files))
+
+
+def _row_counts(each: Walked) -> dict[str, int]:
+    added = () if each.changed is None else each.changed.added
+    return {file.file_path: file.record_count for file in added}
+
+
+def _rows_at_most(paths: Collection[str], published: _Published, chunk: ProvedChunk) -> int | None:
+    """The rows of files that are gone; all rows of their chunk where no manifest tells which file had how many."""
+    if not paths:
+        return 0
+    if all(path in published.rows for path in paths):
+        return sum(published.rows[path] for path in paths)
+    return chunk.proof.core.rows.staged
+
+
+def _deletes_changed(before: _LiveEntries, now: _LiveEntries) -> bool:
+    """Whether other rows of the same files are shown: a delete file came, or one is gone whose data file is not."""
+    if now.delete_facts - before.delete_facts:
+        return True
+    gone, paths = before.delete_facts - now.delete_facts, now.paths
+    about = [file.referenced_data_file for facts, file in before.deletes if facts in gone]
+    return any(each is None or each in paths for each in about)

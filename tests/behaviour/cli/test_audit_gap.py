@@ -1,0 +1,79 @@
+"""`pvdm audit` of a table that was unprotected for a time: the gap is reported, and ends it with 3 until accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvdm.model.migration import ProtectionAction
+from tests.audit_scene import CONTRACT, FULL_NAME, NAME, Audited
+from tests.behaviour.cli.support import Run
+from tests.behaviour.cli.test_audit import House
+from tests.behaviour.cli.test_audit import place as place  # noqa: PLC0414 - the fixture
+
+
+@pytest.fixture
+def audited(place: House) -> Audited:
+    """A table with two publications, at a served Steward; the command runs as its auditor."""
+    return place.audited
+
+
+def turn(audited: Audited, action: ProtectionAction) -> None:
+    audited.tick()
+    audited.scene.protect(audited.scene.protection(NAME, action=action, contract=CONTRACT))
+
+
+def rewrite_unprotected(audited: Audited) -> None:
+    """What the only way to compact a table does today: unprotect, write, expire, protect."""
+    turn(audited, ProtectionAction.UNPROTECT)
+    shown = audited.show(audited.data_file("rewritten"))
+    gone = [each.snapshot_id for each in audited.state.metadata.snapshots if each.snapshot_id != shown]
+    audited.scene.commit([{"action": "remove-snapshots", "snapshot-ids": gone}], NAME)
+    turn(audited, ProtectionAction.PROTECT)
+
+
+def test_a_gap_ends_the_audit_with_3_until_it_is_named(audited: Audited, pvdm: Run) -> None:
+    rewrite_unprotected(audited)
+    found = pvdm("audit", FULL_NAME, "--json")
+    assert (found.code, found.json["holds"], found.json["counts"]["in-gap"]) == (3, False, 1)
+    (gap,) = found.json["gaps"]
+    assert gap["uncovered"] == {"files": 3, "rows": 30}
+    assert [each["code"] for each in found.json["findings"]] == ["audit_protection_gap"]
+    told = pvdm("audit", FULL_NAME)
+    assert told.code == 3
+    assert f"GAP {gap['gap_id']}: not protected from" in told.out
+    assert "main shows 30 rows in 3 files that no proof covers" in told.out
+    named = pvdm("audit", FULL_NAME, "--accept-gap", gap["gap_id"])
+    assert named.code == 0, named.out
+    assert f"GAP {gap['gap_id']} (accepted)" in named.out
+    assert "the history of main holds: 1 in-gap, 1 gap in protection" in named.out
+
+
+def test_a_gap_is_the_same_offline_and_is_accepted_there_too(audited: Audited, pvdm: Run, tmp_path: Path) -> None:
+    rewrite_unprotected(audited)
+    audited.publish("third")
+    assert pvdm("keys", "root", "fetch", "--out", "fetched.json").code == 0
+    online = pvdm("audit", FULL_NAME, "--export", "sold.audit.json", "--json")
+    offline = ("audit", "--bundle", "sold.audit.json", "--trust-root", "fetched.json", "--json")
+    found = pvdm(*offline)
+    assert (found.code, found.json["gaps"]) == (3, online.json["gaps"])
+    assert pvdm(*offline, "--accept-gap", found.json["gaps"][0]["gap_id"]).code == 0
+
+
+def test_a_table_that_stays_unprotected_is_a_gap_too(audited: Audited, pvdm: Run) -> None:
+    turn(audited, ProtectionAction.UNPROTECT)
+    ran = pvdm("audit", FULL_NAME)
+    assert ran.code == 3
+    assert " to now" in ran.out
+
+
+def test_a_gap_that_is_not_there_cannot_be_accepted(audited: Audited, pvdm: Run) -> None:
+    ran = pvdm("audit", FULL_NAME, "--accept-gap", "ab" * 16, "--json")
+    assert (ran.code, [each["code"] for each in ran.json["findings"]]) == (3, ["audit_gap_unknown"])
+
+
+@pytest.mark.parametrize("given", ["", "ab", "AB" * 16, "all"])
+def test_a_gap_is_named_by_its_whole_id(pvdm: Run, given: str) -> None:
+    refused = pvdm("audit", FULL_NAME, "--accept-gap", given, "--json")
+    assert (refused.code, refused.error) == (2, "usage")
