@@ -1,4 +1,4 @@
-"""`pvdm orphans`: files that attempts left behind, found and removed."""
+"""`pvdm orphans`: files that attempts and unmodified jobs left behind, found and removed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from pvdm.cli.service import Service, service_options
 from pvdm.model.plain import view_json
 
 
-@click.command("orphans", short_help="Files that killed jobs left behind.")
+@click.command("orphans", short_help="Files that jobs left behind.")
 @json_option
 @click.argument("table", metavar="TABLE")
 @click.option("--remove", is_flag=True, help="Remove them.")
 @service_options
 def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> None:
-    """List files of ended attempts that nothing refers to, such as a job leaves that was killed.
+    """List files that jobs left behind and that no snapshot of any table refers to.
 
-    Never a live file, and never one outside the attempts' own prefixes.
+    These are files in the folders of ended attempts, such as a killed job leaves. With `pvdm publish` they are also the
+    files of the job itself: the Steward published copies of them. Files that a running attempt, or evidence of a FAIL,
+    still needs are not listed, nor are files of branches that were not given to `pvdm publish`.
+
+    The Steward reads every manifest that could name one of the files, which may take minutes.
 
     \b
     Examples:

@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import parse_full_name
 from pvdm.steward.access import require_attempt
-from pvdm.steward.disposal import Disposal, Orphan
+from pvdm.steward.orphan_search import Orphan, OrphanSearch
 from pvdm.store.tables import TableRow
 from pvdm.store.tokens import Grant
 
 
 class Leftovers:
-    """Asks the desk that cleans up after attempts, for one table at a time."""
+    """Searches for them, for one table at a time."""
 
-    def __init__(self, catalog: Callable[[], Catalog], disposal: Disposal | None) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], search: OrphanSearch | None) -> None:
         self._catalog = catalog
-        self._disposal = disposal
+        self._search = search
+        self._lock = threading.Lock()
+        self._running: dict[str, Future[list[Orphan]]] = {}
 
     def orphans(self, grant: Grant, table: str) -> list[Orphan]:
-        """What ended attempts left in their own places, and nothing refers to."""
-        row, disposal = self._found(grant, table)
-        return disposal.orphans(row)
+        """What ended attempts and the jobs of published branches left, and nothing refers to.
+
+        Who asks while the table is being searched waits for that search: it reads much, and is made once.
+        """
+        row, search = self._load_table(grant, table)
+        with self._lock:
+            running = self._running.get(row.table_uuid)
+            if running is None:
+                mine = self._running[row.table_uuid] = Future[list[Orphan]]()
+        if running is not None:
+            return running.result()
+        try:
+            mine.set_result(search.find(row))
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._running[row.table_uuid]
+        return mine.result()
 
     def remove(self, grant: Grant, table: str) -> list[Orphan]:
         """Remove them; those that are gone."""
-        row, disposal = self._found(grant, table)
-        return disposal.remove_orphans(row)
+        row, search = self._load_table(grant, table)
+        return search.remove(row)
 
-    def _found(self, grant: Grant, table: str) -> tuple[TableRow, Disposal]:
+    def _load_table(self, grant: Grant, table: str) -> tuple[TableRow, OrphanSearch]:
         require_attempt(grant, None)
         *levels, name = parse_full_name(table)
         row = self._catalog().tables.load(grant, tuple(levels), name).row
-        if self._disposal is None:
+        if self._search is None:
             raise AssertionError("who has a catalog cleans up in it")
-        return row, self._disposal
+        return row, self._search

@@ -16,6 +16,7 @@ from pvdm.steward.disposal import Disposal
 from pvdm.steward.jobs import Jobs, Tasks
 from pvdm.steward.leftovers import Leftovers
 from pvdm.steward.log_desk import LogDesk
+from pvdm.steward.orphan_search import OrphanSearch
 from pvdm.steward.proofs import Proofs
 from pvdm.steward.proposals import Proposals
 from pvdm.steward.publishing import Ground, Publishing
@@ -59,6 +60,7 @@ class Joined:
 class Path:
     """The desks that a chunk passes; without a catalog there is nothing to verify, and the jobs have nothing to do."""
 
+    sources: Sources
     workloads: Workloads
     work: Work
     jobs: Jobs
@@ -74,7 +76,7 @@ def open_path(to: Joined) -> Path:
     sources = Sources(to.ledger, to.catalog, files)
     vault = None if to.config.catalog is None else Vault(to.config.catalog.vault, to.stores)
     desks = None if vault is None else open_desks(to, vault, sources, files, soon)
-    jobs = Jobs(to.ledger, _tasks(desks, to.catalog), changed=changes.changed)
+    jobs = Jobs(to.ledger, to.clock, _tasks(desks, to.catalog), changed=changes.changed)
     soon.dispose = jobs.dispose
     queue = Queue(jobs.hurry, jobs.dispose, changes.changed)
     workloads = Workloads(
@@ -90,14 +92,19 @@ def open_path(to: Joined) -> Path:
     )
     work = Work(to.ledger, to.clock, job_of=jobs.of_attempt, given_up=queue.given_up, vault=vault)
     return Path(
+        sources,
         workloads,
         work,
         jobs,
         changes,
-        Leftovers(to.catalog, None if desks is None else desks.disposal),
+        Leftovers(to.catalog, None if desks is None else _orphans(to, desks.disposal, files)),
         _waiving(to, vault, workloads, work, files),
         None if vault is None else VaultSweep(to.ledger, to.clock, to.catalog, vault, files),
     )
+
+
+def _orphans(to: Joined, disposal: Disposal, files: Files) -> OrphanSearch:
+    return OrphanSearch(to.ledger, to.clock, to.catalog, files, disposal)
 
 
 def _waiving(to: Joined, vault: Vault | None, workloads: Workloads, work: Work, files: Files) -> Waiving:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -19,7 +20,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.model.verdict import FailureClass, Outcome
 from pvdm.store import Unit, attempts, claims, receipts, workloads
 from tests.databases import memory_folder
-from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
+from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
 from tests.places import ON_S3, file_at, stores, where
 
 # PyIceberg's own.
@@ -208,6 +209,32 @@ def test_a_branch_that_was_staged_before_is_published_as_the_stewards_copies(
     assert vault is not None
     assert [path for path in left(file_at(Vault(vault.vault, stores()).root)) if path.suffix == ".parquet"] != []
     cleaned(line, found)
+
+
+@pytest.mark.skipif(ON_S3, reason="on a protected table only an attempt's token gets credentials to write")
+def test_all_files_of_a_job_whose_branch_was_published_are_listed_and_removed(
+    line: Line, producer: StewardClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg wrote data, manifests and lists of two commits; the table shows copies of the data."""
+    clock = SimpleNamespace(time=lambda: line.scene.now / 1_000_000)
+    monkeypatch.setattr("pyiceberg.table.snapshots.time", clock)
+    found = (9, "2026-11-12", "Jena")
+    line.write((found,), TARGET)
+    folder = file_at(line.scene.found().metadata.location)
+    before = left(folder)
+    line.protect()
+    catalog = RestCatalog("lake", uri=f"{line.url}/catalog", token=line.token(Role.PRODUCER).text)
+    for rows in (ROWS[:1], ROWS[1:]):
+        catalog.load_table(("sales", "orders")).append(table_of(rows), branch="wap")
+    wrote = {where(path) for path in left(folder) if path not in before}
+    assert {path.rpartition(".")[2] for path in wrote} == {"parquet", "avro"}
+    assert producer.orphans(TARGET) == ()
+    adopted = producer.publish_branch("run-1", TARGET, "wap", {})
+    cleaned(line, producer.await_attempt(adopted.attempt_id, seconds=SECONDS))
+    assert {each.location for each in producer.orphans(TARGET)} == wrote
+    assert {each.location for each in producer.remove_orphans(TARGET)} == wrote
+    assert (left(folder), producer.orphans(TARGET)) == (before, ())
+    assert seen(line) == sorted((*ROWS, found))
 
 
 def test_what_is_given_up_leaves_neither_branch_nor_files(line: Line, producer: StewardClient) -> None:

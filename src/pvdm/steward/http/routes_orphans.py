@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from pvdm.steward.disposal import Orphan
 from pvdm.steward.http.body import body_of
 from pvdm.steward.http.parts import Caller, NotaryPart
 from pvdm.steward.http.work_models import TABLE_NAME_MAX_CHARACTERS, OrphanPart, OrphansAnswer, TableBody
+from pvdm.steward.orphan_search import Orphan
 
 router = APIRouter(tags=["work"])
 
