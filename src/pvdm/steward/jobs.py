@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -12,14 +13,19 @@ from typing import Final
 
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.states import AttemptState
-from pvdm.steward.http.logs import log_event, log_failure
+from pvdm.steward.http.logs import LOGGER, log_event, log_failure
+from pvdm.steward.unfinished import WORK_HELD, Unfinished, publication_of
+from pvdm.steward.work_lines import Facts, describe_work
 from pvdm.store import Ledger, attempts, chunks, workloads
 from pvdm.store.attempts import Attempt
+from pvdm.store.clock import LedgerClock
 from pvdm.store.schema import Atomicity
 from pvdm.store.workloads import Workload
 
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
+LOOK_SECONDS: Final = 15
+_HELD_SECONDS: Final = 5
 _STOP_SECONDS: Final = 20
 
 
@@ -52,6 +58,8 @@ class JobView:
     error: PvdmError | None
     again_seconds: int | None = None
     """How long it is until the next try, where there is one without being asked for."""
+    age_seconds: float = 0.0
+    """How long ago it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +82,14 @@ class _Job:
     again: bool = False  # asked for once more while it ran
     error: PvdmError | None = None
     told: bool = False  # whether the error is of this round of tries
+    since: float = field(default_factory=time.monotonic)
 
     def view(self) -> JobView:
         waits = self.state is JobState.WAITING
         again = max(0, math.ceil(self.due - time.monotonic())) if waits else None
         # What an earlier round met says nothing about the one that somebody asked for.
-        return JobView(self.kind, self.subject, self.state, self.tries, self.error if self.told else None, again)
+        error, age = self.error if self.told else None, time.monotonic() - self.since
+        return JobView(self.kind, self.subject, self.state, self.tries, error, again, age)
 
 
 @dataclass(slots=True)
@@ -97,14 +107,22 @@ class Jobs:
     def __init__(
         self,
         ledger: Ledger,
+        clock: LedgerClock,
         tasks: Tasks,
         *,
         changed: Callable[[str], None],
         threads: int = JOB_THREADS_MAX,
         retry_seconds: float = 1.0,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`changed` is told of every attempt that something happened to; a retry waits so long, then twice that."""
+        """Calls `changed` for each attempt that changed; a retry waits `retry_seconds`, then twice that.
+
+        Every `look_seconds` the ledger is asked for unfinished work without a job, which another Steward may have left.
+        """
         self._ledger = ledger
+        self._clock = clock
+        self._unfinished = Unfinished(ledger)
+        self._look_seconds = look_seconds
         self._tasks = tasks
         self._changed = changed
         self._count = threads
@@ -122,6 +140,7 @@ class Jobs:
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._count)
             ]
+            self._threads.append(threading.Thread(target=self._keep_looking, name="pvdm-job-look", daemon=True))
         self._put(JobKind.SETTLE, "")
         for thread in self._threads:
             thread.start()
@@ -190,9 +209,22 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:
-                log_failure("job_met_a_bug", error, job=job.kind.value, subject=job.subject)
+                log_failure("job_met_a_bug", error, **self._facts(job))
                 bug = PvdmError("bug", "the Steward met a bug", got=type(error).__name__, hint="its log has more")
                 self._ended(job, JobState.FAILED, bug)
+
+    def _keep_looking(self) -> None:
+        while not self._stops_within(self._look_seconds):
+            try:
+                self._take_up()
+                if self._unfinished.settling_is_due(self._clock.now_micros()):
+                    self._put(JobKind.SETTLE, "")
+            except PvdmError as error:
+                log_event("unfinished_work_not_known", code=error.code)
+
+    def _stops_within(self, seconds: float) -> bool:
+        with self._book.told:
+            return self._book.told.wait_for(lambda: self._book.stopping, seconds)
 
     def _next(self) -> _Job | None:
         """The job that is due longest, once there is one; None when the service stops."""
@@ -212,19 +244,30 @@ class Jobs:
             self._done(job)
         except PvdmError as error:
             if not self._is_due(job):
+                log_event("job_refused", code=error.code, **self._facts(job))
                 self._ended(job, None, None)  # the refusal is in the ledger
-                if job.kind is JobKind.PUBLISH and isinstance(error, UnavailableError | StateUnknownError):
+                if job.kind is JobKind.PUBLISH and _is_unfinished(error):
                     # Or the commit is, and not what comes after it: the receipt, and the clean-up.
                     self._put(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
+                log_event("job_waits", code=error.code, **self._facts(job))
                 self._ended(job, JobState.WAITING, error)
             else:
-                log_failure("job_cannot_go_on", error, job=job.kind.value, subject=job.subject)
+                log_failure("job_cannot_go_on", error, **self._facts(job))
                 self._ended(job, JobState.FAILED, error)
         else:
             if job.kind in (JobKind.VERIFY, JobKind.PUBLISH) and self._is_due(job):
                 raise AssertionError("a job that is done has moved its attempt")
+            if job.kind is not JobKind.SETTLE:  # it is done all the time, and says itself what it could not do
+                log_event("job_done", **self._facts(job))
             self._ended(job, None, None)
+
+    def _facts(self, job: _Job) -> Facts:
+        """What every line about the job says of it."""
+        facts: Facts = {"job": job.kind.value, "tries": job.tries}
+        if job.subject and LOGGER.isEnabledFor(logging.INFO):
+            facts |= describe_work(self._ledger, job.subject)
+        return facts
 
     def _done(self, job: _Job) -> None:
         match job.kind:
@@ -254,12 +297,17 @@ class Jobs:
                 del self._book.jobs[job.kind, job.subject]
             else:
                 job.state, job.error, job.told = state, error, True
-                wait = min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2 ** min(job.tries - 1, 16))
-                job.due = time.monotonic() + wait
+                job.due = time.monotonic() + self._wait_seconds(job)
             self._book.told.notify_all()
         if again:
             self._put(job.kind, job.subject)
         self._changed(job.subject)
+
+    def _wait_seconds(self, job: _Job) -> float:
+        """Twice as long each time; only another Steward's work may end at any moment, and with it the job here."""
+        if job.error is not None and job.error.code == WORK_HELD:
+            return _HELD_SECONDS
+        return min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2.0 ** min(job.tries - 1, 16))
 
     def _follow(self, job: _Job) -> None:
         if job.kind not in (JobKind.VERIFY, JobKind.PUBLISH):
@@ -270,21 +318,20 @@ class Jobs:
                 self._changed(attempt.attempt_id)
         except PvdmError as error:
             # The ledger cannot be asked just now: settling is tried until it can, and takes everything up again.
-            log_event("job_followed_later", code=error.code)
+            log_event("job_followed_later", code=error.code, **self._facts(job))
             self._put(JobKind.SETTLE, "")
 
     def _follow_up(self, attempt: Attempt) -> None:
         if attempt.state is AttemptState.VERIFYING:
             self._put(JobKind.VERIFY, attempt.attempt_id)
         elif attempt.state is AttemptState.COMMITTING and (due := self._due(attempt.attempt_id)):
-            subject = attempt.attempt_id if len(due) == 1 else attempt.workload_id
-            self._put(JobKind.PUBLISH, subject)
+            self._put(JobKind.PUBLISH, publication_of(attempt.workload_id, [each.attempt_id for each in due]))
 
     def _take_up(self) -> None:
-        with self._ledger.read() as unit:
-            live = attempts.live(unit)
-        for attempt in live:
-            self._follow_up(attempt)
+        """What is unfinished, has no job here, and no other Steward is working on."""
+        for attempt in self._unfinished.attempts():
+            if self.of_attempt(attempt) is None and not self._unfinished.is_worked_on(attempt):
+                self._follow_up(attempt)
 
     def _touched(self, subject: str) -> list[Attempt]:
         """The attempts that a job about an attempt, or about a workload, may have moved."""
@@ -317,3 +364,8 @@ class Jobs:
             live = attempts.live_of(unit, workload.opening.workload_id)
             proved = [each for each in live if each.state is AttemptState.COMMITTING]
             return proved if len(proved) == chunks.count(unit, workload.opening.workload_id) else []
+
+
+def _is_unfinished(error: PvdmError) -> bool:
+    """Whether a commit may be done and its receipt not; what another Steward does is that Steward's to finish."""
+    return isinstance(error, UnavailableError | StateUnknownError) and error.code != WORK_HELD

@@ -24,8 +24,11 @@ from pvdm.steward.log_desk import LogDesk
 from pvdm.steward.proposals import Proposals
 from pvdm.steward.reasons import reason_of
 from pvdm.steward.roots import TrustRoots
+from pvdm.steward.unfinished import publication_of, working_on
 from pvdm.steward.witness import Witness
+from pvdm.steward.work_lines import Facts, describe_workload
 from pvdm.store import Ledger, Unit, announced, attempts, events, nonces, proofs, receipts
+from pvdm.store.announced import Announced
 from pvdm.store.clock import LedgerClock
 from pvdm.store.receipts import Unwitnessed
 from pvdm.verify.fetch import Files
@@ -67,6 +70,10 @@ class Publishing:
         An attempt that the gate refuses is VERIFICATION_FAILED, one whose proof ran out or whose table moved goes back
         to VERIFYING, and the refusal is raised; whatever is nobody's verdict leaves it COMMITTING.
         """
+        with working_on(self._ledger, publication_of(workload_id, attempt_ids)):
+            return self._publish(workload_id, attempt_ids)
+
+    def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> Published:
         earlier = self._earlier(attempt_ids)
         if earlier is not None:
             return earlier
@@ -103,7 +110,7 @@ class Publishing:
                 found.append(self._receipted(each))
             except PvdmError as error:
                 # One that cannot be settled keeps no other from it; it is tried again, and an audit names it.
-                log_failure("receipt_not_made", error, table=each.table_uuid, snapshot=each.snapshot_id)
+                log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._facts(each))
         return found
 
     def require_settled(self) -> None:
@@ -127,7 +134,10 @@ class Publishing:
                 settle_announced(self._ledger, self._clock, self._ground.catalog(), each)
             except PvdmError as error:
                 # It stays open, and so nothing else is published to its table; it is asked again.
-                log_failure("announced_not_settled", error, table=each.table_uuid, snapshot=each.snapshot_id)
+                log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._facts(each))
+
+    def _facts(self, of: Unwitnessed | Announced) -> Facts:
+        return describe_workload(self._ledger, of.workload_id, of.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
         ground = self._ground

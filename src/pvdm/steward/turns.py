@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class Turns:
-    """One opening of an id at a time, in this process."""
+    """One holder of a name at a time, in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

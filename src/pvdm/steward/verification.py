@@ -33,6 +33,7 @@ from pvdm.steward.opened_contracts import bound_contract
 from pvdm.steward.proofs import Proofs, Recorded
 from pvdm.steward.reasons import reason_of
 from pvdm.steward.sources import Sources, named
+from pvdm.steward.unfinished import working_on
 from pvdm.steward.verified_files import read_verified, verified_manifest
 from pvdm.steward.waiving import find_waiver
 from pvdm.steward.workloads import is_adopted
@@ -97,14 +98,15 @@ class Verification:
         """VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce; a FAIL is cleaned up as well.
 
         A source that can never be read as the contract means it gives no verdict, and ROLLED_BACK. An attempt that is
-        not VERIFYING is left as it is: somebody was first, or gave it up.
+        not VERIFYING is left as it is: it was verified or given up before. One that another Steward verifies is held.
         """
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             held = nonces.held_by(unit, attempt_id)
         if attempt.state is AttemptState.VERIFYING and held is not None:
             try:
-                self._verify(attempt, held.nonce)
+                with working_on(self._ledger, attempt_id):
+                    self._verify(attempt, held.nonce)
             except ConflictError as error:
                 if error.code != "attempt_moved":
                     raise

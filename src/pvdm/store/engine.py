@@ -9,13 +9,12 @@ index.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import os
 import random
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,12 +24,14 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from pvdm.errors import ConflictError, InputError, UnavailableError
 from pvdm.store.failures import SERIALIZATION, Phase, translate
+from pvdm.store.named_locks import file_lock, lock_names, session_lock, transaction_lock
 from pvdm.store.turns import Turns
-from pvdm.store.unit import Unit, begin, key_of_name
+from pvdm.store.unit import Unit, begin
 
 T = TypeVar("T")
 
 TRANSACTION_TRIES_MAX: Final = 8
+TURNS_AT_ONCE_MAX: Final = 8
 _SYNCHRONOUS_EXTRA: Final = 3
 _LEDGER_MODE: Final = 0o600
 
@@ -52,6 +53,7 @@ class Ledger:
         self._engine = engine
         self._timeouts = timeouts
         self._unpooled: Engine | None = None
+        self._turning: Engine | None = None
         self._begin_here()
 
     def __repr__(self) -> str:
@@ -97,44 +99,88 @@ class Ledger:
     @contextlib.contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """While nobody else of this ledger's Stewards is alone under the name; its writers are not held up by it."""
-        if self.dialect == "sqlite":
-            with _locked_beside(Path(str(self._engine.url.database)), name):
+        if self.file is not None:
+            with file_lock(self.file, name, wait=True):
                 yield
             return
         # No unit of work: whoever is alone may begin some.
-        with contextlib.ExitStack() as stack:
-            try:
-                connection = stack.enter_context(self._own_engine().begin())
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key_of_name(name)})
-            except SQLAlchemyError as error:
-                raise translate(error, Phase.WORK) from None
+        with transaction_lock(self._own_engine(), name):
             yield
+
+    @contextlib.contextmanager
+    def try_alone(self, name: str) -> Iterator[bool]:
+        """The same for as long as it takes, without waiting: False where another holds the name.
+
+        The lock of a process that died is free at once; that of a host which is gone, when its connection is found so.
+        """
+        if self.file is not None:
+            with file_lock(self.file, name, wait=False) as held:
+                yield held
+            return
+        with session_lock(self._unpooled_engine(), name) as held:
+            yield held
+
+    @contextlib.contextmanager
+    def in_turn(self, names: Sequence[str]) -> Iterator[None]:
+        """After the Stewards on the same PostgreSQL database that asked for one of the names before, in their order.
+
+        Correctness does not depend on it: a caller that waits too long, or finds no free connection, goes on. SQLite
+        serves one Steward, whose threads wait for each other elsewhere.
+        """
+        stack = contextlib.ExitStack()
+        if self.dialect == "postgresql":
+            with contextlib.suppress(SQLAlchemyError):
+                # Connections of their own: the holder of a turn needs another one for its transaction.
+                lock_names(stack.enter_context(self._turn_engine().begin()), [f"turn {name}" for name in names])
+        try:
+            yield
+        finally:
+            # A turn that the server has ended meanwhile says nothing about what was done in it.
+            with contextlib.suppress(SQLAlchemyError):
+                stack.close()
 
     @contextlib.contextmanager
     def anew(self) -> Iterator[Ledger]:
         """The same database by connections that nobody used before, each closed after use: what others are shown."""
-        engine = self._own_engine()
-        if self._unpooled is None:
-            # Kept without any connection: it knows the statements, whose making costs more than a connection.
-            self._unpooled = _open(engine.url, self._timeouts, poolclass=NullPool)
-        yield Ledger(self._unpooled, timeouts=self._timeouts)
+        yield Ledger(self._unpooled_engine(), timeouts=self._timeouts)
 
     def close(self) -> None:
         """Close every pooled connection."""
-        self._engine.dispose(close=self._process == os.getpid())
+        for engine in (self._engine, self._turning):
+            if engine is not None:
+                engine.dispose(close=self._process == os.getpid())
+
+    def _turn_engine(self) -> Engine:
+        engine = self._own_engine()
+        with self._turning_lock:
+            if self._turning is None:
+                few = {"pool_size": TURNS_AT_ONCE_MAX, "max_overflow": 0, "pool_timeout": 0}
+                self._turning = _open_postgresql(engine.url, self._timeouts, QueuePool, **few)
+            return self._turning
 
     def _own_engine(self) -> Engine:
         """After a fork the parent's connections are left alone: a socket or file lock cannot serve two processes."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
+            if self._turning is not None:
+                self._turning.dispose(close=False)
             self._begin_here()
         return self._engine
+
+    def _unpooled_engine(self) -> Engine:
+        """Kept without any connection: it knows the statements, whose making costs more than a connection."""
+        engine = self._own_engine()
+        if self._unpooled is None:
+            self._unpooled = _open(engine.url, self._timeouts, poolclass=NullPool)
+        return self._unpooled
 
     def _begin_here(self) -> None:
         """Turns are among the threads of one process; PostgreSQL takes many writers, and queues them itself."""
         self._process = os.getpid()
         self._turns = Turns(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
         self._unpooled = None
+        self._turning = None
+        self._turning_lock = threading.Lock()
 
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
@@ -216,24 +262,6 @@ def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
         raise _not_durable("journal_mode delete, synchronous 3", f"{mode}, {synchronous}")
 
 
-@contextlib.contextmanager
-def _locked_beside(database: Path, name: str) -> Iterator[None]:
-    """A lock of its own: SQLite knows only the one on the whole database."""
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    path = database.with_name(f"{database.name}.alone-{digest}")
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LEDGER_MODE)
-    except OSError as error:
-        raise UnavailableError(
-            "ledger_unreachable", "a lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
-        ) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _make_private(path: Path) -> None:
     """The file belongs to its owner alone; SQLite gives its journals the same mode."""
     try:
@@ -249,13 +277,17 @@ def _waiting(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     return {"pool_timeout": limits.connect_seconds} if poolclass is QueuePool else {}
 
 
-def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
+def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: int) -> Engine:
     settings = {
         "statement_timeout": limits.statement_seconds * 1000,
         "lock_timeout": limits.busy_seconds * 1000,
         "idle_in_transaction_session_timeout": limits.idle_seconds * 1000,
         "synchronous_commit": "on",
         "client_min_messages": "warning",
+        # So soon the server ends what a host that is gone has begun, and the locks that it holds.
+        "tcp_keepalives_idle": 10,
+        "tcp_keepalives_interval": 5,
+        "tcp_keepalives_count": 3,
     }
     return create_engine(
         url,
@@ -263,7 +295,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engin
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         poolclass=poolclass,
-        **_waiting(limits, poolclass),
+        **(_waiting(limits, poolclass) | pool),
         connect_args={
             "connect_timeout": limits.connect_seconds,
             "application_name": "pvdm",

@@ -9,6 +9,7 @@ from typing import Final, Generic
 from pvdm.errors import InputError
 from pvdm.model.attestation import SourceAttestation
 from pvdm.model.break_glass import BreakGlass
+from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
 from pvdm.model.core import ProofCore
 from pvdm.model.epoch import EpochStatement
 from pvdm.model.migration import Migration, Protection
@@ -22,7 +23,7 @@ from pvdm.trust.signing import Signer, require_signature, seal
 from pvdm.trust.statement import FAMILIES, P, Predicate, payload_of, read_statement
 from pvdm.trust.succession import require_root_current
 
-CLOCK_SKEW_MAX_MICROS: Final = 60 * 1_000_000
+CLOCK_SKEW_MAX_MICROS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000_000
 NOTARY_ENVELOPES_MAX: Final = 16
 
 

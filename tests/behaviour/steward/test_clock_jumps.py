@@ -280,7 +280,8 @@ def test_no_attempts_token_is_made_while_the_clock_is_in_doubt(clocked: Clocked)
     producer = clocked.steward.headers(Role.PRODUCER, "sales")
     before = count(stand.notary.ledger, tokens)
     clocked.time.jump(YEAR)
-    assert refusal(clocked.steward.http.post(f"{path}/tokens", headers=producer)) == (503, "clock_jumped")
+    drawn = {"secret_sha256": "ab" * 32}
+    assert refusal(clocked.steward.http.post(f"{path}/tokens", json=drawn, headers=producer)) == (503, "clock_jumped")
     assert refusal(clocked.steward.http.post(f"{path}/abort", json=REASON, headers=producer)) == (503, "clock_jumped")
     assert count(stand.notary.ledger, tokens) == before
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
 from pvdm.model.states import AttemptState
 from pvdm.store import nonces
+from pvdm.verify.fetch import Fetched, Files, Seen
 from tests.verify_examples import ROWS, Bench, bench_at
 
 pytest.importorskip("pvdm_kernel")
@@ -53,3 +54,20 @@ def test_a_verification_that_was_stopped_many_times_goes_on(bench: Bench, before
         handles.redeem(left[-1], job_id=names[-1], worker="late")
     assert caught.value.code == "handle_ended"
     assert bench.verify(attempt).verdict.passed
+
+
+def test_an_attempt_is_verified_by_one_steward_at_a_time(bench: Bench) -> None:
+    """A second verification would end the keys of the first."""
+    attempt, _ = bench.staged(ROWS, workload_id="one-at-a-time")
+    refused: list[str] = []
+
+    class Intruding(Files):
+        def fetch_frozen(self, frozen: Seen) -> Fetched:
+            with pytest.raises(UnavailableError) as caught:
+                bench.verification.verify(attempt.attempt_id)
+            refused.append(caught.value.code)
+            return super().fetch_frozen(frozen)
+
+    bench.verifying(files=Intruding()).verify(attempt.attempt_id)
+    assert set(refused) == {"work_held"}
+    assert bench.now(attempt).state is AttemptState.COMMITTING

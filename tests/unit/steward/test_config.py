@@ -233,6 +233,28 @@ def test_a_field_that_cannot_be_accepted_is_named(tmp_path: Path, old: str, new:
     assert (error.code, error.message) == ("config_invalid", f"steward.toml: {field} cannot be accepted")
 
 
+@pytest.mark.parametrize("table", ["keys", "service.limits", "catalog"])
+def test_a_field_of_the_file_that_was_appended_below_a_table_is_told_where_it_belongs(
+    tmp_path: Path, table: str
+) -> None:
+    line = f'trust_root_sha256 = "{"0" * 64}"'
+    below = f"\n[{table}]" if table != "keys" else ""
+    error = refused(lambda: loaded(tmp_path, f"{SMALL}{below}\n{line}\n"))
+    assert (error.code, error.message) == (
+        "config_invalid",
+        f"steward.toml: {table}.trust_root_sha256 cannot be accepted",
+    )
+    assert error.hint == (
+        "a line belongs to the table above it: "
+        f"move trust_root_sha256 out of [{table}], to the top of steward.toml, above the first [table]"
+    )
+    assert loaded(tmp_path, f"{line}\n{SMALL}").trust_root_sha256 == "0" * 64
+
+
+def test_a_field_that_nobody_knows_has_no_such_hint(tmp_path: Path) -> None:
+    assert refused(lambda: loaded(tmp_path, f"{SMALL}\nsomething = 1\n")).hint is None
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

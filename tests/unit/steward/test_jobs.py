@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from pvdm.store.chunks import Chunk
 from pvdm.store.schema import Atomicity
 from pvdm.store.workloads import Opening, Pinned
 from tests.steward_examples import Stand, stand_at
+from tests.waiting import eventually
 from tools.proof_kit import fixed
 
 SECONDS = 20.0
@@ -40,7 +40,9 @@ class Desk:
         tasks = Tasks(
             self._verify, self._publish, lambda subject: self.asked.append(("dispose", subject)), self._settle
         )
-        return Jobs(self.stand.notary.ledger, tasks, changed=self.told.append, threads=2, **options)
+        return Jobs(
+            self.stand.notary.ledger, self.stand.notary.clock, tasks, changed=self.told.append, threads=2, **options
+        )
 
     def _verify(self, attempt_id: str) -> None:
         self.asked.append(("verify", attempt_id))
@@ -78,6 +80,13 @@ class Desk:
 
     def attempts(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
         """An attempt in VERIFYING at each of these chunks of one workload."""
+        ids = self.staging(*names, atomicity=atomicity)
+        for attempt_id in ids:
+            self.hand_in(attempt_id)
+        return ids
+
+    def staging(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
+        """An attempt in STAGING at each of these chunks of one workload."""
         ids = [fixed(f"attempt {name}", 16) for name in names]
 
         def work(unit: Unit) -> None:
@@ -88,11 +97,18 @@ class Desk:
                 drawn = fixed(f"first {attempt_id}", 16)
                 opened = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", drawn, "opened")
                 attempts.open_next(unit, opened)
-                nonce = fixed(f"second {attempt_id}", 16)
-                attempts.begin_verifying(unit, attempt_id, nonce=nonce, staged_snapshot_id="8", reason="staged")
 
         self.change(work)
         return ids
+
+    def hand_in(self, attempt_id: str) -> None:
+        """STAGING to VERIFYING."""
+        nonce = fixed(f"second {attempt_id}", 16)
+        self.change(
+            lambda unit: attempts.begin_verifying(
+                unit, attempt_id, nonce=nonce, staged_snapshot_id="8", reason="staged"
+            )
+        )
 
     def attempt(self, attempt_id: str) -> Attempt:
         with self.stand.notary.ledger.read() as unit:
@@ -106,13 +122,6 @@ class Desk:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     with stand_at(tmp_path, rooted=False) as stand:
         yield Desk(stand)
-
-
-def _eventually(holds: Callable[[], bool]) -> bool:
-    ends = time.monotonic() + SECONDS
-    while not (held := holds()) and time.monotonic() < ends:
-        time.sleep(0.01)
-    return held
 
 
 @contextlib.contextmanager
@@ -327,7 +336,7 @@ def test_a_database_that_fails_after_a_job_has_ended_leaves_nothing_waiting(
 
     monkeypatch.setattr(Jobs, "_due", due)
     with started(desk, retry_seconds=0.01) as jobs:
-        assert _eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
+        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
         assert [job for job in jobs.listed() if job.state is JobState.FAILED] == []
     assert failures == []
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.store import Ledger, clock, events
+from pvdm.store import Ledger, events
 from pvdm.store.clock import CLOCK_ABSENCE_MAX_SECONDS, CLOCK_STEP_MAX_SECONDS, LedgerClock
 from tests.databases import NOW
 
@@ -39,7 +39,7 @@ def started(ledger: Ledger, host: Host) -> LedgerClock:
 
 def marked(ledger: Ledger, micros: int) -> None:
     with ledger.write(at_micros=micros) as unit:
-        clock.mark(unit)
+        events.note(unit, "clock_mark", "clock", "", {})
         unit.commit()
 
 

@@ -1,0 +1,46 @@
+"""A Steward that is started with a wrong clock, on the clocks of this machine: it is not ready, and says both times."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pvdm.steward.notary import create_notary, open_notary
+from pvdm.store import clock
+from tests.steward_examples import config_at
+
+DAY_NANOSECONDS = 86_400 * 10**9
+pytestmark = pytest.mark.skipif(not clock.boot_id(), reason="this system names no boot")
+
+
+def ahead(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + nanoseconds)
+
+
+def test_a_start_two_days_ahead_is_not_ready_until_the_clock_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_at(tmp_path)
+    create_notary(config, reason="the first epoch").close()
+    with monkeypatch.context() as wrong:
+        ahead(wrong, 2 * DAY_NANOSECONDS)
+        started = open_notary(config)
+        (reason,) = [each for each in started.readiness() if each.code == "clock_jumped"]
+        assert clock.format_micros(started.clock.host_micros())[:13] in str(reason.got)
+        assert started.clock.host_micros() - started.clock.trusted_micros() > 10**6 * 86_400
+        started.close()
+    right = open_notary(config)
+    assert "clock_jumped" not in {each.code for each in right.readiness()}
+    right.close()
+
+
+def test_a_start_right_after_a_stop_is_neither_a_jump_nor_an_absence(tmp_path: Path) -> None:
+    config = config_at(tmp_path)
+    create_notary(config, reason="the first epoch").close()
+    again = open_notary(config)
+    assert "clock_jumped" not in {each.code for each in again.readiness()}
+    assert again.clock.absence is None
+    again.close()

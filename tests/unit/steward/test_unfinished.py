@@ -1,0 +1,107 @@
+"""Work that another Steward left, or that has no job for any other reason, is taken up without a new start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.model.states import AttemptState
+from pvdm.steward.jobs import JobState
+from pvdm.steward.unfinished import WORK_HELD, working_on
+from tests.unit.steward.test_jobs import SECONDS, Desk, only, started
+from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fixture
+from tests.unit.store.test_named_locks import HOLDER
+from tests.waiting import eventually
+
+
+def test_what_has_no_job_is_taken_up_without_a_new_start(desk: Desk) -> None:
+    desk.verify, desk.publish = desk.passed, desk.published
+    with started(desk, look_seconds=0.05) as jobs:
+        assert jobs.wait(SECONDS)
+        (one,) = desk.attempts("a")
+        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
+
+
+def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: Desk, tmp_path: Path) -> None:
+    desk.verify, desk.publish = desk.passed, desk.published
+    ledger = desk.stand.notary.ledger
+    with started(desk, look_seconds=0.05) as jobs:
+        assert jobs.wait(SECONDS)
+        (one,) = desk.staging("a")
+        arguments = [sys.executable, "-c", HOLDER, f"sqlite:///{ledger.file}", f"work on {one}"]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as other:
+            try:
+                assert other.stdout is not None
+                assert other.stdout.readline() == "True\n"
+                desk.hand_in(one)
+                time.sleep(0.5)  # ten looks
+                assert desk.calls("verify") == []
+            finally:
+                other.kill()
+        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
+    assert desk.calls("verify") == [one]
+
+
+def test_a_job_waits_while_another_steward_does_its_work(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.steward.jobs._HELD_SECONDS", 0.05)
+    (one,) = desk.attempts("a")
+    ledger = desk.stand.notary.ledger
+
+    def verify(attempt_id: str) -> None:
+        with working_on(ledger, attempt_id):
+            desk.passed(attempt_id)
+
+    desk.verify, desk.publish = verify, desk.published
+    with working_on(ledger, one), started(desk, retry_seconds=600) as jobs:
+        assert jobs.wait(SECONDS)
+        assert jobs.listed() == [], "a start leaves it to the other Steward"
+        jobs.verify(one)
+        assert eventually(lambda: only(jobs).tries > 2)
+        view = only(jobs)
+        assert (view.kind.value, view.error and view.error.code) == ("verify", WORK_HELD)
+    with started(desk) as jobs:
+        assert jobs.wait(SECONDS)
+    assert desk.attempt(one).state is AttemptState.COMMITTED
+
+
+def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: Desk) -> None:
+    ledger = desk.stand.notary.ledger
+    with working_on(ledger, "one"):
+        with pytest.raises(UnavailableError) as caught, working_on(ledger, "one"):
+            pass
+        with working_on(ledger, "two"):
+            pass
+    assert caught.value.code == WORK_HELD
+
+
+def test_a_job_that_failed_is_not_tried_by_every_look(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+
+    def wrong(_: str) -> None:
+        raise InputError("wrong", "this way it never works")
+
+    desk.verify = wrong
+    with started(desk, look_seconds=0.02) as jobs:
+        assert eventually(lambda: any(job.state is JobState.FAILED for job in jobs.listed()))
+        time.sleep(0.3)
+    assert desk.calls("verify") == [one]
+
+
+def test_a_receipt_or_a_clean_up_that_is_missing_at_two_looks_is_settled_once(desk: Desk) -> None:
+    """The Steward that committed it may be about to make it at the first look."""
+    settled = threading.Event()
+    with started(desk, look_seconds=0.05) as jobs:
+        assert jobs.wait(SECONDS)
+        before = len(desk.calls("settle"))
+        (one,) = desk.staging("a")
+        desk.settle = settled.set
+        desk.end(one, AttemptState.ROLLED_BACK)
+        assert settled.wait(SECONDS)
+        time.sleep(0.3)
+        assert len(desk.calls("settle")) == before + 1, "what settling cannot repair is not tried at every look"
