@@ -14,7 +14,7 @@ from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
 from pvdm.cli.times import SECOND, DurationType, duration, now_micros, utc
-from pvdm.errors import InputError, PvdmError
+from pvdm.errors import InputError, PvdmError, StateUnknownError
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import disk
@@ -72,8 +72,9 @@ def token_issue(
     for what, text in (("name", name), ("domain", domain)):
         _require_printable(what, text)
 
-    def issue(notary: Notary) -> tuple[BearerToken, Grant]:
-        return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=lifetime // SECOND)
+    def issue(notary: Notary, drawn: BearerToken) -> Grant:
+        whose = {"domain": domain, "name": name}
+        return notary.access.issue(Role(role), **whose, lifetime_seconds=lifetime // SECOND, drawn=drawn)[1]
 
     _hand_over(config, issue, out, as_json=as_json)
 
@@ -82,7 +83,9 @@ def token_issue(
 @json_option
 @click.argument("token_id", metavar="TOKEN_ID")
 @config_option
-@_lifetime
+@click.option(
+    "--lifetime", type=DurationType(), metavar="TIME", help="How long the new one is good. [default: as the old one]"
+)
 @click.option(
     "--overlap",
     type=DurationType(),
@@ -92,8 +95,13 @@ def token_issue(
     help="How long the old one stays good.",
 )
 @_out
-def token_rotate(*, as_json: bool, token_id: str, config: Path, lifetime: int, overlap: int, out: Path | None) -> None:
-    """Issue a successor with the same rights; the old token ends after the overlap.
+def token_rotate(
+    *, as_json: bool, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None
+) -> None:
+    """Issue a successor with the same rights and the same life; the old token ends after the overlap.
+
+    Short-lived tokens that were derived from the old one, such as those of running attempts, go on until they expire
+    or the successor is revoked. To end them too, revoke the old token.
 
     \b
     Examples:
@@ -101,9 +109,9 @@ def token_rotate(*, as_json: bool, token_id: str, config: Path, lifetime: int, o
     """
     _require_place(out, as_json=as_json)
 
-    def rotate(notary: Notary) -> tuple[BearerToken, Grant]:
-        seconds = {"lifetime_seconds": lifetime // SECOND, "overlap_seconds": overlap // SECOND}
-        return notary.access.rotate(token_id, **seconds)
+    def rotate(notary: Notary, drawn: BearerToken) -> Grant:
+        wanted, both = None if lifetime is None else lifetime // SECOND, overlap // SECOND
+        return notary.access.rotate(token_id, lifetime_seconds=wanted, overlap_seconds=both, drawn=drawn)[1]
 
     _hand_over(config, rotate, out, as_json=as_json)
 
@@ -145,20 +153,22 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def _hand_over(
-    config: Path, make: Callable[[Notary], tuple[BearerToken, Grant]], out: Path | None, *, as_json: bool
-) -> None:
+def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: Path | None, *, as_json: bool) -> None:
+    """Write the text to its file before the ledger knows the token: a valid token is never lost."""
+    from pvdm.store.tokens import BearerToken
+
+    token = BearerToken.draw()
     with opened_notary(config) as notary:
-        try:
-            token, grant = make(notary)
-        except InputError as error:
-            raise _in_units(error) from None
         if out is not None:
-            try:
-                disk.write(out, Secret(token.reveal().encode()), mode=PRIVATE_MODE, fresh=True)
-            except PvdmError:
-                notary.access.revoke(grant.token_id)
-                raise
+            disk.write(out, Secret(token.reveal().encode()), mode=PRIVATE_MODE, fresh=True)
+        try:
+            grant = make(notary, token)
+        except StateUnknownError:
+            raise  # the token may be valid: the first use of the file shows it
+        except PvdmError as error:
+            if out is not None:
+                out.unlink(missing_ok=True)
+            raise (_in_units(error) if isinstance(error, InputError) else error) from None
     if as_json:
         say_json({**grant_json(grant), "out": str(out)})
         return
@@ -221,6 +231,8 @@ def grant_json(grant: Grant) -> dict[str, object]:
         "expires_at": grant.expires_micros,
         "attempt_id": grant.attempt_id,
         "revoked_at": grant.revoked_micros,
+        "replaced_at": grant.replaced_micros,
+        "successor_id": grant.successor_id,
         "parent_id": grant.parent_id,
     }
 
@@ -231,9 +243,11 @@ def _reach(grant: Grant) -> str:
 
 
 def _state(grant: Grant, now: int) -> tuple[str, str | None]:
-    if grant.revoked_micros is not None and grant.revoked_micros <= now:
+    if grant.revoked_micros is not None:
         return f"revoked {utc(grant.revoked_micros)}", "red"
+    if grant.replaced_micros is not None and grant.replaced_micros <= now:
+        return f"replaced by {grant.successor_id} {utc(grant.replaced_micros)}", "yellow"
     if grant.expires_micros <= now:
         return f"expired {utc(grant.expires_micros)}", "yellow"
-    ends = min(grant.expires_micros, grant.revoked_micros or grant.expires_micros)
+    ends = min(grant.expires_micros, grant.replaced_micros or grant.expires_micros)
     return f"good until {utc(ends)}", None

@@ -182,11 +182,10 @@ class AttemptToken:
     token: AccessToken
     identity: Identity
 
-    @classmethod
-    def read(cls, value: object) -> AttemptToken:
-        """The answer's value."""
-        fields = Reading(value, "the attempt's token")
-        return cls(_token(fields, "token"), Identity.read(fields.value("identity")))
+
+def read_attempt_identity(value: object) -> Identity:
+    """Who the bearer of an attempt's token is."""
+    return Identity.read(Reading(value, "the attempt's token").value("identity"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,13 @@ class Calls:
         key: str,
         read: Callable[[object], _T],
         wanted: Mapping[str, str | int | None] | None = None,
+        *,
+        long: bool = False,
     ) -> tuple[_T, ...]:
         query = tuple((name, str(value)) for name, value in (wanted or {}).items() if value is not None)
-        return self._read(Call("GET", path, query=query), lambda value: Reading(value, "the list").items(key, read))
+        return self._read(
+            Call("GET", path, query=query, long=long), lambda value: Reading(value, "the list").items(key, read)
+        )
 
 
 def posted(path: str, value: Value, *, repeatable: bool = False, look: str = "", patient: bool = False) -> Call:

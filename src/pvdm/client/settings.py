@@ -15,14 +15,18 @@ ANSWER_SIZE_MAX_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TimeOuts:
-    """Seconds for one try: until the connection stands, between two pieces of the answer, and for all of it."""
+    """Seconds for one try: until the connection stands, between two pieces of the answer, and for all of it.
+
+    `long_seconds` is for calls for which the Steward reads much before it answers: the silence, and all of it.
+    """
 
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     total_seconds: float = 60.0
+    long_seconds: float = 1_800.0
 
     def __post_init__(self) -> None:
-        for name in ("connect_seconds", "read_seconds", "total_seconds"):
+        for name in ("connect_seconds", "read_seconds", "total_seconds", "long_seconds"):
             _require_seconds(name, getattr(self, name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ from pvdm.client.reading import Reading, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
 from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
 from pvdm.client.wire import Call, Wire
-from pvdm.client.work import TOKEN_EXPIRES, WorkCalls
+from pvdm.client.work import WorkCalls
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.document import Value, dump
 from pvdm.model.projection import ProjectionName
@@ -65,6 +66,7 @@ class StewardClient(WorkCalls, AuditCalls):
         time_outs: TimeOuts | None = None,
         retries: Retries | None = None,
         answer_max_bytes: int = DEFAULT_ANSWER_BYTES,
+        patient: bool = False,
     ) -> None:
         # If this raises, its frame is shown perhaps, and the text must not stand in it.
         given, token = [token], None
@@ -81,6 +83,7 @@ class StewardClient(WorkCalls, AuditCalls):
             time_outs=time_outs or TimeOuts(),
             retries=retries or Retries(),
             answer_max_bytes=require_answer_size(answer_max_bytes),
+            patient=patient,
         )
 
     def __repr__(self) -> str:
@@ -103,6 +106,11 @@ class StewardClient(WorkCalls, AuditCalls):
         """Close every connection; a second time does nothing."""
         self._wire.close()
 
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate authorities that the client trusts; None where it trusts the system's."""
+        return self._ca_file
+
     def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
         """Another client for the same Steward under another token; it is closed by itself."""
         given, token = [token], ""
@@ -114,7 +122,16 @@ class StewardClient(WorkCalls, AuditCalls):
             time_outs=self._wire.time_outs,
             retries=self._wire.retries,
             answer_max_bytes=self._wire.answer_max_bytes,
+            patient=self._wire.patient,
         )
+
+    def with_patience(self, patient: bool = True) -> StewardClient:
+        """A client on the same connections; a patient one waits `restart_seconds` in every call for a Steward that
+        is starting again.
+        """
+        found = copy.copy(self)
+        found._wire = self._wire.with_patience(patient)
+        return found
 
     # What the Steward says of itself
 
@@ -371,7 +388,7 @@ def _exchanged(client_id: str, secret: AccessToken) -> Call:
     return Call(
         "POST",
         "/catalog/v1/oauth/tokens",
-        look=TOKEN_EXPIRES,
+        look="an unused token expires by itself, so asking for another one does no harm",
         content=urlencode(form).encode(),
         content_type="application/x-www-form-urlencoded",
         repeatable=False,

@@ -54,9 +54,13 @@ class TableClient:
         namespace = quote(_SEPARATOR.join(levels), safe="")
         self._path = f"/catalog/v1/namespaces/{namespace}/tables/{quote(name, safe='')}"
 
-    def load(self) -> Document:
-        """The table's metadata document, as the token's bearer may see it."""
-        call = Call("GET", self._path, also_answers=_REFUSALS, refusal=_refused)
+    def load(self, *, heads_only: bool = False) -> Document:
+        """The table's metadata document, as the token's bearer may see it.
+
+        With `heads_only` it lists the snapshots that refs point to, and not the history behind them.
+        """
+        query = (("snapshots", "refs"),) if heads_only else ()
+        call = Call("GET", self._path, query=query, also_answers=_REFUSALS, refusal=_refused)
         return self._wire.ask(call, lambda answer: _metadata(answer, "the table"))
 
     def storage(self) -> S3Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import secrets
 import time
@@ -23,6 +24,7 @@ from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableErr
 _T = TypeVar("_T")
 _AGAIN: Final = frozenset({429, 503})
 _GATEWAYS: Final = frozenset({502, 504})
+_HARMLESS: Final = "nothing is harmed if it is sent again"
 _random: Final = secrets.SystemRandom()
 
 
@@ -30,8 +32,9 @@ _random: Final = secrets.SystemRandom()
 class Call:
     """What is asked; `repeatable` if twice is as good as once; `look` says where to look when the answer was lost.
 
-    `patient` is a job's call, which waits for a Steward that is starting again. `refusal` reads an error's answer where
-    it is not in the Steward's own form.
+    `patient` is a job's call, which waits for a Steward that is starting again. `long` is one that takes the Steward
+    long: it has more time, and once it was sent it is not sent again, which would start the work again.
+    `refusal` reads an error's answer where it is not in the Steward's own form.
     """
 
     method: str
@@ -44,6 +47,7 @@ class Call:
     with_token: bool = True
     also_answers: frozenset[int] = frozenset()
     patient: bool = False
+    long: bool = False
     refusal: Callable[[Answer], PvdmError] | None = None
 
     def __repr__(self) -> str:
@@ -99,12 +103,15 @@ class Wire:
         time_outs: TimeOuts,
         retries: Retries,
         answer_max_bytes: int,
+        patient: bool = False,
     ) -> None:
+        """Where `patient`, every call waits for a Steward that is starting again."""
         self.address = address
         self.tokens = tokens
         self.time_outs = time_outs
         self.retries = retries
         self.answer_max_bytes = answer_max_bytes
+        self.patient = patient
         self._process = os.getpid()
         # Nothing of the environment: no proxy that would see the token, no password file that would replace it.
         self._http = httpx.Client(
@@ -125,6 +132,12 @@ class Wire:
     def close(self) -> None:
         """Close every connection."""
         self._http.close()
+
+    def with_patience(self, patient: bool) -> Wire:
+        """The same connections with another `patient`."""
+        found = copy.copy(self)
+        found.patient = patient
+        return found
 
     def ask(self, call: Call, read: Callable[[Answer], _T | PvdmError]) -> _T:
         """Send the call and read its answer; the error, if there is one, is raised where no secret is in a frame."""
@@ -155,12 +168,13 @@ class Wire:
     def _outcome(self, call: Call, request_id: str) -> tuple[Outcome, int]:
         """The last of as many tries as are sensible, and how many there were."""
         begun = time.monotonic()
-        ends = begun + self.retries.total_seconds
+        ends = begun + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
         tries, renewed = 0, False
         while True:
             self._require_usable()
             number, headers = self._headers(call, request_id)
-            outcome = self._try(call, headers, min(ends, time.monotonic() + self.time_outs.total_seconds))
+            longest = self.time_outs.long_seconds if call.long else self.time_outs.total_seconds
+            outcome = self._try(call, headers, min(ends, time.monotonic() + longest))
             del headers
             if _unauthorized(outcome) and not renewed and number is not None and self._renew(number):
                 # The Steward did nothing for a token that it does not take, so any call may be sent once more.
@@ -207,7 +221,7 @@ class Wire:
         limits = self.time_outs
         seconds = httpx.Timeout(
             connect=limits.connect_seconds,
-            read=limits.read_seconds,
+            read=limits.long_seconds if call.long else limits.read_seconds,
             write=limits.read_seconds,
             pool=limits.connect_seconds,
         )
@@ -248,9 +262,12 @@ class Wire:
 
     def _wait(self, call: Call, outcome: Outcome, tries: int, waited: float) -> float | None:
         """Seconds until the next try; None if this was the last."""
-        away = call.patient and _is_away(outcome) and waited < self.retries.restart_seconds
+        patient = call.patient or self.patient
+        away = patient and _is_away(outcome) and waited < self.retries.restart_seconds
         not_sent = isinstance(outcome, Failure) and outcome.how is Missed.NOT_SENT
-        if not (call.repeatable or (call.patient and not_sent)) or (tries >= self.retries.tries and not away):
+        if not (call.repeatable or (patient and not_sent)) or (tries >= self.retries.tries and not away):
+            return None
+        if call.long and _is_working(outcome):
             return None
         longest = min(self.retries.longest_wait_seconds, self.retries.first_wait_seconds * 2 ** (tries - 1))
         wait = _random.uniform(0, longest)
@@ -279,6 +296,15 @@ def _is_away(outcome: Outcome) -> bool:
     match outcome:
         case Failure(how=how):
             return how in (Missed.NOT_SENT, Missed.LOST)
+        case Answer(status=status):
+            return status in _GATEWAYS
+
+
+def _is_working(outcome: Outcome) -> bool:
+    """Whether the Steward may be at work on the call, though its answer did not come."""
+    match outcome:
+        case Failure(how=how):
+            return how is not Missed.NOT_SENT
         case Answer(status=status):
             return status in _GATEWAYS
 
@@ -323,7 +349,7 @@ def _missed(call: Call, failure: Failure, host: str, *, request_id: str, tries: 
         "the Steward's answer did not arrive",
         expected="a whole answer within the time and size that the client allows",
         got=failure.got,
-        hint="nothing is harmed if it is sent again",
+        hint="the Steward may still be at work on it: ask again later" if call.long else _HARMLESS,
         request_id=request_id,
         tries=tries,
     )

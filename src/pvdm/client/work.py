@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pvdm.client.address import segment
-from pvdm.client.answers import AttemptToken
+from pvdm.client.answers import AttemptToken, read_attempt_identity
 from pvdm.client.calls import PAGE_MAX_ROWS, Calls, number_text, page_of, posted, sha256_text
+from pvdm.client.quarantine_answers import QuarantinedView, QuarantineRemovalView
 from pvdm.client.reading import Reading
+from pvdm.client.token import AccessToken
 from pvdm.client.wire import Call
 from pvdm.client.work_answers import AttemptView, ChunkView, ListedJob, OrphanView, WorkloadDetail, WorkloadView
 from pvdm.model.document import Value
+from pvdm.model.token_text import draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50
-TOKEN_EXPIRES: Final = "a token that nobody holds expires by itself, so asking for another one does no harm"  # noqa: S105
 # How long an answer may take beyond the wait that was asked for.
 _SPARE_SECONDS: Final = 5
 _BREATH_SECONDS: Final = 0.5
+_LONGEST_BREATH_SECONDS: Final = 5.0
 
 
 class WorkCalls(Calls):
@@ -69,14 +74,16 @@ class WorkCalls(Calls):
 
     def await_attempt(self, attempt_id: str, *, seconds: float) -> AttemptView:
         """The attempt once it is settled; or as it is when so many seconds are over."""
-        ends = time.monotonic() + seconds
+        ends, breath = time.monotonic() + seconds, _BREATH_SECONDS
         while True:
             asked = time.monotonic()
             found = self.attempt(attempt_id, wait_seconds=max(0.0, ends - asked))
             if found.settled or time.monotonic() >= ends:
                 return found
-            # A Steward that lets nobody wait answers at once: it is not asked without end.
-            time.sleep(max(0.0, min(ends - time.monotonic(), asked + _BREATH_SECONDS - time.monotonic())))
+            # A Steward that does not let requests wait answers at once: it is asked less and less often.
+            pause = asked + breath * random.uniform(0.5, 1) - time.monotonic()  # noqa: S311 - spreads requests
+            time.sleep(max(0.0, min(ends - time.monotonic(), pause)))
+            breath = min(2 * breath, _LONGEST_BREATH_SECONDS) if pause > 0 else _BREATH_SECONDS
 
     def staged(self, attempt_id: str) -> AttemptView:
         """Say that the write is complete: the Steward verifies what is on the branch from now on."""
@@ -90,9 +97,14 @@ class WorkCalls(Calls):
         )
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
-        """A short-lived token for this attempt alone."""
-        call = posted(f"{_attempt(attempt_id)}/tokens", {}, look=TOKEN_EXPIRES, patient=True)
-        return self._read(call, AttemptToken.read)
+        """A short-lived token for this attempt alone.
+
+        Its text is drawn here and only its hash is sent: where the answer is lost, the same request finds the token.
+        """
+        token = AccessToken(draw_token_text())
+        asked: dict[str, Value] = {"secret_sha256": token_sha256(token.text)}
+        call = posted(f"{_attempt(attempt_id)}/tokens", asked, repeatable=True, patient=True)
+        return AttemptToken(token, self._read(call, read_attempt_identity))
 
     def abandon_workload(self, workload_id: str, reason: str) -> WorkloadView:
         """Give the whole workload up; what is published of it stays."""
@@ -125,13 +137,24 @@ class WorkCalls(Calls):
         return self._list("/v1/jobs", "jobs", ListedJob.read, {"limit": page_of(None, limit)["limit"]})
 
     def orphans(self, table: str) -> tuple[OrphanView, ...]:
-        """The files that attempts at the table left behind, and that nothing refers to."""
-        return self._list("/v1/orphans", "orphans", OrphanView.read, {"table": table})
+        """The files that attempts at the table, and jobs of published branches, left behind; nothing refers to them."""
+        return self._list("/v1/orphans", "orphans", OrphanView.read, {"table": table}, long=True)
 
     def remove_orphans(self, table: str) -> tuple[OrphanView, ...]:
         """Remove them; those that were removed."""
-        call = posted("/v1/orphans/remove", {"table": table}, repeatable=True)
+        call = replace(posted("/v1/orphans/remove", {"table": table}, repeatable=True), long=True)
         return self._read(call, lambda value: Reading(value, "the list").items("orphans", OrphanView.read))
+
+    def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[QuarantinedView, ...]:
+        """A page of failed attempts whose files are kept, oldest first; the next one comes after the last one's id."""
+        wanted = {"table": table, "after": after}
+        return self._list("/v1/quarantine", "quarantine", QuarantinedView.read, wanted)
+
+    def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[QuarantineRemovalView, ...]:
+        """Remove the files of these failed attempts for good; nothing goes if one of them may still be published."""
+        asked: Value = {"attempt_ids": list(attempt_ids), "reason": reason}
+        call = posted("/v1/quarantine/remove", asked, look="`pvdm quarantine list` shows what is left")
+        return self._read(call, lambda value: Reading(value, "the list").items("removed", QuarantineRemovalView.read))
 
 
 def _id(workload_id: str) -> str:

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from pvdm.client import ChunkView, StewardClient, WorkloadView
 from pvdm.client.table import TableClient, split_name
 from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.defaults import initial_defaults
 from pvdm.lake.format.manifest_types import schema_from_text
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.schema_json import TableSchema
 from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.newer_columns import with_newer_columns
 from pvdm.lake.paths import parse_location
+from pvdm.lake.scan import schema_of
 from pvdm.lake.spark import SparkCatalog, wire
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract, resolve
+from pvdm.model.contract import BoundContract, columns_read, resolve
 from pvdm.model.expression_bind import bind
 from pvdm.model.role import Role
 from pvdm.model.schema import Schema
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 # The Steward, who has pinned the manifest, takes no larger one.
 _MANIFEST_BYTES: Final = 67_108_864
 _FILE: Final = "_file"
+_UNKNOWN: Final = frozenset({"table_unknown", "namespace_unknown"})
 
 
 class Source:
@@ -77,14 +82,62 @@ class Source:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns of the pinned snapshot."""
-        table = self._bound.contract.boundary.source.table
-        if table is None:
+        """The columns of the pinned snapshot, and those that the contract reads and the table got after it."""
+        if self._bound.contract.boundary.source.table is None:
             return schema_from_text(json.dumps(self._listed["schema"]))[0]
-        metadata = TableMetadata.from_json(TableClient(self._client, *split_name(table)).load())
-        pinned = None if self._snapshot_id is None else metadata.snapshot(self._snapshot_id)
-        schema = None if pinned is None or pinned.schema_id is None else metadata.schema(pinned.schema_id)
-        return to_model(schema or metadata.current_schema)
+        return to_model(self._read_with)
+
+    @cached_property
+    def _table(self) -> TableMetadata:
+        """The source as the catalog shows it by its name, if that is still the table that the workload has pinned."""
+        table = str(self._bound.contract.boundary.source.table)
+        try:
+            found = TableMetadata.from_json(TableClient(self._client, *split_name(table)).load())
+        except InputError as error:
+            if error.code not in _UNKNOWN:
+                raise
+            raise self._gone(table, "no table of that name") from error
+        if found.table_uuid != self._workload.source:
+            raise self._gone(table, f"the table {found.table_uuid}")
+        if self._snapshot_id is not None and found.snapshot(self._snapshot_id) is None:
+            raise self._gone(table, f"a table without snapshot {self._snapshot_id}")
+        return found
+
+    def _gone(self, table: str, got: str) -> InputError:
+        """The error for a source that is not the pinned one; a change of the job cannot fix it."""
+        return InputError(
+            "source_gone",
+            f"{table} is not what the workload has pinned any more",
+            expected=f"the table {self._workload.source} with snapshot {self._snapshot_id}",
+            got=got,
+            hint=f"bring it back under its name; or an operator gives the workload up (`pvdm abandon "
+            f"{self._workload.workload_id} --reason TEXT`), and a new workload id pins the source as it is now",
+        )
+
+    @cached_property
+    def _read_with(self) -> TableSchema:
+        if self._snapshot_id is None:
+            return self._table.current_schema
+        found = with_newer_columns(self._table, self._snapshot_id, self._wanted)
+        return schema_of(found, found.snapshot(self._snapshot_id))
+
+    def _wanted(self) -> frozenset[str]:
+        contract = self._bound.contract
+        target = TableMetadata.from_json(TableClient(self._client, *split_name(contract.boundary.target)).load())
+        return columns_read(contract, to_model(target.current_schema).names)
+
+    def _with_newer(self, frame: DataFrame) -> DataFrame:
+        """Spark reads a snapshot by its own schema: columns that came later hold their defaults, or null."""
+        from pvdm.physical.spark_filter import literal, null_of
+
+        defaults = initial_defaults(self._read_with)
+        known = {name.lower() for name in frame.columns}
+        for field in self.schema.fields:
+            if field.name.lower() not in known:
+                found = None if field.field_id is None else defaults.get(field.field_id)
+                value = null_of(field.type) if found is None else literal(found, field.type)
+                frame = frame.withColumn(field.name, value)
+        return frame
 
     def frame(self, chunk: ChunkDefinition) -> DataFrame:
         """The chunk's rows: the contract's filter and the chunk's own, built from values and not from SQL text."""
@@ -104,7 +157,7 @@ class Source:
         frame = self._spark.read.option("versionAsOf", str(self._snapshot_id)).table(self._name(table))
         if chunk.files is not None:
             frame = frame.where(functions.col(_FILE).isin(*chunk.files))
-        return frame.where(where & own)
+        return self._with_newer(frame).where(where & own)
 
     def _empty(self) -> DataFrame:
         from pvdm.physical.spark_filter import spark_type

@@ -14,10 +14,10 @@ from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import Outcome
 from pvdm.durable.progress import Watch, unwatched
 from pvdm.durable.run import Run, Settings
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract
 from pvdm.model.role import Role
-from pvdm.model.states import AttemptState
+from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Stager
 
@@ -44,8 +44,9 @@ class Coordinator:
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
         `stage_seconds`: how long the staging of one chunk may take. `watch` is told every step.
         """
-        self._own = steward.identity().role is not Role.PRODUCER
-        self._client = steward.with_token(steward.lend(Role.PRODUCER).token) if self._own else steward
+        patient = steward.with_patience()
+        self._own = patient.identity().role is not Role.PRODUCER
+        self._client = patient.with_token(steward.lend(Role.PRODUCER).token) if self._own else patient
         self._spark = _session(spark)
         self._stage_seconds = stage_seconds
         self._watch = watch
@@ -109,9 +110,23 @@ class Coordinator:
         After a branch that failed under this id, `reason` says what was mended, as with `repair`.
         """
         texts = {name: _text(name, value) for name, value in (parameters or {}).items()}
-        taken = self._client.publish_branch(workload_id, table, branch, texts, reason)
+        try:
+            taken = self._client.publish_branch(workload_id, table, branch, texts, reason)
+        except (ConflictError, InputError, NotAllowedError):
+            # An abandoned workload is reported as abandoned, whatever else is wrong with this call.
+            if (given_up := self._abandoned(workload_id)) is None:
+                raise
+            return given_up
         new = None if taken.state is AttemptState.COMMITTED else taken.attempt_id
         return self._run(self._client.workload(workload_id).workload, _no_build, handed_in=new)
+
+    def _abandoned(self, workload_id: str) -> Outcome | None:
+        """How a workload ends that was given up; None for any other, and for one that is not there."""
+        try:
+            found = self._client.workload(workload_id).workload
+        except PvdmError:
+            return None
+        return self._run(found, _no_build) if found.state is WorkloadState.ABANDONED else None
 
     def _target(self, table: str | None, contract: DataProductContract | None) -> str:
         if contract is None:

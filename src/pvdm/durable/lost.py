@@ -26,13 +26,11 @@ def reason_for(error: BaseException) -> str:
     return "".join(each if each.isprintable() else " " for each in _said(error, 200))[:200]
 
 
-def error_of(error: BaseException, reason: str, attempt: AttemptView, now: AttemptView | None) -> BaseException:
-    """What the caller hears; `now` is what the Steward says of the attempt, None where it could not be asked.
+def error_of(error: BaseException, reason: str, now: AttemptView) -> BaseException:
+    """What the caller hears; `now` is what the Steward says of the attempt.
 
     An attempt that has ended for another `reason` than this run's was ended by somebody else.
     """
-    if now is None or now.state is AttemptState.STAGING:
-        return _left(error, attempt)
     if now.state is not AttemptState.ROLLED_BACK or now.reason != reason:
         return taken(now, job=_said(error, 300))
     if isinstance(error, _TELLING) or not isinstance(error, Exception):
@@ -44,11 +42,20 @@ def error_of(error: BaseException, reason: str, attempt: AttemptView, now: Attem
             got=_said(error, 300),
             hint="the same call takes the workload up again",
         )
+    if _is_unauthorized(error):
+        return RolledBackError(
+            "catalog_token_refused",
+            "the catalog refused the token of the job's session, and the attempt was rolled back",
+            expected="a token that is still good",
+            got=_said(error, 300),
+            hint="a token that was rotated, revoked or has expired is replaced in the token file and in the session's "
+            "settings; then the same call takes the workload up again",
+        )
     return RolledBackError(
         "job_failed",
         "the job failed and its attempt was rolled back",
         got=_said(error, 300),
-        hint="mend the job; the same call takes the workload up again",
+        hint="fix the job; the same call takes the workload up again",
         **_where(error),
     )
 
@@ -89,7 +96,25 @@ def used_up(workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: 
     return ""
 
 
-def _left(error: BaseException, attempt: AttemptView) -> PvdmError:
+def unreported_error(error: BaseException, attempt: AttemptView, why: PvdmError) -> PvdmError:
+    """The error of a failed job whose failure could not be reported; `why` is the error of that report."""
+    if isinstance(why, NotAllowedError):
+        return NotAllowedError(
+            why.code,
+            f"the chunk could not be staged, and the Steward refuses the run: {why.message}; attempt {attempt.number} "
+            f"at chunk {attempt.chunk_id} is STAGING as far as is known",
+            expected=why.expected,
+            got=_said(error, 300),
+            hint="; ".join(
+                each
+                for each in (
+                    why.hint,
+                    "with a good token the same call takes the attempt back and the workload up again",
+                )
+                if each
+            ),
+            attempt_id=attempt.attempt_id,
+        )
     return UnavailableError(
         "attempt_left_staging",
         f"the chunk could not be staged, and the Steward could not be told: attempt {attempt.number} at chunk "
@@ -113,6 +138,11 @@ def _said(error: BaseException, most: int) -> str:
 def _is_unknown(error: BaseException) -> bool:
     """Whether the answer to the commit on the branch was lost: that is no fault of the job."""
     return isinstance(error, StateUnknownError) or "CommitStateUnknownException" in _said(error, 300)
+
+
+def _is_unauthorized(error: BaseException) -> bool:
+    """Whether the catalog refused the token with which Spark came."""
+    return "NotAuthorizedException" in _said(error, 300)
 
 
 def _where(error: BaseException) -> dict[str, str]:

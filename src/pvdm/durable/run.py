@@ -67,19 +67,28 @@ class Run:
         self._table = workload.table or bound.contract.boundary.target
         self._found: dict[str, AttemptView | None] = {}
         self._before: set[str] = set()
+        self._failed: tuple[ChunkView, AttemptView] | None = None
         self._places: dict[str, int] = {}
 
     def outcome(self) -> Outcome:
         """Run to the end, or to what stops it."""
         if self._workload.state is WorkloadState.ABANDONED:
             return self._rolled_back(
-                ConflictError("workload_abandoned", "the workload was given up", got=self._workload.reason)
+                ConflictError(
+                    "workload_abandoned",
+                    "the workload was given up by an operator, and never goes on",
+                    expected="an open workload",
+                    got=f"abandoned: {self._workload.reason}",
+                    hint="publish under another workload id; trying this one again changes nothing",
+                )
             )
         try:
             with termination_raised():
                 return self._walk()
         except (KeyboardInterrupt, Terminated):
-            hint = "the Steward goes on with what is staged; the same call takes the workload up again"
+            hint = "the same call takes the workload up again"
+            if any(each is not None and each.state in _WITH_STEWARD for each in self._found.values()):
+                hint = f"the Steward goes on with what was handed in; {hint}"
             return self._rolled_back(RolledBackError("interrupted", "the run was interrupted", hint=hint))
         except RolledBackError as error:
             return self._rolled_back(error)
@@ -96,9 +105,10 @@ class Run:
         # The last of them lets the Steward publish all at once.
         for chunk, attempt in waiting:
             ended = self._awaited(chunk, attempt, through=True)
-            self._found[chunk.chunk_id] = ended
+            of, ended = (chunk, ended) if self._failed is None else self._failed
+            self._found[of.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
-                return self._ended_badly(chunk, ended)
+                return self._ended_badly(of, ended)
         return Committed(self._workload.workload_id, self._table, self._chunks(), self._source_moved())
 
     def _source_moved(self) -> SourceMoved | None:
@@ -183,8 +193,13 @@ class Run:
     def _given_up(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """What the caller hears, once the Steward has said what became of the attempt."""
         reason = lost.reason_for(error)
-        now = self._aborted(attempt, reason)
-        told = lost.error_of(error, reason, attempt, now)
+        found = self._aborted(attempt, reason)
+        now = found if isinstance(found, AttemptView) else None
+        told = (
+            lost.unreported_error(error, attempt, found)
+            if isinstance(found, PvdmError)
+            else lost.error_of(error, reason, found)
+        )
         if now is not None:
             self._found[chunk.chunk_id] = now
         doing = _DOING.get((now or attempt).state, Doing.LEFT)
@@ -193,16 +208,22 @@ class Run:
             told.hint = self._no_way_on(chunk, now or attempt) or told.hint
         return told
 
-    def _aborted(self, attempt: AttemptView, reason: str) -> AttemptView | None:
-        """The attempt given up, or as somebody else had ended it before; None where the Steward cannot be asked.
+    def _aborted(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
+        """Abort the attempt; gives its state, also if it had ended before, or the error if the Steward does not answer.
 
-        If it cannot be told now, the next run tells it: the attempt is STAGING until then.
+        The next run aborts it then: the attempt is STAGING until that. So a run that was interrupted does not wait for
+        a Steward that is away.
         """
+        client = self._client.with_patience(False)
         with contextlib.suppress(PvdmError):
-            return self._client.abort_attempt(attempt.attempt_id, reason)
-        with contextlib.suppress(PvdmError):
-            return self._client.attempt(attempt.attempt_id)
-        return None
+            return client.abort_attempt(attempt.attempt_id, reason)
+        try:
+            found = client.attempt(attempt.attempt_id)
+        except PvdmError as error:
+            return error
+        if found.state is AttemptState.STAGING:
+            return UnavailableError("attempt_left_staging", "the attempt could not be given up", got="STAGING")
+        return found
 
     def _staged(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
@@ -227,13 +248,20 @@ class Run:
         return lost.used_up(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
 
     def _awaited(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
-        """The attempt when it has ended, or waits for the other chunks; `through`: ended."""
+        """The attempt when it has ended, or waits for the other chunks.
+
+        `through`: when it has ended, or another chunk has failed and keeps all of them from being published.
+        """
+        self._found[chunk.chunk_id] = attempt
         while not attempt.settled or (through and attempt.waiting):
             problem = attempt.problem
             if problem is not None or not through:  # of one that is proved nothing more is told than its end
                 self._tell(chunk, Doing.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_going(attempt)
             if through and attempt.waiting:
+                self._failed = self._find_failed()
+                if self._failed is not None:
+                    return attempt
                 time.sleep(0.2)
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
         if attempt.state not in _DOING and not attempt.waiting:
@@ -241,6 +269,14 @@ class Run:
         self._found[chunk.chunk_id] = attempt  # first: what is published counts among what is done
         self._tell(chunk, _DOING.get(attempt.state, Doing.WAITING), attempt)
         return attempt
+
+    def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
+        """A chunk whose last attempt has ended unpublished, if there is one: the gate may refuse any of them."""
+        workload = self._client.workload(self._workload.workload_id, limit=1).workload
+        if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
+            return None
+        last = ((chunk, chunk.attempt) for chunk in self._plan())
+        return next(((chunk, found) for chunk, found in last if found and found.state in _UNPUBLISHED), None)
 
     def _ended_badly(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
@@ -267,6 +303,7 @@ class Run:
         )
 
 
+_WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 _DOING: Final = {
     AttemptState.COMMITTED: Doing.PUBLISHED,
     AttemptState.VERIFICATION_FAILED: Doing.FAILED,
@@ -274,6 +311,7 @@ _DOING: Final = {
 }
 
 
+_UNPUBLISHED: Final = frozenset({AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK})
 _FAILED: Final = "verification_failed"
 
 
@@ -293,7 +331,7 @@ def failure(attempt: AttemptView, chunk_id: str, no_way_on: str = "") -> Verific
         hint = no_way_on if by_gate is None else f"{by_gate}; {no_way_on}"
     else:
         way = again(attempt)
-        hint = f"mend the job, then: {way}" if by_gate is None else f"{by_gate}; to try again: {way}"
+        hint = f"fix the job, then: {way}" if by_gate is None else f"{by_gate}; to try again: {way}"
     return VerificationError(
         _FAILED if refusal is None else refusal.code,
         f"nothing was published: {_why(attempt)}",

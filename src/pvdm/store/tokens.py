@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, case, func, select, update
 
-from pvdm.errors import InputError, NotAllowedError
+from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.model.role import Role
+from pvdm.model.token_text import draw_token_text, token_sha256
 from pvdm.store import ids
 from pvdm.store.link import Row
 from pvdm.store.schema import tokens
 from pvdm.store.unit import Unit
 
 EVERY_DOMAIN: Final = "*"
-TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - what a token begins with, so that scanners find a leaked one
-_RANDOM_BYTES: Final = 32
 # Asked with every request, made once: to make a statement takes longer than to run it.
 _BY_SECRET: Final = select(tokens).where(tokens.c.secret_sha256 == bindparam("of_secret"))
 
@@ -27,6 +25,16 @@ class BearerToken:
     """A token's text; it is shown once, to whom it is given."""
 
     __slots__ = ("_text",)
+
+    @staticmethod
+    def draw() -> BearerToken:
+        """Draw a new random text."""
+        return BearerToken(draw_token_text())
+
+    @property
+    def sha256(self) -> str:
+        """What the ledger keeps of it."""
+        return token_sha256(self._text)
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -53,7 +61,10 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt, `parent_id` to a token."""
+    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt, `parent_id` to a token.
+
+    After a rotation `successor_id` names the token that replaces it, from `replaced_micros` on.
+    """
 
     token_id: str
     role: Role
@@ -63,7 +74,15 @@ class Grant:
     attempt_id: str | None = None
     revoked_micros: int | None = None
     parent_id: str | None = None
+    issued_micros: int = 0
+    replaced_micros: int | None = None
+    successor_id: str | None = None
     ended: bool = False
+
+    @property
+    def life_micros(self) -> int:
+        """How long it was issued for."""
+        return self.expires_micros - self.issued_micros
 
     def reaches(self, domain: str) -> bool:
         """Whether it is good in that domain."""
@@ -74,18 +93,21 @@ def issue(
     unit: Unit,
     role: Role,
     *,
+    secret_sha256: str,
     domain: str,
     name: str,
     expires_micros: int,
     attempt_id: str | None = None,
     parent_id: str | None = None,
-) -> tuple[BearerToken, Grant]:
-    """A new token; its text exists only in the value returned. It ends with its parent, if it has one."""
+) -> Grant:
+    """A new token; only the caller has its text. It ends with its parent, if it has one.
+
+    If the parent was rotated, its successor is in its place.
+    """
     if expires_micros <= unit.at_micros:
         raise InputError(
             "token_expiry_invalid", "the token would be expired", expected="a later time", got=str(expires_micros)
         )
-    token = BearerToken(TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES))
     grant = Grant(
         secrets.token_hex(16),
         role,
@@ -94,28 +116,49 @@ def issue(
         expires_micros,
         attempt_id,
         parent_id=parent_id,
+        issued_micros=unit.at_micros,
     )
     unit.insert(
         tokens,
         token_id=grant.token_id,
-        secret_sha256=_digest(token),
+        secret_sha256=secret_sha256,
         role=role,
         domain=domain,
         name=name,
         attempt_id=attempt_id,
         parent_id=parent_id,
+        issued_micros=unit.at_micros,
         expires_micros=expires_micros,
+        replaced_micros=None,
+        successor_id=None,
         revoked_micros=None,
     )
-    return token, grant
+    return grant
+
+
+def issued_before(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: str) -> Grant | None:
+    """The token of this hash that was derived for the attempt from `lasting`, or from what that replaces; or None."""
+    row = unit.row(_BY_SECRET, of_secret=secret_sha256)
+    if row is None:
+        return None
+    found = _grant(row)
+    origin = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
+    if (origin, found.attempt_id) != (lasting.token_id, attempt_id):
+        raise ConflictError(
+            "token_secret_taken",
+            "a token of this hash was issued for something else",
+            expected="the SHA-256 of a new text of 256 random bits",
+            got="one that is in use",
+        )
+    return found
 
 
 def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
-    """What the token allows; unknown, revoked and expired are three errors.
+    """What the token allows; unknown, revoked, rotated and expired are four errors.
 
     The look-up is by hash: what its timing could tell is a hash of the guess, which helps nobody to guess the text.
     """
-    row = unit.row(_BY_SECRET, of_secret=_digest(token))
+    row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
         raise NotAllowedError("token_unknown", "the token is not known")
     grant = _grant(row)
@@ -124,34 +167,82 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
         require_live(judged, now_micros)
         if judged.parent_id is None:
             return grant
-        judged = get(unit, judged.parent_id)
+        judged = newest(unit, get(unit, judged.parent_id))
+
+
+def newest(unit: Unit, grant: Grant) -> Grant:
+    """The last successor of the token; the token itself if it was never rotated.
+
+    A revoked token on the way is an error: who revokes it ends what was derived from it, whatever replaced it before.
+    """
+    while grant.successor_id is not None:
+        _require_unrevoked(grant)
+        grant = get(unit, grant.successor_id)
+    return grant
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Neither revoked nor expired. What was ended at once is ended, whatever a clock that lags behind may say."""
-    if grant.ended or (grant.revoked_micros is not None and grant.revoked_micros <= now_micros):
+    """Neither revoked, nor replaced, nor expired. A token that was replaced at once has ended on every clock."""
+    _require_unrevoked(grant)
+    if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise NotAllowedError(
-            "token_revoked",
-            "the token was revoked, or replaced by a rotation",
-            hint="ask whoever issued it for its successor",
+            "token_rotated",
+            "the token was replaced by a rotation, and the overlap is over",
+            hint="put its successor into the token file or into the engine's settings; ask the operator who rotated it",
             token_id=grant.token_id,
+            successor_id=str(grant.successor_id),
         )
     if grant.expires_micros <= now_micros:
         raise NotAllowedError(
-            "token_expired", "the token has expired", hint="ask for a new one", token_id=grant.token_id
+            "token_expired",
+            "the token has expired",
+            expected="a token that is still good",
+            hint="ask an operator of the Steward for a new one",
+            token_id=grant.token_id,
         )
 
 
-def revoke(unit: Unit, token_id: str, *, from_micros: int | None = None) -> Grant:
-    """End a token, now or at a later time (so that its successor can be handed round); an earlier end stays."""
+def _require_unrevoked(grant: Grant) -> None:
+    # Whatever a clock that lags behind may say: a revocation is never set for later.
+    if grant.revoked_micros is not None:
+        raise NotAllowedError(
+            "token_revoked",
+            "the token was revoked",
+            hint="ask an operator of the Steward why, and for a new one",
+            token_id=grant.token_id,
+        )
+
+
+def revoke(unit: Unit, token_id: str) -> Grant:
+    """End a token and all that were derived from it, now; a second time changes nothing."""
+    if lock(unit, token_id).revoked_micros is None:
+        _change(unit, token_id, revoked_micros=unit.at_micros)
+    return get(unit, token_id)
+
+
+def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> Grant:
+    """End a token at a time, or now if that is past, and name its successor; an earlier end stays.
+
+    What was derived from it goes on under the successor.
+    """
+    found = lock(unit, token_id)
+    end = max(unit.at_micros, from_micros)
+    if found.replaced_micros is not None:
+        end = min(end, found.replaced_micros)
+    _change(unit, token_id, replaced_micros=end, successor_id=successor_id)
+    return get(unit, token_id)
+
+
+def lock(unit: Unit, token_id: str) -> Grant:
+    """What the token of that id allows, under a lock that holds until the end."""
     row = unit.locked(tokens, token_id=token_id)
     if row is None:
         raise _unknown(token_id)
-    end = max(unit.at_micros, from_micros or 0)
-    if row["revoked_micros"] is None or end < row["revoked_micros"]:
-        changed = {"revoked_micros": end, "at_micros": unit.at_micros}
-        unit.execute(update(tokens).where(tokens.c.token_id == token_id).values(**changed))
-    return get(unit, token_id)
+    return _grant(row)
+
+
+def _change(unit: Unit, token_id: str, **changed: int | str) -> None:
+    unit.execute(update(tokens).where(tokens.c.token_id == token_id).values(**changed, at_micros=unit.at_micros))
 
 
 def get(unit: Unit, token_id: str) -> Grant:
@@ -167,12 +258,28 @@ def listed(unit: Unit) -> list[Grant]:
     return [_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenEnd:
+    """When the last token of one holder ends: a rotation leaves an old one that ends earlier."""
+
+    role: Role
+    domain: str
+    name: str
+    end_micros: int
+
+
+def ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
+    """When each holder's tokens end, of those that are good now and were not derived from another."""
+    whose = (tokens.c.role, tokens.c.domain, tokens.c.name)
+    revoked = tokens.c.revoked_micros
+    end = case((revoked < tokens.c.expires_micros, revoked), else_=tokens.c.expires_micros)
+    wanted = select(*whose, func.max(end).label("end_micros"))
+    wanted = wanted.where(tokens.c.parent_id.is_(None), end > now_micros).group_by(*whose)
+    return [TokenEnd(Role(row["role"]), row["domain"], row["name"], row["end_micros"]) for row in unit.rows(wanted)]
+
+
 def _unknown(token_id: str) -> InputError:
     return InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
-
-
-def _digest(token: BearerToken) -> str:
-    return hashlib.sha256(token.reveal().encode()).hexdigest()
 
 
 def _grant(row: Row) -> Grant:
@@ -185,5 +292,8 @@ def _grant(row: Row) -> Grant:
         row["attempt_id"],
         row["revoked_micros"],
         row["parent_id"],
-        row["revoked_micros"] is not None and row["revoked_micros"] <= row["at_micros"],
+        row["issued_micros"],
+        row["replaced_micros"],
+        row["successor_id"],
+        row["replaced_micros"] is not None and row["replaced_micros"] <= row["at_micros"],
     )

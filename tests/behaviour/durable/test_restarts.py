@@ -1,7 +1,8 @@
-"""A run while the Steward is away for a while, or its answers are lost: nothing is staged twice, nobody is blamed."""
+"""A run while the Steward is away for a while, or answers are lost: nothing is staged twice, no job is blamed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack
+from pvdm.client import Retries, StewardClient
 from pvdm.client.wire import Call, Wire
-from pvdm.errors import StateUnknownError
+from pvdm.errors import StateUnknownError, UnavailableError
+from pvdm.model.role import Role
 from tests.shop import ROWS, Shop, contract, shop_at, table_of
 
 
@@ -52,6 +55,47 @@ def test_a_hand_in_is_sent_again_until_the_steward_is_back(shop: Shop, monkeypat
     outcome = run(shop, "handed_in", job)
     assert isinstance(outcome, Committed), outcome
     assert (away, job.asked, len(outcome.chunks)) == ([6], 1, 1)
+
+
+def test_every_call_of_a_run_waits_until_the_steward_is_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, job = Wire._exchange, Job()
+    refused: Counter[tuple[str, str]] = Counter()
+    shop.make("sales.all_calls")
+    shop.protect(contract("sales.all_calls"))
+
+    def exchange(wire: Wire, call: Call, *more: Any) -> Any:
+        refused[call.method, call.path] += 1
+        if refused[call.method, call.path] <= 5:  # one more than a call that is not a job's is sent
+            raise httpx.ConnectError("connection refused")
+        return real(wire, call, *more)
+
+    quick = Retries(first_wait_seconds=0.01)
+    token = shop.steward.token_for(Role.PRODUCER, "sales")
+    monkeypatch.setattr(Wire, "_exchange", exchange)
+    with StewardClient(shop.steward.url, token, retries=quick) as client, Coordinator(client) as coordinator:
+        outcome = coordinator.execute_workload("all-calls-1", job, table="sales.all_calls")
+    assert isinstance(outcome, Committed), outcome
+    assert (job.asked, outcome.chunks[0].attempt and outcome.chunks[0].attempt.number) == (1, 1)
+    assert {"/v1/identity", "/catalog/v1/namespaces/sales/tables/all_calls"} <= {path for _, path in refused}
+
+
+def test_a_run_that_is_interrupted_does_not_wait_for_the_steward(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, sent = Wire._exchange, Counter[str]()
+
+    def exchange(wire: Wire, call: Call, *more: Any) -> Any:
+        if sent["away"]:
+            sent[call.path.rpartition("/")[2]] += 1
+            raise httpx.ConnectError("connection refused")
+        return real(wire, call, *more)
+
+    def interrupted(_spark: object, _chunk: Chunk) -> pa.Table:
+        sent["away"] += 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Wire, "_exchange", exchange)
+    with pytest.raises(UnavailableError, match="could not be told"):
+        run(shop, "interrupted", interrupted)
+    assert sent["abort"] == Retries().tries
 
 
 def test_an_attempt_whose_opening_was_not_answered_is_gone_on_with(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

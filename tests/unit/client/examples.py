@@ -15,6 +15,14 @@ Json: TypeAlias = dict[str, Any]
 HASH, ID = "ab" * 32, "cd" * 16
 TIME = 1_794_000_000_000_000
 
+IDENTITY: Json = {
+    "token_id": ID,
+    "role": "producer",
+    "domain": "sales",
+    "name": "job",
+    "expires_at": TIME,
+    "attempt_id": None,
+}
 INFO = {
     "notary": "notary-1",
     "origin": "log.example/pvdm",

@@ -94,7 +94,7 @@ def test_a_page_of_another_size_is_refused(limit: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 86_401, float("nan"), float("inf"), True, "5", None])
-@pytest.mark.parametrize("name", ["connect_seconds", "read_seconds", "total_seconds"])
+@pytest.mark.parametrize("name", ["connect_seconds", "read_seconds", "total_seconds", "long_seconds"])
 def test_a_time_out_that_would_never_or_at_once_end_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError) as caught:
         TimeOuts(**{name: value})

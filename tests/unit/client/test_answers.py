@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pvdm.client import (
-    AttemptToken,
     AttemptView,
     AttestationView,
     Challenge,
@@ -30,20 +29,12 @@ from pvdm.client import (
     WorkloadDetail,
     WorkloadView,
 )
-from pvdm.client.answers import read_exchanged, read_hashes
+from pvdm.client.answers import read_attempt_identity, read_exchanged, read_hashes
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.verdict import FailureClass
-from tests.unit.client.examples import ATTEMPT, CHANGE, HASH, ID, INFO, TIME, Json
+from tests.unit.client.examples import ATTEMPT, CHANGE, HASH, ID, IDENTITY, INFO, TIME, Json
 
-IDENTITY: Json = {
-    "token_id": ID,
-    "role": "producer",
-    "domain": "sales",
-    "name": "job",
-    "expires_at": TIME,
-    "attempt_id": None,
-}
 WORKLOAD: Json = {
     "workload_id": "orders-1",
     "domain": "sales",
@@ -150,7 +141,7 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
     "attempt": (AttemptView.read, ATTEMPT),
     "chunk": (ChunkView.read, {"chunk_id": "c", "where": "true", "files": None, "attempt": ATTEMPT}),
     "orphan": (OrphanView.read, {"location": "file:///x", "size": "7", "attempt_id": ID}),
-    "attempt token": (AttemptToken.read, {"token": "pvdm_x", "identity": IDENTITY}),
+    "attempt token": (read_attempt_identity, {"identity": IDENTITY}),
     "exchange": (read_exchanged, {"access_token": "pvdm_x", "token_type": "bearer", "expires_in": 3600}),
     "proof": (ProofView.read, PROOF),
     "opened": (OpenedProof.read, {"context": CONTEXT, "keys": {"content": PAIR}}),

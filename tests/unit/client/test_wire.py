@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import time
@@ -14,7 +15,7 @@ from pvdm.client import Retries, TimeOuts
 from pvdm.client.table import TableClient
 from pvdm.client.wire import Answer
 from pvdm.errors import InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
-from tests.unit.client.examples import ATTEMPT, CHANGES, ID, INFO, TOKEN, client
+from tests.unit.client.examples import ATTEMPT, CHANGES, ID, IDENTITY, INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, endless, error, raw, silence, trickle
 
 GOOD = answer(INFO)
@@ -356,10 +357,15 @@ def test_a_steward_that_refuses_is_not_taken_for_one_that_is_away() -> None:
     assert len(peer.requests) == 2
 
 
-def test_a_token_for_an_attempt_is_asked_for_again_only_where_nothing_was_sent() -> None:
-    with Peer(drop) as peer, client(peer.url, retries=AWAY) as steward, pytest.raises(StateUnknownError):
-        steward.attempt_token(ID)
-    assert len(peer.requests) == 1
+def test_the_tries_of_a_token_for_an_attempt_name_one_secret_by_its_hash() -> None:
+    with Peer(drop, drop, answer({"identity": IDENTITY})) as peer, client(peer.url, retries=AWAY) as steward:
+        made = steward.attempt_token(ID)
+        bodies = {request.body for request in peer.requests}
+    (body,) = bodies
+    assert json.loads(body) == {"secret_sha256": hashlib.sha256(made.token.text.encode()).hexdigest()}
+
+
+def test_a_token_for_an_attempt_waits_for_a_steward_that_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     soon = replace(AWAY, restart_seconds=0.3)
