@@ -15,10 +15,13 @@ from pvdm.steward.config import CatalogConfig, load_config
 from pvdm.steward.http.roles import RULES
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("concepts.md", "errors.md", "operations.md", "security.md", "verification.md")
+PAGES = ("concepts.md", "errors.md", "operations.md", "procedures.md", "security.md", "verification.md")
 TEXTS = {page: (ROOT / "docs" / page).read_text("utf-8") for page in PAGES}
 OPERATIONS = TEXTS["operations.md"]
-METRICS = (ROOT / "src" / "pvdm" / "steward" / "http" / "metrics.py").read_text("utf-8")
+METRICS = "".join(
+    (ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text("utf-8")
+    for name in ("metrics.py", "watched_facts.py")
+)
 
 
 def commands() -> list[tuple[str, str]]:
@@ -58,13 +61,22 @@ def test_every_route_on_the_page_exists() -> None:
     assert named - RULES.keys() == set()
 
 
-def test_every_metric_on_the_page_exists() -> None:
+def metrics() -> set[str]:
+    """Every metric that the service shows."""
     made = {f"pvdm_steward_{name}" for name in re.findall(r'_gauge\(\s*"(\w+)"', METRICS)}
-    made |= set(re.findall(r'(?:Gauge|Histogram)\(\s*"(\w+)"', METRICS))
-    made |= {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
-    named = set(re.findall(r"`(pvdm_steward_\w+)", OPERATIONS))
-    assert len(named) > 8
-    assert named - made == set()
+    made |= set(re.findall(r'(?:Gauge|Histogram|GaugeMetricFamily)\(\s*"(\w+)"', METRICS))
+    return made | {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
+
+
+def test_every_metric_on_the_page_exists() -> None:
+    named = {name.removesuffix("_bucket") for name in re.findall(r"(pvdm_steward_\w+)", OPERATIONS)}
+    assert named - metrics() == set()
+
+
+def test_every_metric_has_an_alert_of_its_own() -> None:
+    alerts = re.findall(r"^\| `(pvdm_steward_\w+)` \| `(.*?)`.*? \| .*? \| \S.* \|$", OPERATIONS, re.MULTILINE)
+    assert metrics() - {metric for metric, _ in alerts} == set()
+    assert [(metric, expression) for metric, expression in alerts if "pvdm_steward_" not in expression] == []
 
 
 def test_the_example_of_a_configuration_is_accepted(tmp_path: Path) -> None:

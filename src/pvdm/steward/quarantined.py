@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pvdm.lake.vault import Vault, VaultKind, quarantine_name
 from pvdm.model.proof import Proof
-from pvdm.store import Unit, proofs, verified, workloads
+from pvdm.store import Unit, proofs, quarantine, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.proofs import ProofRecord
 from pvdm.store.schema_verify import DisposalWord
@@ -33,9 +33,11 @@ class Quarantine:
 def quarantine_of(
     unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
 ) -> Quarantine | None:
-    """Where the named files of the attempt are; None where they still are where they were, or were deleted."""
+    """Where the named files of the attempt are; None where they were not moved, or are gone."""
     done = verified.find_disposal(unit, attempt.attempt_id)
     if done is None or done.outcome is not DisposalWord.QUARANTINED:
+        return None
+    if quarantine.find_removal(unit, attempt.attempt_id) is not None:
         return None
     table = workloads.get(unit, attempt.workload_id).opening.table_uuid
     bound = read_signed(proofs.envelope(unit, proof.proof_id), Proof).core.files.added if named else ()

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+from tests.waiting import eventually
 
 CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
 
@@ -77,7 +78,7 @@ def test_dropped_rows_fail_and_consumers_see_what_they_saw(shop: Shop) -> None:
     assert shop.seen("sales.lossy") == []
     with pytest.raises(VerificationError, match="nothing was published"):
         outcome.require()
-    assert _eventually(lambda: shop.branches("sales.lossy") == set())
+    assert eventually(lambda: shop.branches("sales.lossy") == set())
 
 
 def test_after_a_failure_only_a_repair_tries_again(shop: Shop) -> None:
@@ -112,7 +113,7 @@ def test_a_job_that_fails_is_rolled_back_and_taken_up_at_its_chunk(shop: Shop) -
     assert isinstance(outcome, RolledBack)
     assert (outcome.exit_code, outcome.error.code) == (4, "job_failed")
     assert [each.state for each in outcome.chunks] == [AttemptState.COMMITTED, AttemptState.ROLLED_BACK]
-    assert _eventually(lambda: shop.branches("sales.resumed") == set() and shop.staged_of_ended("resumed-1") == [])
+    assert eventually(lambda: shop.branches("sales.resumed") == set() and shop.staged_of_ended("resumed-1") == [])
     first = made[0]
     made.clear()
     whole = run(shop, "sales.resumed", "resumed-1", job)
@@ -142,7 +143,7 @@ def test_an_interrupted_job_leaves_nothing(shop: Shop, how: str) -> None:
     outcome = run(shop, table, f"{table}-1", slow, stage_seconds=0.5 if how == "time-out" else None)
     assert isinstance(outcome, RolledBack), outcome
     assert outcome.error.code == ("attempt_timed_out" if how == "time-out" else "attempt_interrupted")
-    assert _eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
+    assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
     assert isinstance(run(shop, table, f"{table}-1"), Committed)
 
 
@@ -170,7 +171,7 @@ def test_rows_that_a_job_gives_after_an_interruption_are_not_published(shop: Sho
     assert not ended.is_set()  # the job was not waited for
     told.set()
     assert ended.wait(30)
-    assert _eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
+    assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
     assert shop.seen(table) == []
 
 
@@ -193,8 +194,23 @@ def test_what_is_already_staged_is_waited_for_and_not_made_again(shop: Shop) -> 
         outcome = coordinator.execute_workload("waited-1", honest, table="sales.waited")
     assert isinstance(outcome, RolledBack)
     assert outcome.error.code == "interrupted"
+    assert outcome.error.hint == (
+        "the Steward goes on with what was handed in; the same call takes the workload up again"
+    )
     assert isinstance(run(shop, "sales.waited", "waited-1", _never), Committed)
     assert shop.seen("sales.waited") == sorted(ROWS, key=repr)
+
+
+def test_a_run_that_is_interrupted_before_anything_was_handed_in_does_not_say_that_the_steward_goes_on(
+    shop: Shop,
+) -> None:
+    shop.make("sales.early")
+    shop.protect(contract("sales.early"))
+    with pytest.MonkeyPatch.context() as patch, Coordinator(shop.steward) as coordinator:
+        patch.setattr(type(shop.steward).__mro__[1], "next_attempt", _interrupted)
+        outcome = coordinator.execute_workload("early-1", honest, table="sales.early")
+    assert isinstance(outcome, RolledBack)
+    assert (outcome.error.code, outcome.error.hint) == ("interrupted", "the same call takes the workload up again")
 
 
 def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> None:
@@ -349,12 +365,3 @@ def _never(_spark: object, chunk: Chunk) -> pa.Table:
 
 def _interrupted(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
-
-
-def _eventually(holds: Callable[[], bool]) -> bool:
-    """The Steward cleans up after it has answered."""
-    for _ in range(100):
-        if holds():
-            return True
-        threading.Event().wait(0.1)
-    return holds()

@@ -50,4 +50,4 @@ def test_events_are_found_by_the_name_of_a_token_and_by_an_id(shop: Shop) -> Non
 
 def test_a_name_is_no_pattern(shop: Shop) -> None:
     assert (events(shop, "nightly_5%"), events(shop, "nightly%")) == ([], [])
-    assert events(shop, "nobody") == []
+    assert events(shop, "no_such_name") == []

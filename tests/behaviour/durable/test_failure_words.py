@@ -1,4 +1,4 @@
-"""What a producer is told to do next: mend the job after a FAIL, follow the gate's own hint where the gate refused."""
+"""The next step in an error for a producer: fix the job after a FAIL, or the gate's own hint if the gate refused."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def ended(refusal: RefusalView | None) -> AttemptView:
 @pytest.mark.parametrize(
     ("refusal", "hint"),
     [
-        (None, f"mend the job, then: {AGAIN}"),
-        (RefusalView("verification_failed", "FAIL", None, None, "proof 1"), f"mend the job, then: {AGAIN}"),
-        (RefusalView("branch_moved", "it moved", None, None, None), f"mend the job, then: {AGAIN}"),
+        (None, f"fix the job, then: {AGAIN}"),
+        (RefusalView("verification_failed", "FAIL", None, None, "proof 1"), f"fix the job, then: {AGAIN}"),
+        (RefusalView("branch_moved", "it moved", None, None, None), f"fix the job, then: {AGAIN}"),
         (
             RefusalView("published_bytes_changed", "changed", None, None, "look who writes there"),
             f"look who writes there; to try again: {AGAIN}",

@@ -59,7 +59,7 @@ def test_jobs_that_were_rolled_back_do_not_use_the_contracts_attempts_up(shop: S
     for _ in range(3):
         outcome = run(shop, table, raising)
         assert isinstance(outcome, RolledBack)
-        assert outcome.error.hint == "mend the job; the same call takes the workload up again"
+        assert outcome.error.hint == "fix the job; the same call takes the workload up again"
     assert isinstance(run(shop, table), Committed)
 
 
@@ -67,7 +67,7 @@ def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
     table = target(shop, "last", "governance: {attempts: 2}")
     first = run(shop, table, lossy)
     assert isinstance(first, VerificationFailed)
-    assert first.error.hint == f"mend the job, then: pvdm repair {table}-1 --reason TEXT"
+    assert first.error.hint == f"fix the job, then: pvdm repair {table}-1 --reason TEXT"
     with Coordinator(shop.steward) as coordinator:
         second = coordinator.repair(f"{table}-1", lossy, reason="a guess")
         assert isinstance(second, VerificationFailed)
@@ -83,7 +83,7 @@ def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, mon
     table = target(shop, "often")
     monkeypatch.setattr("pvdm.durable.run.ROLLED_BACK_MAX", 2)
     hints = [outcome.error.hint for _ in range(2) if isinstance(outcome := run(shop, table, raising), RolledBack)]
-    assert hints[0] == "mend the job; the same call takes the workload up again"
+    assert hints[0] == "fix the job; the same call takes the workload up again"
     assert "since 2 were rolled back" in str(hints[1])
     assert ABANDON.format(f"{table}-1") in str(hints[1])
 
@@ -151,7 +151,7 @@ def test_who_was_taken_over_by_a_second_run_hears_so(shop: Shop, then: str) -> N
     assert isinstance(first, RolledBack), first
     assert (first.exit_code, first.error.code) == (4, "attempt_taken_over")
     assert first.error.message == "another run took attempt 1 at chunk all over"
-    assert "mend the job" not in str(first.to_json())
+    assert "fix the job" not in str(first.to_json())
     assert shop.seen(table) == sorted(ROWS, key=repr)
 
 

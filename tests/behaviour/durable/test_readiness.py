@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+import pvdm
 from pvdm import Committed, Coordinator
+from pvdm.errors import UnavailableError
+from pvdm.lake.paths import parse_location
 from pvdm.lake.stores import writable
-from pvdm.lake.stores.stores import place_of
+from pvdm.model.role import Role
+from pvdm.steward.notary import open_notary
 from tests.shop import ROWS, Shop, contract, shop_at, table_of
 
 
@@ -21,7 +28,7 @@ def published(shop: Shop) -> None:
         assert isinstance(outcome, Committed)
 
 
-@pytest.mark.parametrize("name", ["metadata", "vault"])
+@pytest.mark.parametrize("name", ["metadata", "vault", "warehouse"])
 def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(writable, "_KEPT_SECONDS", 0.0)
     with shop_at(tmp_path) as shop:
@@ -29,10 +36,69 @@ def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         assert shop.steward.readiness().ready
         catalog = shop.steward.notary.config.catalog
         assert catalog is not None
-        folder = place_of(getattr(catalog, name)).local
+        folder = parse_location(str(getattr(catalog, name))).local
         folder.rename(folder.with_name("elsewhere"))
         found = shop.steward.readiness()
         assert (found.ready, [each.code for each in found.reasons]) == (False, ["steward_folder_missing"])
         assert httpx.get(f"{shop.steward.url}/readyz", trust_env=False).status_code == 503
         folder.with_name("elsewhere").rename(folder)
         assert shop.steward.readiness().ready
+
+
+def test_without_the_kernel_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop_at(tmp_path) as shop:
+        assert shop.steward.readiness().ready
+        monkeypatch.setitem(sys.modules, "pvdm.digest.kernel", None)
+        found = shop.steward.readiness()
+        assert (found.ready, [each.code for each in found.reasons]) == (False, ["kernel_missing"])
+
+
+def test_a_steward_that_was_moved_to_another_path_does_not_start(tmp_path: Path) -> None:
+    with shop_at(tmp_path) as shop:
+        published(shop)
+    old, new = tmp_path / "steward", tmp_path / "elsewhere"
+    old.rename(new)
+    with pytest.raises(UnavailableError) as caught, pvdm.Steward.embedded(new):
+        pass
+    found = caught.value
+    assert (found.code, found.expected, found.got) == (
+        "steward_folders_moved",
+        f"file://{old}/catalog",
+        f"file://{new}/catalog",
+    )
+    assert found.hint is not None
+    new.rename(old)
+    with pvdm.Steward.embedded(old) as steward:
+        assert steward.readiness().ready
+
+
+@pytest.mark.parametrize("name", ["vault", "warehouse"])
+def test_a_folder_of_the_catalog_that_was_moved_alone_keeps_it_from_starting(tmp_path: Path, name: str) -> None:
+    with shop_at(tmp_path) as shop:
+        published(shop)
+        config = shop.steward.notary.config
+    assert config.catalog is not None
+    (tmp_path / "steward" / name).rename(tmp_path / "elsewhere")
+    place: Any = str(parse_location(str(tmp_path / "elsewhere"))) if name == "warehouse" else tmp_path / "elsewhere"
+    moved = replace(config, catalog=replace(config.catalog, **{name: place}))
+    with pytest.raises(UnavailableError) as caught:
+        open_notary(moved)
+    assert (caught.value.code, f"the {name} folder" in str(caught.value)) == ("steward_folders_moved", True)
+    (tmp_path / "elsewhere").rename(tmp_path / "steward" / name)
+    open_notary(config).close()
+
+
+def test_a_table_whose_document_lies_elsewhere_is_answered_503_with_what_to_do(tmp_path: Path) -> None:
+    with shop_at(tmp_path) as shop:
+        published(shop)
+        files = shop.steward.notary.catalog.states._files
+        files._root = parse_location(str(tmp_path / "elsewhere"))
+        token = shop.steward.token_for(Role.OPERATOR)
+        found = httpx.get(
+            f"{shop.steward.url}/catalog/v1/namespaces/sales/tables/orders",
+            headers={"authorization": f"Bearer {token.text}"},
+            trust_env=False,
+        )
+        error = found.json()["error"]
+        assert (found.status_code, error["pvdm-code"]) == (503, "metadata_file_foreign")
+        assert "Bring the folder back to its old path" in error["message"]

@@ -42,7 +42,9 @@ _BY_CODE: Final[Mapping[str, int]] = {
     "rate_limited": 429,
     "too_many_requests_at_once": 429,
 }
-TOKEN_CODES: Final = frozenset({"token_missing", "token_malformed", "token_unknown", "token_revoked", "token_expired"})
+TOKEN_CODES: Final = frozenset(
+    {"token_missing", "token_malformed", "token_unknown", "token_revoked", "token_rotated", "token_expired"}
+)
 
 
 def kind_of(error: BaseException) -> str:

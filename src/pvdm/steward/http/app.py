@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from pvdm.errors import InputError, PvdmError
+from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
 from pvdm.steward.http import (
     catalog_namespaces,
     catalog_tables,
@@ -28,6 +29,7 @@ from pvdm.steward.http import (
     routes_orphans,
     routes_proofs,
     routes_protection,
+    routes_quarantine,
     routes_service,
     routes_trust,
     routes_work,
@@ -42,12 +44,14 @@ from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.table import RouteTable
 from pvdm.steward.http.waiting import Waiting
 from pvdm.steward.notary import Notary
+from pvdm.store.clock import format_micros
 
 # With those that look tokens up as many threads as the ledger's pool has connections: more would only wait for one,
 # and give up in its time-out.
 THREADS_MAX: Final = 13
 MARK_SECONDS: Final = 60
 TIDY_SECONDS: Final = 600
+VAULT_COUNT_SECONDS: Final = 600
 
 _ROUTERS: Final = (
     routes_service.router,
@@ -55,6 +59,7 @@ _ROUTERS: Final = (
     routes_trust.router,
     routes_work.router,
     routes_orphans.router,
+    routes_quarantine.router,
     routes_proofs.router,
     routes_protection.router,
     routes_audit.router,
@@ -101,14 +106,28 @@ def serve(app: FastAPI, notary: Notary) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = THREADS_MAX
     notary: Notary = app.state.notary
+    _warn_of_clock(notary)
     notary.jobs.start()
-    tasks = [asyncio.create_task(work(notary)) for work in (_mark_the_time, _tidy_up)]
+    tasks = [asyncio.create_task(work(notary)) for work in (_mark_the_time, _tidy_up, _count_the_vault)]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await run_sync(notary.jobs.stop)
+
+
+def _warn_of_clock(notary: Notary) -> None:
+    """A clock that jumped, a rest that nothing bears out, a host whose clock is behind: each with both times."""
+    clock = notary.clock
+    trusted, wall = clock.trusted_micros(), clock.host_micros()
+    if not clock.is_ready():
+        log_event("clock_jumped", trusted=format_micros(trusted), host=format_micros(wall))
+    if clock.absence is not None:
+        newest, start = format_micros(clock.absence.from_micros), format_micros(clock.absence.to_micros)
+        log_event("clock_absence", newest=newest, start=start, why="no second clock tells a rest from a wrong clock")
+    if clock.lead_micros() > CLOCK_SKEW_MAX_SECONDS * 1_000_000:
+        log_event("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
 
 
 async def _mark_the_time(notary: Notary) -> None:
@@ -129,6 +148,16 @@ async def _tidy_up(notary: Notary) -> None:
             await run_sync(notary.tidy)
         except PvdmError as error:
             log_event("not_tidied", code=error.code)
+
+
+async def _count_the_vault(notary: Notary) -> None:
+    """For the metrics: a scrape gives the last count, so that it costs the same however much lies in the vault."""
+    while notary.usage is not None:
+        try:
+            await run_sync(notary.usage.count)
+        except PvdmError as error:
+            log_event("vault_not_counted", code=error.code)
+        await asyncio.sleep(VAULT_COUNT_SECONDS)
 
 
 async def _invalid(_: Request, error: Any) -> NoReturn:

@@ -31,6 +31,8 @@ _BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     "view_dialect_twice": (400, "IllegalArgumentException"),
     "requirement_table_exists": (409, "AlreadyExistsException"),
     _FILE_MISSING: (404, "NotFoundException"),
+    # The Steward's folders are not those of its tables: nothing that the caller did, or could do otherwise.
+    "metadata_file_foreign": (503, "ServiceUnavailableException"),
     "namespace_not_empty": (409, "NamespaceNotEmptyException"),
     "namespace_properties_overlap": (422, "UnprocessableEntityException"),
     "body_too_slow": (408, "BadRequestException"),

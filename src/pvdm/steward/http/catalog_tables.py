@@ -10,12 +10,14 @@ from fastapi.responses import Response
 
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
+from pvdm.catalog.purge import Left
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.shown import Told
 from pvdm.catalog.state import TableState
-from pvdm.errors import InputError
+from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.node import Node
 from pvdm.steward.http.asked import header
+from pvdm.steward.http.catalog_errors import refusal
 from pvdm.steward.http.catalog_parts import (
     BodyPart,
     CatalogPart,
@@ -159,12 +161,31 @@ def drop(
     key = once_of(request, catalog, grant)
 
     def work() -> Response:
-        left = catalog.tables.drop(grant, levels, table, purge=purge, once=key)
-        if left is not None:
-            log_event("purge_left", place=left.place, why=left.why)
+        return _purged(table, catalog.tables.drop(grant, levels, table, purge=purge, once=key))
+
+    def again(facts: Mapping[str, object]) -> Response:
+        match facts.get("purge"):
+            case [str(location), str(domain)]:
+                return _purged(table, catalog.tables.purge(location, domain))
         return done()
 
-    return once(catalog, key, work, lambda _: done())
+    return once(catalog, key, work, again)
+
+
+def _purged(table: str, left: Left | None) -> Response:
+    """Success only if no file is left; the table is dropped either way, so that this is an answer and no error."""
+    if left is None:
+        return done()
+    log_event("purge_left", place=left.place, why=left.why)
+    told = refusal(
+        NotAllowedError(
+            "purge_incomplete",
+            f"{table} is dropped, but files of it are left in {left.place}",
+            got=left.why,
+            hint="the owner of the place looks at them and removes them; the table is not there any more",
+        )
+    )
+    return Response(told.body, told.status, dict(told.headers), "application/json")
 
 
 @router.post(f"{_V1}/tables/rename")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter as Counted
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -16,12 +16,14 @@ from sqlalchemy import func, select
 from pvdm.errors import PvdmError
 from pvdm.steward.http.answers import status_of
 from pvdm.steward.http.asked import Asked
-from pvdm.steward.jobs import JobState
+from pvdm.steward.http.watched_facts import expiry_facts, job_facts, room_facts, vault_facts, waiting_facts
 from pvdm.steward.notary import Notary
 from pvdm.store.schema import overrides, proofs
 
+_MICROS: Final = 1_000_000
 _LIMIT_STATUSES: Final = frozenset({408, 413, 429})
 _LIMIT_CODES: Final = frozenset({"service_busy"})
+_WATCHED: Final = (expiry_facts, room_facts, vault_facts, waiting_facts, job_facts)
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -77,15 +79,25 @@ class _LedgerFacts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What the ledger, log, clock and epoch book say; what cannot be read is left out, never made up."""
-        yield _gauge("clock_ready", "Whether the time can be told", int(self._notary.clock.is_ready()))
+        yield from self._of_clock()
         readable = 1
-        for read in (self._counted, self._of_log, self._of_epochs):
+        for read in (self._counted, self._of_log, self._of_epochs, *self._watched()):
             try:
                 yield from list(read())
             except PvdmError:
                 readable = 0
-        yield from self._of_jobs()
-        yield _gauge("facts_readable", "Whether ledger, log and epoch book could all be read", readable)
+        yield _gauge("facts_readable", "Whether ledger, log, epoch book and certificate could be read", readable)
+
+    def _watched(self) -> list[Callable[[], Iterator[Metric]]]:
+        return [partial(read, self._notary) for read in _WATCHED]
+
+    def _of_clock(self) -> Iterator[Metric]:
+        clock = self._notary.clock
+        away = 0 if clock.absence is None else clock.absence.to_micros - clock.absence.from_micros
+        yield _gauge("clock_ready", "Whether the time can be told", int(clock.is_ready()))
+        yield _gauge("clock_absence_seconds", "A rest before the start that no second clock bears out", away // _MICROS)
+        behind = clock.lead_micros() // _MICROS
+        yield _gauge("clock_lead_seconds", "How far the host's clock is behind the Steward's time", behind)
 
     def _counted(self) -> Iterator[Metric]:
         with self._notary.ledger.read() as unit:
@@ -106,14 +118,6 @@ class _LedgerFacts(Collector):
         if outside is not None:
             size = outside.checkpoint.size
             yield _gauge("outside_checkpoint_size", "Entries that the outside checkpoint covers", size)
-
-    def _of_jobs(self) -> Iterator[Metric]:
-        """This Steward's own: a failed job is one that somebody must look after."""
-        counted = Counted(job.state for job in self._notary.jobs.listed())
-        found = GaugeMetricFamily("pvdm_steward_jobs", "Jobs of this Steward that are not done", labels=["state"])
-        for state in JobState:
-            found.add_metric([state.value], counted[state])
-        yield found
 
     def _of_epochs(self) -> Iterator[Metric]:
         active = self._notary.epochs.book().active

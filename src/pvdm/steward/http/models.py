@@ -108,6 +108,12 @@ class ChallengeBody(Asked):
     fingerprints: Fingerprints
 
 
+class TokenBody(Asked):
+    """The SHA-256 of a token's text, which the bearer has drawn: at least 256 random bits, at most 256 characters."""
+
+    secret_sha256: Sha256
+
+
 class ErrorPart(Told):
     """What went wrong: a stable code, what was expected, what was got, one next step."""
 
@@ -177,9 +183,8 @@ class IdentityAnswer(Told):
 
 
 class TokenAnswer(Told):
-    """A new token; its text is here and nowhere else."""
+    """A new token, whose text the bearer has."""
 
-    token: str
     identity: IdentityAnswer
 
 

@@ -13,7 +13,7 @@ from pvdm.steward.attempt_views import AttemptView
 from pvdm.steward.http.answers import shown
 from pvdm.steward.http.body import body_of, require_empty
 from pvdm.steward.http.located_models import located_part
-from pvdm.steward.http.models import HEX16, PAGE_ROWS_MAX, WORKLOAD_ID, ReasonBody, TokenAnswer
+from pvdm.steward.http.models import HEX16, PAGE_ROWS_MAX, WORKLOAD_ID, ReasonBody, TokenAnswer, TokenBody
 from pvdm.steward.http.parts import Caller, NotaryPart, WaitingPart
 from pvdm.steward.http.routes_service import identity_of
 from pvdm.steward.http.work_models import (
@@ -157,11 +157,12 @@ def abort(notary: NotaryPart, grant: Caller, attempt_id: AttemptId, body: Reason
     return attempt_answer(notary.work.abort(grant, attempt_id, body.reason))
 
 
-@router.post("/v1/attempts/{attempt_id}/tokens", dependencies=[Depends(require_empty)])
-def attempt_token(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> TokenAnswer:
-    """A short-lived token for this attempt alone."""
-    token, made = notary.access.attempt_token(grant, attempt_id)
-    return TokenAnswer(token=token.reveal(), identity=identity_of(made))
+@router.post("/v1/attempts/{attempt_id}/tokens")
+def attempt_token(
+    notary: NotaryPart, grant: Caller, attempt_id: AttemptId, body: Annotated[TokenBody, Depends(body_of(TokenBody))]
+) -> TokenAnswer:
+    """A short-lived token for this attempt alone; the bearer draws its text, so asking twice is safe."""
+    return TokenAnswer(identity=identity_of(notary.access.attempt_token(grant, attempt_id, body.secret_sha256)))
 
 
 @router.post("/v1/publications")

@@ -10,6 +10,7 @@ from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
 from pvdm.steward.http.located_models import LocatedPart
 from pvdm.steward.http.models import PLAIN, WORKLOAD_ID, Asked, Decimal, Micros, Random, Reason, Sha256, Told
 
+QUARANTINE_REMOVED_MAX: Final = 100
 TABLE_NAME_MAX_CHARACTERS: Final = 4_096
 PARAMETERS_MAX: Final = 64
 BRANCH_MAX_CHARACTERS: Final = 255
@@ -51,6 +52,13 @@ class TableBody(Asked):
     """One table."""
 
     table: _Table
+
+
+class QuarantineRemovalBody(Asked):
+    """Which failed attempts' files are removed, and why."""
+
+    attempt_ids: Annotated[list[Random], Field(min_length=1, max_length=QUARANTINE_REMOVED_MAX)]
+    reason: Reason
 
 
 class RefusalPart(Told):
@@ -245,3 +253,43 @@ class OrphansAnswer(Told):
     """Files that nothing refers to."""
 
     orphans: list[OrphanPart]
+
+
+class QuarantinedAttemptPart(Told):
+    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet."""
+
+    attempt_id: Random
+    workload_id: str
+    chunk_id: str
+    table: str | None
+    table_uuid: str
+    verdict: str | None
+    proof_id: Sha256 | None
+    failed_at: Micros
+    age_seconds: int
+    files: int
+    bytes: Decimal
+    folder: str
+    undecided: str | None
+
+
+class QuarantineAnswer(Told):
+    """Failed attempts whose files are kept, oldest first; empty behind the last one."""
+
+    quarantine: list[QuarantinedAttemptPart]
+
+
+class QuarantineRemovalPart(Told):
+    """What was removed of one attempt, by whom and why."""
+
+    attempt_id: Random
+    files: int
+    bytes: Decimal
+    name: str
+    reason: str
+
+
+class QuarantineRemovalsAnswer(Told):
+    """What was removed."""
+
+    removed: list[QuarantineRemovalPart]

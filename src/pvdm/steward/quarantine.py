@@ -1,0 +1,188 @@
+"""Quarantine for operators: what lies in it and whose it is, and its removal once nothing can come of it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pvdm.catalog.desks import Catalog
+from pvdm.catalog.names import parse_full_name
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.stores.store import Listed
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.model.states import ATTEMPT, WorkloadState
+from pvdm.steward.access import require_attempt, require_domain, scope
+from pvdm.steward.http.logs import log_event
+from pvdm.steward.sources import table_name
+from pvdm.store import Ledger, Unit, attempts, chunks, proofs, quarantine, workloads
+from pvdm.store.attempts import Attempt
+from pvdm.store.clock import LedgerClock
+from pvdm.store.quarantine import Removal
+from pvdm.store.tokens import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """What is kept of one failed attempt; `undecided` says why it cannot be removed yet, None where it can."""
+
+    attempt: Attempt
+    table: str | None
+    table_uuid: str
+    verdict: str | None
+    proof_id: str | None
+    age_seconds: int
+    files: int
+    size_bytes: int
+    folder: str
+    undecided: str | None
+
+
+class QuarantineDesk:
+    """Lists and removes what failed; the proofs that say what failed, and the receipts, stay for ever."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Callable[[], Catalog], vault: Vault | None) -> None:
+        """Without a catalog there is no vault, and nothing in quarantine."""
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._kept = vault
+
+    def listed(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[Quarantined]:
+        """A page of what lies in quarantine, oldest first, of the bearer's domain and perhaps of one table."""
+        require_attempt(grant, None)
+        uuid = None if table is None else self._uuid(grant, table)
+        with self._ledger.read() as unit:
+            found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after)
+            told = [(each, _facts(unit, each)) for each in found]
+        now = self._clock.trusted_micros()
+        return [self._describe(attempt, facts, now) for attempt, facts in told]
+
+    def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
+        """Remove the files of these attempts for good, and keep a record of it.
+
+        Raises before anything is removed if one of them is not in quarantine, or may still be published.
+        """
+        require_attempt(grant, None)
+        with self._ledger.read() as unit:
+            for attempt_id in attempt_ids:
+                _require_removable(unit, grant, attempt_id)
+        return [self._removed(grant, attempt_id, reason) for attempt_id in dict.fromkeys(attempt_ids)]
+
+    def _removed(self, grant: Grant, attempt_id: str, reason: str) -> Removal:
+        with self._ledger.read() as unit:
+            attempt = attempts.get(unit, attempt_id)
+            uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
+            name = table_name(unit, uuid)
+        files = self._files(uuid, attempt_id)
+        size = sum(each.size for each in files)
+        noted = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
+
+        def begin(unit: Unit) -> Removal:
+            # In the transaction that notes it: nothing that was decided is decided otherwise later, so this holds.
+            _require_removable(unit, grant, attempt_id)
+            return quarantine.begin_removal(unit, noted)
+
+        begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
+        for each in files:
+            self._vault.remove(str(each.place))
+        self._ledger.transact(lambda unit: quarantine.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
+        log_event(
+            "quarantine_removed",
+            table=name,
+            table_uuid=uuid,
+            workload_id=attempt.workload_id,
+            attempt_id=attempt_id,
+            files=begun.files,
+            bytes=begun.size_bytes,
+            token_id=grant.token_id,
+        )
+        return begun
+
+    @property
+    def _vault(self) -> Vault:
+        if self._kept is None:
+            self._catalog()  # says that there is none
+            raise AssertionError("who has a catalog has a vault")
+        return self._kept
+
+    def _uuid(self, grant: Grant, table: str) -> str:
+        *levels, name = parse_full_name(table)
+        return self._catalog().tables.load(grant, tuple(levels), name).row.table_uuid
+
+    def _files(self, table_uuid: str, attempt_id: str) -> list[Listed]:
+        return self._vault.files(table_uuid, VaultKind.QUARANTINE, attempt_id)
+
+    def _describe(self, attempt: Attempt, facts: _Facts, now: int) -> Quarantined:
+        files = self._files(facts.table_uuid, attempt.attempt_id)
+        return Quarantined(
+            attempt,
+            facts.table,
+            facts.table_uuid,
+            facts.verdict,
+            facts.proof_id,
+            max(0, (now - attempt.at_micros) // 1_000_000),
+            len(files),
+            sum(each.size for each in files),
+            self._vault.place(facts.table_uuid, VaultKind.QUARANTINE, attempt.attempt_id),
+            facts.undecided,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    table: str | None
+    table_uuid: str
+    verdict: str | None
+    proof_id: str | None
+    undecided: str | None
+
+
+def _facts(unit: Unit, attempt: Attempt) -> _Facts:
+    uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
+    said = proofs.of_attempt(unit, attempt.attempt_id)
+    verdict, proof_id = (said[-1].verdict.value, said[-1].proof_id) if said else (None, None)
+    return _Facts(table_name(unit, uuid), uuid, verdict, proof_id, _undecided(unit, attempt))
+
+
+def _undecided(unit: Unit, attempt: Attempt) -> str | None:
+    """Why something may still come of the files: an open workload's chunk can be published by break-glass.
+
+    A workload that is complete or abandoned, and a chunk that is published, stay so: what is decided once, is.
+    """
+    workload = workloads.get(unit, attempt.workload_id)
+    if workload.state is not WorkloadState.OPEN:
+        return None
+    if chunks.publications(unit, attempt.workload_id, [attempt.chunk_id]):
+        return None
+    return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
+
+
+def _require_removable(unit: Unit, grant: Grant, attempt_id: str) -> None:
+    attempt = attempts.get(unit, attempt_id)
+    require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
+    if attempt.state in ATTEMPT.live():
+        raise NotAllowedError(
+            "quarantine_attempt_live",
+            "the attempt has not ended",
+            expected="an attempt that failed",
+            got=attempt.state,
+            hint="nothing was removed; wait for its verdict",
+            attempt_id=attempt_id,
+        )
+    if not quarantine.holds(unit, attempt_id):
+        raise InputError(
+            "quarantine_unknown",
+            "nothing of this attempt is in quarantine",
+            got=attempt_id,
+            hint="nothing was removed; `pvdm quarantine list` shows what there is",
+        )
+    undecided = _undecided(unit, attempt)
+    if undecided is not None:
+        raise NotAllowedError(
+            "quarantine_undecided",
+            f"what failed may still be published: {undecided}",
+            expected="a published chunk, or a workload that is complete or abandoned",
+            got=f"attempt {attempt_id}",
+            hint="nothing was removed; repair the chunk, or give the workload up with `pvdm abandon`",
+            attempt_id=attempt_id,
+        )

@@ -1,0 +1,219 @@
+"""A Steward as operations.md sets one up for a team: folders, keys, trust root, tokens, a process that serves it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pvdm import Committed, Coordinator, Outcome
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient, split_name
+from pvdm.client.token import AccessToken
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.model.core import Operation
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from tests.behaviour.cli.support import Ran, Run
+from tests.catalog_rest import Caller
+from tests.shop import COLUMNS, ROWS, Row, contract, table_of
+from tests.steward_http import bearer
+
+PAGE = (Path(__file__).parents[3] / "docs" / "procedures.md").read_text("utf-8")
+_CONFIG = """
+notary = "notary-a"
+origin = "log.example/notary-a"
+isolation = "process"
+ledger = "sqlite:///ledger.db"
+outside = "{mnt}/outside/notary-a.checkpoint"
+
+[keys]
+home = "file"
+path = "keystore.json"
+
+[catalog]
+warehouse = "{srv}/lake/warehouse"
+metadata = "{srv}/lake/catalog"
+vault = "{srv}/lake/vault"
+
+[service]
+port = 0
+"""
+_ROOT = 'expires = "365d"\nthresholds = { notary = 1, root = 1 }\n'
+_KEY = '[[keys]]\nfile = "{file}"\nidentity = "{identity}"\nroles = ["{role}"]\n'
+
+
+def steps(heading: str) -> list[str]:
+    """The commands below a heading of the page, in their order."""
+    section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert section is not None, heading
+    blocks = re.findall(r"^ *```console\n(.*?)^ *```$", section[1], re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in textwrap.dedent(block).splitlines()]
+    return [line.removeprefix("$ ") for line in lines]
+
+
+@dataclass
+class Team:
+    """A Steward's folders, the commands of the people around it, and the process while one serves."""
+
+    folder: Path
+    run: Run
+    monkeypatch: pytest.MonkeyPatch
+    process: subprocess.Popen[str] | None = None
+    url: str = ""
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def srv(self) -> Path:
+        return self.folder / "srv"
+
+    @property
+    def config(self) -> Path:
+        return self.srv / "pvdm" / "steward.toml"
+
+    def do(self, *words: object) -> Ran:
+        """A command that must end well."""
+        ran = self.run(*words)
+        assert ran.code == 0, f"{words}\n{ran.out}{ran.err}"
+        return ran
+
+    def follow(self, line: str, words: Mapping[str, str] | None = None) -> Ran:
+        """One line of the page, with its paths below the test's folder and its capitals replaced."""
+        for name in ("/srv", "/mnt", "/disk2"):
+            line = re.sub(rf"(?<![\w./]){name}\b", f"{self.folder}{name}", line)
+        for name, value in (words or {}).items():
+            line = line.replace(name, value)
+        parts = shlex.split(line)
+        if parts[0] == "pvdm":
+            return self.do(*parts[1:])
+        done = subprocess.run(parts, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        return Ran(0, done.stdout, done.stderr)
+
+    def start(self) -> None:
+        """`pvdm steward serve`, until it says where it is."""
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        words = [sys.executable, "-m", "pvdm.cli", "steward", "serve", "--config", str(self.config)]
+        with (self.folder / "steward.log").open("w") as log:
+            self.process = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=log, text=True)
+        self.url = self._address(self.process)
+        self.monkeypatch.setenv("PVDM_URL", self.url)
+
+    def _address(self, process: subprocess.Popen[str]) -> str:
+        log = self.folder / "steward.log"
+        while process.poll() is None:
+            for line in log.read_text("utf-8").splitlines():
+                with contextlib.suppress(json.JSONDecodeError, KeyError):
+                    return str(json.loads(line)["address"])
+        raise AssertionError(log.read_text("utf-8"))
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+            self.process = None
+
+    def token(self, name: str) -> str:
+        return (self.srv / "pvdm" / f"{name}.token").read_text("utf-8").strip()
+
+    def client(self, name: str) -> StewardClient:
+        return StewardClient(self.url, self.token(name))
+
+    @contextlib.contextmanager
+    def caller(self) -> Iterator[Caller]:
+        with httpx.Client(base_url=self.url, timeout=60) as http:
+            yield Caller(http, bearer(self.token("ruth")))
+
+    def make(self, name: str) -> None:
+        *levels, last = name.split(".")
+        columns = [
+            {"id": at, "name": column, "required": False, "type": kind} for at, (column, kind) in enumerate(COLUMNS, 1)
+        ]
+        schema = {"type": "struct", "schema-id": 0, "fields": columns}
+        with self.caller() as caller:
+            caller.make(last, namespace=levels[0], **{"schema": schema, "properties": {"format-version": "2"}})
+
+    def rename(self, old: str, new: str) -> None:
+        names = [{"namespace": each.split(".")[:-1], "name": each.split(".")[-1]} for each in (old, new)]
+        with self.caller() as caller:
+            caller.done("POST", "/tables/rename", json={"source": names[0], "destination": names[1]})
+
+    def write_source(self, rows: tuple[Row, ...], table: str = "raw.orders") -> None:
+        with self.client("ruth") as client:
+            location = TableMetadata.from_json(TableClient(client, *split_name(table)).load()).location
+            token = AccessToken(self.token("ruth"))
+            to = Destination(self.url, table, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
+            SmallStager(client).stage(lambda: table_of(rows), to)
+
+    def write_contract(self, text: str) -> None:
+        (self.folder / "orders.yaml").write_text(text, "utf-8")
+
+    def publish(self, workload_id: str, rows: tuple[Row, ...] = ROWS, table: str = "sales.orders") -> Outcome:
+        with self.client("nightly") as client, Coordinator(client) as coordinator:
+            return coordinator.execute_workload(workload_id, lambda _s, _c: table_of(rows), table=table)
+
+    def audit_code(self, table: str = "sales.orders") -> int:
+        return self.run("audit", table, "--token-file", self.srv / "pvdm" / "ruth.token").code
+
+
+@contextlib.contextmanager
+def team_at(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, operator: str = "ruth") -> Iterator[Team]:
+    """A served Steward with `raw.orders`, and `sales.orders` protected by the operator and published once."""
+    team = Team(folder, run, monkeypatch)
+    _set_up(team)
+    team.start()
+    try:
+        with team.caller() as caller:
+            for name in ("raw", "sales"):
+                caller.done("POST", "/namespaces", json={"namespace": [name], "properties": {"pvdm.domain": "sales"}})
+        for name in ("raw.orders", "sales.orders"):
+            team.make(name)
+        team.write_source(ROWS)
+        team.write_contract(contract("sales.orders"))
+        by = ("--key", f"{operator}.pem", "--operator", operator, "--reason", "orders go live")
+        reach = ("--token-file", team.srv / "pvdm" / f"{operator}.token")
+        team.do("protect", "sales.orders", "--contract", "orders.yaml", *by, *reach)
+        yield team
+    finally:
+        team.stop()
+
+
+def _set_up(team: Team) -> None:
+    for name in ("srv/pvdm", "srv/lake", "mnt/outside", "mnt/transfer", "disk2"):
+        (team.folder / name).mkdir(parents=True)
+    team.config.write_text(_CONFIG.format(srv=team.srv, mnt=team.folder / "mnt"), "utf-8")
+    configured = ("--config", team.config)
+    team.do("steward", "init", *configured, "--reason", "first start", "--public", "public")
+    people = (("alice", "root"), ("ruth", "operator"), ("tom", "operator"))
+    for name, _ in people:
+        team.do("keys", "pair", f"{name}.pem")
+    text = _ROOT + "".join(_KEY.format(file=f"{name}.pem.pub", identity=name, role=role) for name, role in people)
+    own = (("signing", "notary-a", "notary"), ("log", "log.example/notary-a", "log"))
+    for kind, identity, role in own:
+        text += _KEY.format(file=f"public/epoch-1.{kind}.pub", identity=identity, role=role) + "epochs = [1]\n"
+    (team.folder / "keys.toml").write_text(text, "utf-8")
+    team.do("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
+    words = ("--key", "alice.pem", "--yes", "--out", "root-1.json", "--json")
+    pin: Any = team.do("keys", "root", "sign", "root-1.draft", *words).json["sha256"]
+    team.do("steward", "trust", "root-1.json", *configured, "--root-sha256", pin)
+    for name, role, domain in (("ruth", "operator", "*"), ("tom", "operator", "*"), ("nightly", "producer", "sales")):
+        out = team.srv / "pvdm" / f"{name}.token"
+        issued = ("--role", role, "--domain", domain, "--name", name, "--lifetime", "30d", "--out", str(out))
+        team.do("steward", "token", "issue", *configured, *issued)
+
+
+def committed(outcome: Outcome) -> None:
+    assert isinstance(outcome, Committed), outcome

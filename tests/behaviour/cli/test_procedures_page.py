@@ -1,0 +1,185 @@
+"""docs/procedures.md: each procedure, followed line by line with the real commands on a served Steward."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pvdm import VerificationFailed
+from tests.behaviour.cli.support import Run
+from tests.behaviour.cli.team import PAGE, Team, committed, steps, team_at
+from tests.services import require
+from tests.shop import ROWS, contract
+
+
+@pytest.fixture
+def team(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    with team_at(tmp_path, pvdm, monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> None:
+    """Whether this user may mount a folder at another one, as an administrator may."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    tried = subprocess.run(["mount", "--bind", str(there), str(here)], capture_output=True, text=True, check=False)
+    require(tried.returncode == 0, f"this user may not mount folders: {tried.stderr.strip()}")
+    subprocess.run(["umount", str(here)], check=True)
+
+
+def test_a_steward_moves_to_another_host_under_the_same_paths(team: Team) -> None:
+    committed(team.publish("orders-1"))
+    pack, unpack, *look = steps("Move to another host")
+    team.stop()
+    team.follow(pack)
+    team.srv.rename(team.folder / "old-host")
+    team.srv.mkdir()
+    team.follow(unpack)
+    team.start()
+    shown = [team.follow(line) for line in look]
+    assert "5 rows" in shown[-1].out or "holds" in shown[-1].out
+    committed(team.publish("orders-1"))  # what was published is known there too
+
+
+def test_a_steward_moved_to_another_path_is_refused_with_both_paths(team: Team, pvdm: Run) -> None:
+    committed(team.publish("orders-1"))
+    team.stop()
+    elsewhere = team.folder / "elsewhere"
+    team.srv.rename(elsewhere)
+    config = elsewhere / "pvdm" / "steward.toml"
+    config.write_text(config.read_text("utf-8").replace(f'"{team.srv}/', f'"{elsewhere}/'), "utf-8")
+    ran = pvdm("steward", "serve", "--config", config, "--json")
+    assert (ran.code, ran.error) == (7, "steward_folders_moved")
+    error = ran.json["error"]
+    assert (error["expected"], error["got"]) == (f"file://{team.srv}/lake/catalog", f"file://{elsewhere}/lake/catalog")
+
+
+def test_the_lake_moves_to_another_disk_that_is_mounted_at_its_path(team: Team, mounts: None) -> None:
+    committed(team.publish("orders-1"))
+    copy, aside, folder, mount, *look, remove = steps("Move to another disk")
+    team.stop()
+    for line in (copy, aside, folder, mount):
+        team.follow(line)
+    try:
+        team.start()
+        for line in (*look, remove):
+            team.follow(line)
+        assert not (team.srv / "lake.old").exists()
+        assert team.audit_code() == 0
+    finally:
+        team.stop()
+        subprocess.run(["umount", str(team.srv / "lake")], check=True)
+
+
+def test_a_lake_behind_a_link_is_refused(team: Team, pvdm: Run) -> None:
+    committed(team.publish("orders-1"))
+    team.stop()
+    lake = team.srv / "lake"
+    lake.rename(team.folder / "disk2" / "lake")
+    lake.symlink_to(team.folder / "disk2" / "lake")
+    ran = pvdm("steward", "serve", "--config", team.config, "--json")
+    assert (ran.code, ran.error) == (7, "steward_folders_moved")
+
+
+def test_a_renamed_source_is_published_from_under_a_signed_contract(team: Team) -> None:
+    team.rename("raw.orders", "raw.orders_v2")
+    team.write_contract(contract("sales.orders").replace("table: raw.orders", "table: raw.orders_v2"))
+    for line in steps("Rename a source"):
+        team.follow(line)
+    committed(team.publish("orders-1"))
+    assert team.audit_code() == 0
+
+
+def test_a_renamed_target_is_protected_again_and_published_to(team: Team) -> None:
+    unprotect, protect = steps("Rename a target")
+    names = ("sales.orders", "sales.orders_v2")
+    parts = [{"namespace": ["sales"], "name": name.partition(".")[2]} for name in names]
+    refused = httpx.post(
+        f"{team.url}/catalog/v1/tables/rename",
+        headers={"authorization": f"Bearer {team.token('ruth')}"},
+        json={"source": parts[0], "destination": parts[1]},
+        trust_env=False,
+    )
+    assert (refused.status_code, refused.json()["error"]["pvdm-code"]) == (403, "main_gated")
+    team.follow(unprotect)
+    team.rename(*names)
+    team.write_contract(contract("sales.orders_v2"))
+    team.follow(protect)
+    committed(team.publish("orders-1", table="sales.orders_v2"))
+
+
+def test_the_quarantine_is_cleaned_up(team: Team) -> None:
+    look, abandon, rehearse, remove, one = steps("Clean up the quarantine")
+    assert isinstance(team.publish("orders-2", ROWS[:2]), VerificationFailed)
+    ends = time.monotonic() + 20
+    while "kept: workload orders-2 is open" not in team.follow(look).out:  # a job of the Steward puts the files there
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+    team.follow(abandon)
+    assert "kept:" not in team.follow(look).out
+    assert "0 attempts" in team.follow(rehearse).out  # nothing is so old yet
+    assert "0 attempts" in team.follow(remove).out
+    (found,) = json.loads(team.follow(f"{look} --json").out)["quarantine"]
+    assert "1 attempt, 1 file" in team.follow(one, {"ATTEMPT_ID": found["attempt_id"]}).out
+    assert "0 attempts" in team.follow(look).out
+    line = next(each for each in (team.folder / "steward.log").read_text().splitlines() if "quarantine_removed" in each)
+    assert json.loads(line)["table"] == "sales.orders"
+
+
+def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
+    tested = {
+        "Move to another host",
+        "Move to another disk",
+        "Rename a source",
+        "Rename a target",
+        "An operator leaves",
+        "Clean up the quarantine",
+    }
+    assert {line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")} == tested
+
+
+def test_a_key_that_is_removed_instead_takes_its_protections_along(
+    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, fetch, key_id, successor, sign, submit, _ = steps("An operator leaves")
+    with team_at(tmp_path, pvdm, monkeypatch, operator="tom") as team:
+        committed(team.publish("orders-1"))
+        team.follow(fetch)
+        found = team.follow(f"{key_id} --json").json["key_id"]
+        for line in (successor.replace("--revoke", "--remove"), sign, submit):
+            team.follow(line, {"KEY_ID": found})
+        assert team.audit_code() == 3
+
+
+def test_an_operator_leaves_and_what_they_signed_stays_good(
+    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, revoke, fetch, key_id, successor, sign, submit, audit = steps("An operator leaves")
+    with team_at(tmp_path, pvdm, monkeypatch, operator="tom") as team:
+        committed(team.publish("orders-1"))
+        listed = json.loads(team.follow(f"{tokens} --json").out)["tokens"]
+        (toms,) = [each["token_id"] for each in listed if each["name"] == "tom"]
+        team.follow(revoke, {"TOKEN_ID": toms})
+        gone = team.run("protections", "--token-file", team.srv / "pvdm" / "tom.token", "--json")
+        assert (gone.code, gone.error) == (5, "token_revoked")
+        team.follow(fetch)
+        found = team.follow(f"{key_id} --json").json["key_id"]
+        for line in (successor, sign, submit):
+            team.follow(line, {"KEY_ID": found})
+        team.follow(audit)  # the protection that tom signed, and what was published under it
+        by = ("--key", "tom.pem", "--operator", "tom", "--reason", "one more", "--json")
+        team.make("sales.more")
+        team.write_contract(contract("sales.more"))
+        reach = ("--token-file", team.srv / "pvdm" / "ruth.token")
+        more = team.run("protect", "sales.more", "--contract", "orders.yaml", *by, *reach)
+        assert (more.code, more.error) == (5, "key_revoked")
+        by_ruth = ("--key", "ruth.pem", "--operator", "ruth", "--reason", "one more")
+        team.do("protect", "sales.more", "--contract", "orders.yaml", *by_ruth, *reach)

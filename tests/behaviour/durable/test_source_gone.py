@@ -1,0 +1,71 @@
+"""A source that is dropped or created again while a workload is open is reported so, not as a fault of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pvdm.client import WorkloadView
+from pvdm.durable import lost
+from pvdm.durable.chunk import Source
+from pvdm.errors import InputError
+from pvdm.model.contract import parse_contract
+from pvdm.model.role import Role
+from tests.catalog_rest import Caller
+from tests.shop import ROWS, Shop, contract, shop_at
+from tests.steward_http import bearer
+
+TABLE = "sales.orders"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with shop_at(tmp_path) as made:
+        made.make(TABLE)
+        made.protect(contract(TABLE))
+        yield made
+
+
+def drop(shop: Shop) -> None:
+    with httpx.Client(base_url=shop.steward.url) as http:
+        caller = Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text))
+        caller.done("DELETE", "/namespaces/raw/tables/orders")
+
+
+def refused(shop: Shop, workload: WorkloadView) -> InputError:
+    """What a job hears that asks for its rows."""
+    bound = parse_contract(contract(TABLE).encode()).bind({})
+
+    def no_spark() -> None:
+        raise AssertionError("Spark is not asked for before the source is known to be there")
+
+    with shop.client() as client:
+        source = Source(client, no_spark, workload, bound)  # type: ignore[arg-type]
+        with pytest.raises(InputError) as caught:
+            assert source.schema.names
+    return caught.value
+
+
+@pytest.mark.parametrize(("again", "got"), [(False, "no table of that name"), (True, "the table ")])
+def test_a_source_that_was_dropped_or_made_anew_ends_with_the_way_on(shop: Shop, again: bool, got: str) -> None:
+    with shop.client() as client:
+        workload = client.open_workload("run-1", TABLE, {})
+    drop(shop)
+    if again:
+        shop.make("raw.orders")
+        shop.write(ROWS)
+    error = refused(shop, workload)
+    assert (error.code, str(error.got).startswith(got)) == ("source_gone", True)
+    assert "pvdm abandon run-1 --reason TEXT" in str(error.hint)
+    assert isinstance(error, lost._TELLING)
+
+
+def test_a_source_that_is_as_it_was_is_read(shop: Shop) -> None:
+    with shop.client() as client:
+        workload = client.open_workload("run-1", TABLE, {})
+        bound = parse_contract(contract(TABLE).encode()).bind({})
+        source = Source(client, lambda: None, workload, bound)  # type: ignore[arg-type,return-value]
+        assert source.schema.names == ("id", "day", "town")

@@ -1,0 +1,120 @@
+"""Every line of the log about a piece of work names its table, workload and verdict, and no value of the data."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm import Committed, Coordinator, VerificationFailed
+from pvdm.errors import UnavailableError
+from pvdm.steward.http.logs import LOGGER
+from pvdm.steward.work_lines import describe_work
+from pvdm.store import Ledger
+from tests.shop import ROWS, Shop, contract, shop_at, table_of
+
+FACTS = {"table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"}
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(json.loads(record.getMessage()))
+
+    def select(self, event: str, job: str | None = None) -> list[dict[str, Any]]:
+        return [each for each in self.found if each["event"] == event and job in (None, each["job"])]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler, before = Lines(), LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    yield handler
+    LOGGER.removeHandler(handler)
+    LOGGER.setLevel(before)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, lines: Lines) -> Iterator[Shop]:
+    with shop_at(tmp_path) as made:
+        made.make("sales.orders")
+        made.protect(contract("sales.orders"))
+        yield made
+
+
+def run(shop: Shop, workload_id: str, rows: Any) -> Any:
+    with Coordinator(shop.steward) as coordinator:
+        return coordinator.execute_workload(workload_id, lambda _s, _c: table_of(rows), table="sales.orders")
+
+
+def test_a_publication_is_one_line_a_job_with_table_workload_and_verdict(shop: Shop, lines: Lines) -> None:
+    assert isinstance(run(shop, "orders-1", ROWS), Committed)
+    assert shop.steward.notary.jobs.wait(30)
+    for job, state in (("verify", "COMMITTING"), ("publish", "COMMITTED"), ("dispose", "COMMITTED")):
+        (line,) = lines.select("job_done", job)
+        assert (line["table"], line["workload_id"], line["state"], line["verdict"]) == (
+            "sales.orders",
+            "orders-1",
+            state,
+            "PASS",
+        )
+
+
+def test_a_fail_is_in_the_line_of_its_verification(shop: Shop, lines: Lines) -> None:
+    assert isinstance(run(shop, "orders-1", ROWS[:2]), VerificationFailed)
+    (line,) = lines.select("job_done", "verify")
+    assert (line["table"], line["workload_id"], line["state"], line["verdict"]) == (
+        "sales.orders",
+        "orders-1",
+        "VERIFICATION_FAILED",
+        "FAIL",
+    )
+
+
+def test_a_job_that_waits_or_meets_a_bug_says_whose_it_is(shop: Shop, lines: Lines) -> None:
+    jobs = shop.steward.notary.jobs
+    met: list[Exception] = [UnavailableError("vault_unavailable", "away"), RuntimeError("a bug")]
+
+    def broken(_: str) -> None:
+        raise met.pop(0)
+
+    jobs._tasks = replace(jobs._tasks, verify=broken)
+    with pytest.raises(UnavailableError):
+        run(shop, "orders-1", ROWS)
+    (waits,), (bug,) = lines.select("job_waits"), lines.select("job_met_a_bug")
+    for line in (waits, bug):
+        assert (line["table"], line["workload_id"], line["state"], line["verdict"]) == (
+            "sales.orders",
+            "orders-1",
+            "VERIFYING",
+            None,
+        )
+    assert (waits["code"], bug["type"]) == ("vault_unavailable", "RuntimeError")
+
+
+def test_every_line_about_a_job_has_all_facts_and_no_value_of_a_row(shop: Shop, lines: Lines) -> None:
+    run(shop, "orders-1", ROWS[:2])
+    run(shop, "orders-2", ROWS)
+    about = [each for each in lines.found if each["event"].startswith("job_") and each["job"] != "settle"]
+    assert about
+    assert [each for each in about if not each.keys() >= FACTS] == []
+    assert not [each for each in lines.found if "Ulm" in json.dumps(each) or "2026-11-13" in json.dumps(each)]
+
+
+def test_a_ledger_that_cannot_be_read_does_not_keep_a_line_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(_: Ledger) -> Any:
+        raise UnavailableError("ledger_unreachable", "the ledger cannot be read or written")
+
+    monkeypatch.setattr(Ledger, "read", unreachable)
+    assert describe_work(shop.steward.notary.ledger, "0" * 32) == dict.fromkeys(FACTS)

@@ -1,0 +1,208 @@
+"""What an operator watches: expiries, room on disk, the vault and its quarantine, and how long work has waited."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from prometheus_client.parser import text_string_to_metric_families
+
+from pvdm import Committed, Coordinator, VerificationFailed
+from pvdm.errors import InputError
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward import expiries
+from pvdm.steward.expiries import certificate_end
+from pvdm.steward.http import app
+from pvdm.steward.jobs import JobState
+from pvdm.steward.vault_usage import VaultUsage
+from tests.shop import ROWS, contract, shop_at, table_of
+from tests.steward_http import Served, served
+from tools.proof_kit import DAY
+
+TABLE = "00000000-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def steward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(expiries, "_KEPT_SECONDS", 0.0)
+    with served(tmp_path) as made:
+        yield made
+
+
+def samples(text: str, name: str) -> dict[str, float]:
+    """The values of a metric by its one label."""
+    return {
+        next(iter(sample.labels.values()), ""): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == f"pvdm_steward_{name}"
+    }
+
+
+def scrape(steward: Served, name: str) -> dict[str, float]:
+    response = steward.http.get("/metrics", headers=steward.headers(Role.AUDITOR))
+    assert response.status_code == 200
+    return samples(response.text, name)
+
+
+def test_the_expiry_of_the_trust_root_and_its_keys_is_shown(steward: Served) -> None:
+    root = steward.stand.notary.trust.current()
+    found = scrape(steward, "expiry_seconds")
+    now = steward.stand.time.wall
+    assert found["trust_root"] == pytest.approx((root.expires_at - now) / 1e6, abs=60)
+    assert {"notary_key", "log_key", "operator_key", "root_key", "break_glass_key"} <= found.keys()
+    assert found["notary_key"] == pytest.approx((min(each.valid_until for each in root.keys) - now) / 1e6, abs=60)
+
+
+def test_the_nearest_token_and_the_last_operators_token_are_shown(steward: Served) -> None:
+    access = steward.stand.notary.access
+    access.issue(Role.PRODUCER, domain="sales", name="nightly", lifetime_seconds=600)
+    access.issue(Role.OPERATOR, domain="*", name="ruth", lifetime_seconds=30 * 86_400)
+    found = scrape(steward, "expiry_seconds")
+    assert found["token"] == pytest.approx(600, abs=30)
+    assert found["last_operator_token"] == pytest.approx(30 * 86_400, abs=30)
+
+
+def test_a_rotated_token_is_not_near_its_end(steward: Served) -> None:
+    access = steward.stand.notary.access
+    headers = steward.headers(Role.AUDITOR)
+    _, old = access.issue(Role.PRODUCER, domain="sales", name="nightly", lifetime_seconds=60)
+    assert samples(steward.http.get("/metrics", headers=headers).text, "expiry_seconds")["token"] < 61
+    access.rotate(old.token_id, lifetime_seconds=30 * 86_400, overlap_seconds=30)
+    assert samples(steward.http.get("/metrics", headers=headers).text, "expiry_seconds")["token"] > 61
+
+
+def test_a_revoked_token_is_not_near_its_end(steward: Served) -> None:
+    access = steward.stand.notary.access
+    _, gone = access.issue(Role.PRODUCER, domain="sales", name="nightly", lifetime_seconds=60)
+    access.revoke(gone.token_id)
+    assert scrape(steward, "expiry_seconds")["token"] > 61
+
+
+def test_an_expired_trust_root_is_negative(steward: Served) -> None:
+    root = steward.stand.notary.trust.current()
+    while steward.stand.time.wall <= root.expires_at:
+        steward.stand.time.pass_by(DAY)
+    assert scrape(steward, "expiry_seconds")["trust_root"] < 0
+
+
+def test_the_first_end_of_a_chain_of_certificates_is_read(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "steward.example")])
+    begin = datetime(2026, 11, 14, tzinfo=UTC)
+    chain = b""
+    for days in (90, 30):
+        made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        made = made.serial_number(days).not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+        chain += made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    path = tmp_path / "tls.pem"
+    path.write_bytes(chain)
+    assert certificate_end(path) == int((begin + timedelta(days=30)).timestamp()) * 1_000_000
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError) as caught:
+        certificate_end(path)
+    assert caught.value.code == "tls_invalid"
+
+
+def test_expiries_are_read_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[None] = []
+    with served(tmp_path) as made:
+        found = made.stand.notary.expiries
+        before = type(found)._read
+
+        def counted(self: Any) -> Any:
+            reads.append(None)
+            return before(self)
+
+        monkeypatch.setattr(type(found), "_read", counted)
+        for _ in range(5):
+            scrape(made, "expiry_seconds")
+    assert len(reads) == 1
+
+
+def test_the_room_of_each_folder_is_shown(steward: Served) -> None:
+    free, size = scrape(steward, "folder_free_bytes"), scrape(steward, "folder_size_bytes")
+    facts = os.statvfs(steward.stand.notary.config.outside_path.parent)
+    assert {"ledger", "outside", "temporary"} <= free.keys() == size.keys()
+    assert size["outside"] == facts.f_blocks * facts.f_frsize
+    assert 0 < free["outside"] <= size["outside"]
+
+
+def test_attempts_that_wait_are_counted_with_the_age_of_the_oldest(steward: Served) -> None:
+    steward.stand.staging("one")
+    steward.stand.time.pass_by(300 * 1_000_000)
+    steward.stand.staging("two")
+    assert scrape(steward, "attempts")[AttemptState.STAGING] == 2
+    oldest = scrape(steward, "attempt_oldest_seconds")
+    assert oldest.keys() == {AttemptState.STAGING}
+    assert oldest[AttemptState.STAGING] >= 300
+
+
+def test_jobs_that_are_not_done_are_counted_with_their_age(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = steward.stand.notary.jobs
+    assert scrape(steward, "job_oldest_seconds") == {}
+    begun = time.monotonic()
+    jobs.stop()
+    jobs._book.stopping = False  # the threads are gone: what is asked for now stays queued
+    jobs.dispose("00" * 16)
+    monkeypatch.setattr(time, "monotonic", lambda: begun + 500)
+    assert scrape(steward, "jobs")[JobState.QUEUED.value] == 1
+    assert scrape(steward, "job_oldest_seconds")[JobState.QUEUED.value] > 400
+
+
+def test_the_vault_is_counted_by_kind_with_the_oldest_file_in_quarantine(tmp_path: Path) -> None:
+    vault = Vault(tmp_path / "vault")
+    vault.write(TABLE, VaultKind.METADATA, "a.avro", b"1234")
+    vault.copy_in(TABLE, "a" * 32, 0, b"12345678", "0" * 64)
+    old = vault.quarantine(TABLE, "b" * 32, b"12")
+    vault.quarantine(TABLE, "b" * 32, b"123")
+    os.utime(old.removeprefix("file://"), (1_000, 1_000))
+    found = VaultUsage(vault).count()
+    assert dict(found.files) == {VaultKind.METADATA: 1, VaultKind.DATA: 1, VaultKind.QUARANTINE: 2}
+    assert dict(found.size_bytes) == {VaultKind.METADATA: 4, VaultKind.DATA: 8, VaultKind.QUARANTINE: 5}
+    assert (found.oldest_seconds, found.whole) == (1_000, True)
+
+
+def test_a_count_of_the_vault_stops_at_its_limit_and_says_so(tmp_path: Path) -> None:
+    vault = Vault(tmp_path / "vault")
+    for number in range(5):
+        vault.write(TABLE, VaultKind.METADATA, f"{number}.avro", b"1")
+    found = VaultUsage(vault, most=4).count()
+    assert (found.files[VaultKind.METADATA], found.whole) == (4, False)
+    assert VaultUsage(vault, most=5).count().whole
+
+
+def test_a_served_steward_shows_its_vault_and_quarantine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "VAULT_COUNT_SECONDS", 0.05)
+    with shop_at(tmp_path) as shop:
+        shop.make("sales.orders")
+        shop.protect(contract("sales.orders"))
+        with Coordinator(shop.steward) as coordinator:
+            lost = coordinator.execute_workload("a", lambda _s, _c: table_of(ROWS[:2]), table="sales.orders")
+            assert isinstance(lost, VerificationFailed)
+            done = coordinator.execute_workload("b", lambda _s, _c: table_of(ROWS), table="sales.orders")
+            assert isinstance(done, Committed)
+        ends = time.monotonic() + 30
+        while True:
+            code, text = shop.metrics()
+            assert code == 200
+            files = samples(text, "vault_files")
+            if (files.get("data"), files.get("quarantine")) == (1, 1):
+                break
+            assert time.monotonic() < ends, files
+        assert samples(text, "vault_bytes")["quarantine"] > 0
+        assert 0 <= samples(text, "quarantine_oldest_seconds")[""] < 60
+        assert samples(text, "vault_counted_whole") == {"": 1}
+        assert 0 <= samples(text, "vault_counted_seconds")[""] < 60
