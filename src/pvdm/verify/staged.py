@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.errors import InputError, VerificationError
@@ -57,18 +57,21 @@ class StagedFiles:
     added: tuple[ManifestEntry, ...]
     removed: tuple[str, ...]
     findings: tuple[Finding, ...]
+    metadata_files: tuple[str, ...] = ()
+    """The branch's own lists and manifests: the gate reads them again."""
 
 
 def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
     """The branch's own snapshots and what they changed, judged; `head` is None where nothing was staged."""
     if head is None:
         return _judged(rules, (), Changes((), (), ()), reader)
+    inside = _Inside(reader, rules.places)
     try:
-        own, changes = branch_changes(rules.metadata, head, rules.base_id, _Inside(reader, rules.places))
+        own, changes = branch_changes(rules.metadata, head, rules.base_id, inside)
     except (InputError, VerificationError) as error:
         # Lists and manifests of the branch are its producer's.
         return StagedFiles(head.snapshot_id, (), (), (), (Finding.of(FailureClass.METADATA, error),))
-    return _judged(rules, own, changes, reader)
+    return replace(_judged(rules, own, changes, reader), metadata_files=tuple(inside.read_files))
 
 
 def _judged(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: FileReader) -> StagedFiles:
@@ -142,12 +145,23 @@ def _removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Fi
         return
     added = [entry.data_file for entry in changes.added]
     wanted = boundary_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
-    for code, message, paths in (
-        ("removal_outside_boundary", "files outside the boundary are removed", removed - wanted),
-        ("removal_incomplete", "files of the boundary are not removed", wanted - removed),
+    to_replace = f"removal of exactly the {len(wanted)} live files that the workload replaces"
+    for code, message, what, paths in (
+        (
+            "removal_outside_boundary",
+            "the branch removes files that the workload does not replace",
+            "others removed too",
+            removed - wanted,
+        ),
+        (
+            "removal_incomplete",
+            "the branch keeps files that the workload has to replace; the job must overwrite, not append",
+            "of them kept",
+            wanted - removed,
+        ),
     ):
         for path in sorted(paths)[:1]:
-            yield _wrong(code, message, f"the boundary's {len(wanted)} live files", f"{len(paths)} others", path)
+            yield _wrong(code, message, to_replace, f"{len(paths)} {what}", path)
 
 
 def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
@@ -262,8 +276,10 @@ class _Inside:
     def __init__(self, reader: FileReader, places: tuple[Location, ...]) -> None:
         self._reader = reader
         self._places = places
+        self.read_files: list[str] = []
 
     def read(self, location: str, *, most: int) -> bytes:
         """The bytes at that location; more than `most` are refused."""
         _place(location, self._places)
+        self.read_files.append(location)
         return self._reader.read(location, most=most)

@@ -1,0 +1,184 @@
+"""What must hold after a round: nothing lost, nothing doubled, nothing stuck, every file accounted for."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pvdm.lake.entries import live_entries
+from pvdm.lake.paths import parse_location
+from pvdm.model.role import Role
+from tests.random_kills.play import Played
+from tests.random_kills.schedule import TABLES, Round, Row, Work
+from tests.random_kills.world import World
+
+RERUNS_MAX = 5
+SETTLE_SECONDS = 75
+"""Whatever the ledger says is unfinished is taken up again within a minute."""
+_JOB = ("--job", "tests.random_kills.producer:build", "--small", "--json")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What did not hold, by kind, and how many workloads were published."""
+
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    published: int = 0
+    reruns: int = 0
+    repairs: int = 0
+
+    def all(self) -> list[str]:
+        """Everything in one list."""
+        kinds = (("lost", self.lost), ("doubled", self.doubled), ("stuck", self.stuck), ("wrong", self.wrong))
+        return [f"{kind}: {each}" for kind, found in kinds for each in found]
+
+
+def check_round(world: World, plan: Round, played: Played) -> Findings:
+    """Start everything, run every workload again that has no end, then look at everything."""
+    found = Findings(stuck=list(played.stuck))
+    world.start_postgresql()
+    if (why := world.ready()) is not None:
+        found.stuck.append(f"the Steward is not ready: {why}")
+        return found
+    seen = {table: visible_rows(world, table) for table in TABLES}
+    for work in plan.works:
+        if work.workload_id in played.acknowledged:
+            hold_rows(seen[work.table], work, found, "acknowledged")
+    for work in plan.works:
+        _finish(world, work, found, acknowledged=work.workload_id in played.acknowledged)
+    _compare_tables(world, plan, found)
+    found.stuck += _unfinished(world)
+    found.wrong += _evidence(world)
+    found.wrong += [each for table in TABLES for each in _left_files(world, table)]
+    return found
+
+
+def hold_rows(seen: Counter[Row], work: Work, found: Findings, what: str) -> None:
+    """Each of the workload's rows is there once."""
+    for row in work.rows:
+        if seen[row] < 1:
+            found.lost.append(f"{what} {work.workload_id}: {row} is not in {work.table}")
+        if seen[row] > 1:
+            found.doubled.append(f"{what} {work.workload_id}: {row} is {seen[row]} times in {work.table}")
+
+
+def _finish(world: World, work: Work, found: Findings, *, acknowledged: bool) -> None:
+    """The workload by the same command again, as often as its exit code says that this is the way."""
+    run = ("run", work.table, "--workload-id", work.workload_id, "--param", f"day={work.day}", *_JOB)
+    told = []
+    for _ in range(RERUNS_MAX):
+        ran = world.pvdm(*run, role=Role.PRODUCER)
+        found.reruns += not acknowledged
+        if ran.code == 3:
+            found.repairs += 1
+            told.append(ran.out[-600:])
+            words = ("repair", work.workload_id, "--reason", "files were lost", *_JOB)
+            ran = world.pvdm(*words, role=Role.PRODUCER)
+        if ran.code == 0:
+            found.published += 1
+            if acknowledged and ran.json["published"] != "before":
+                found.lost.append(f"{work.workload_id} was acknowledged and is published {ran.json['published']}")
+            return
+        told.append(f"{ran.code}: {ran.out[-600:]}")
+        if ran.code not in (3, 4, 6, 7):
+            break
+    found.stuck.append(f"{work.workload_id} has no end: {told}")
+
+
+def _compare_tables(world: World, plan: Round, found: Findings) -> None:
+    for table in TABLES:
+        seen = visible_rows(world, table)
+        for work in plan.works:
+            if work.table == table:
+                hold_rows(seen, work, found, "finished")
+        expected = {row for work in plan.works if work.table == table for row in work.rows}
+        found.wrong += [f"{table} has {row}, which no workload published" for row in seen if row not in expected]
+
+
+def visible_rows(world: World, table: str) -> Counter[Row]:
+    """What a consumer sees."""
+    metadata = world.metadata(table)
+    found: Counter[Row] = Counter()
+    if metadata.current_snapshot is None:
+        return found
+    for entry in live_entries(metadata, metadata.current_snapshot, _Disk()):
+        rows = pq.ParquetFile(parse_location(entry.data_file.file_path).local).read().to_pylist()
+        found.update((row["id"], row["day"].isoformat(), row["town"]) for row in rows)
+    return found
+
+
+class _Disk:
+    def read(self, location: str, *, most: int) -> bytes:
+        return parse_location(location).local.read_bytes()[: most + 1]
+
+
+def _unfinished(world: World) -> Iterator[str]:
+    """Workloads that are not complete, and jobs that are not done."""
+    with world.client(Role.OPERATOR) as client:
+        for workload in client.workloads(limit=100):
+            if workload.state.value != "COMPLETE":
+                yield f"workload {workload.workload_id} is {workload.state.value}"
+        ends = time.monotonic() + SETTLE_SECONDS
+        while jobs := client.jobs():
+            if time.monotonic() > ends:
+                yield from (f"job {each}" for each in jobs)
+                return
+            time.sleep(0.1)
+
+
+def _evidence(world: World) -> Iterator[str]:
+    """What audit and the check of the log find."""
+    trusted = ("--trust-root", world.folder / "root.json", "--root-sha256", world.pin)
+    for table in TABLES:
+        audit = world.pvdm("audit", table, "--rehash", *trusted, role=Role.AUDITOR)
+        if audit.code != 0:
+            yield f"audit of {table} ends with {audit.code}: {audit.out[-1500:]}"
+    since = world.outside / "checkpoint"
+    fsck = world.pvdm("log", "fsck", world.home / "archive", *trusted, "--since", since)
+    if fsck.code != 0:
+        yield f"log fsck ends with {fsck.code}: {fsck.out[-1500:]}"
+
+
+def _left_files(world: World, table: str) -> Iterator[str]:
+    """Staged files and copies that neither a snapshot nor `pvdm orphans` names; and orphans that stay."""
+    metadata = world.metadata(table, Role.OPERATOR)
+    staged = sorted((parse_location(metadata.location).local / "pvdm").rglob("*"))
+    copies = sorted((world.home / "vault" / str(metadata.table_uuid) / "data").rglob("*"))
+    listed = world.pvdm("orphans", table, "--json")
+    if listed.code != 0:
+        yield f"orphans of {table} ends with {listed.code}: {listed.out[-600:]}"
+        return
+    named = {_local(each["location"]) for each in _documents(listed.json)} | set(_referenced(world, table))
+    for path in (*staged, *copies):
+        if path.is_file() and path not in named:
+            yield f"{path.relative_to(world.home)} of {table} is named by nothing"
+    removed = world.pvdm("orphans", table, "--remove", "--json")
+    again = world.pvdm("orphans", table, "--json")
+    if removed.code != 0 or _documents(again.json):
+        yield f"orphans of {table} stay: {removed.out[-300:]} {again.out[-300:]}"
+
+
+def _documents(told: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = told["orphans"]
+    return found
+
+
+def _local(text: str) -> Path:
+    return parse_location(text).local
+
+
+def _referenced(world: World, table: str) -> Iterator[Path]:
+    """The data files of every snapshot, with their manifests and lists."""
+    metadata = world.metadata(table, Role.OPERATOR)
+    for snapshot in metadata.snapshots:
+        for entry in live_entries(metadata, snapshot, _Disk()):
+            yield _local(entry.data_file.file_path)

@@ -1,0 +1,218 @@
+"""Plays one round: producers publish, faults come at their times, whatever ended is started again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import heapq
+import json
+import select
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.random_kills.schedule import Fault, Kind, Round, Work
+from tests.random_kills.starter import Process
+from tests.random_kills.world import World
+
+PRODUCERS_END_SECONDS = 150
+"""By then, after the last fault, every producer has an answer for every workload."""
+_LOOK_SECONDS = 0.2
+_TWIN_SECONDS = 6.0
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of the faults and what producers were told."""
+
+    acknowledged: set[str] = field(default_factory=set)
+    notes: list[dict[str, str]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    stuck: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class _Producer:
+    works: tuple[Work, ...]
+    notes: Path
+    process: Process
+    ends_by_itself: bool = True
+
+
+class Play:
+    """One round in one world."""
+
+    def __init__(self, world: World, plan: Round) -> None:
+        self._world, self._plan = world, plan
+        self._played = Played()
+        self._began = 0.0
+        self._todo: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._producers: dict[int, list[_Producer]] = {}
+        self._steward_from = 0.0
+        self._started = 0
+
+    def run(self) -> Played:
+        """The round from its beginning to the end of its last producer."""
+        world = self._world
+        if (why := world.ready()) is not None:
+            raise AssertionError(why)
+        self._began = time.monotonic()
+        for number, works in enumerate(self._plan.producers):
+            self._start_producer(number, works)
+        for fault in self._plan.faults:
+            self._later(fault.at_seconds, functools.partial(self._strike, fault))
+        while self._todo or self._running():
+            self._act()
+            self._supervise()
+            last = max((fault.at_seconds + fault.seconds for fault in self._plan.faults), default=0.0)
+            if self._now > last + PRODUCERS_END_SECONDS:
+                self._give_up_waiting()
+                break
+        self._gather()
+        return self._played
+
+    # Time.
+
+    @property
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _later(self, at: float, action: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._todo, (at, self._order, action))
+
+    def _act(self) -> None:
+        """Do what is due; else wait for the next fault, or until a process ends."""
+        if self._todo and self._todo[0][0] <= self._now:
+            heapq.heappop(self._todo)[2]()
+            return
+        wait = min(_LOOK_SECONDS, self._todo[0][0] - self._now if self._todo else _LOOK_SECONDS)
+        poll = select.poll()
+        for process in self._living():
+            poll.register(process.descriptor, select.POLLIN)
+        poll.poll(max(0.0, wait) * 1000)
+
+    # Faults.
+
+    def _strike(self, fault: Fault) -> None:
+        struck = {
+            Kind.KILL_STEWARD: self._signal_steward,
+            Kind.END_STEWARD: self._signal_steward,
+            Kind.STOP_STEWARD: self._stop_steward,
+            Kind.KILL_PRODUCER: self._kill_producer,
+            Kind.STOP_PRODUCER: self._stop_producer,
+            Kind.POWER_CUT: self._cut_power,
+            Kind.RESTART_POSTGRESQL: self._restart_postgresql,
+        }[fault.kind](fault)
+        (self._played.faults if struck else self._played.missed)[fault.kind.value] += 1
+
+    def _signal_steward(self, fault: Fault) -> bool:
+        steward = self._world.steward
+        if steward is None or steward.ended():
+            return False
+        self._steward_from = self._now + fault.seconds
+        if fault.kind is Kind.KILL_STEWARD:
+            steward.kill()
+        else:
+            steward.send(signal.SIGTERM)
+        return True
+
+    def _stop_steward(self, fault: Fault) -> bool:
+        steward = self._world.steward
+        if steward is None or steward.ended():
+            return False
+        steward.send(signal.SIGSTOP)
+        self._later(self._now + fault.seconds, lambda: steward.send(signal.SIGCONT))
+        return True
+
+    def _kill_producer(self, fault: Fault) -> bool:
+        running = self._running_of(fault.producer)
+        for producer in running:
+            producer.ends_by_itself = False
+            producer.process.kill()
+        if running:
+            self._later(self._now + fault.seconds, functools.partial(self._start_again, fault.producer))
+        return bool(running)
+
+    def _stop_producer(self, fault: Fault) -> bool:
+        """Stop the producer; during a long stop its scheduler starts the jobs a second time."""
+        running = self._running_of(fault.producer)
+        for producer in running:
+            producer.process.send(signal.SIGSTOP)
+            self._later(self._now + fault.seconds, functools.partial(producer.process.send, signal.SIGCONT))
+        if running and fault.seconds > _TWIN_SECONDS:
+            self._later(self._now + fault.seconds / 2, functools.partial(self._start_again, fault.producer))
+        return bool(running)
+
+    def _cut_power(self, fault: Fault) -> bool:
+        running = [each for number in self._producers for each in self._running_of(number)]
+        for producer in running:
+            producer.ends_by_itself = False
+        self._world.lose_power([each.process for each in running])
+        self._steward_from = self._now + fault.seconds
+        for number in self._producers:
+            self._later(self._now + fault.seconds, functools.partial(self._start_again, number))
+        return True
+
+    def _restart_postgresql(self, fault: Fault) -> bool:
+        self._world.stop_postgresql()
+        self._later(self._now + fault.seconds, self._world.start_postgresql)
+        return True
+
+    # Processes.
+
+    def _supervise(self) -> None:
+        steward = self._world.steward
+        if (steward is None or steward.ended()) and self._now >= self._steward_from:
+            self._world.start_steward()
+            self._steward_from = self._now + 0.5  # a Steward that ends at once is not started in a circle
+
+    def _start_producer(self, number: int, works: tuple[Work, ...]) -> None:
+        self._started += 1
+        notes = self._world.log.with_name(f"{self._world.log.stem}-producer-{self._started}.notes")
+        made = _Producer(works, notes, self._world.start_producer(works, notes))
+        self._producers.setdefault(number, []).append(made)
+
+    def _start_again(self, number: int) -> None:
+        """Start the producer's workloads again whose end was not acknowledged."""
+        self._gather()
+        left = tuple(work for work in self._plan.producers[number] if work.workload_id not in self._played.acknowledged)
+        if left:
+            self._start_producer(number, left)
+
+    def _running_of(self, number: int) -> list[_Producer]:
+        return [each for each in self._producers.get(number, []) if not each.process.ended()]
+
+    def _running(self) -> bool:
+        return any(self._running_of(number) for number in self._producers)
+
+    def _living(self) -> Iterator[Process]:
+        for number in self._producers:
+            yield from (each.process for each in self._running_of(number))
+        if self._world.steward is not None and not self._world.steward.ended():
+            yield self._world.steward
+
+    def _give_up_waiting(self) -> None:
+        for number in self._producers:
+            for producer in self._running_of(number):
+                said = producer.notes.with_suffix(".log").read_text()[-500:]
+                self._played.stuck.append(f"producer {number} has no end: {said}")
+                producer.process.kill()
+        while self._todo:
+            heapq.heappop(self._todo)[2]()
+
+    def _gather(self) -> None:
+        """Read what the producers have noted; a line that a kill has torn is none."""
+        notes = []
+        for producer in (each for several in self._producers.values() for each in several):
+            with contextlib.suppress(FileNotFoundError):
+                for line in producer.notes.read_text().splitlines():
+                    with contextlib.suppress(ValueError):
+                        notes.append(json.loads(line))
+        self._played.notes = notes
+        self._played.acknowledged = {note["workload_id"] for note in notes if note["outcome"] == "COMMITTED"}

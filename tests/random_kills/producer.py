@@ -1,0 +1,69 @@
+"""A producer: publishes its workloads one after the other by the Coordinator, and notes what it was told."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pvdm import Chunk, Committed, Coordinator
+from pvdm.client import Retries, StewardClient, TimeOuts
+from pvdm.errors import PvdmError
+from tests.random_kills.schedule import TOWNS, Row, Work, rows_of
+
+TRIES = 2
+TIME_OUTS = TimeOuts(connect_seconds=2, read_seconds=3, total_seconds=6)
+"""Shorter than the defaults: a stop of a few seconds is longer than each of them."""
+RETRIES = Retries(tries=3, total_seconds=12, restart_seconds=8)
+
+
+def produce(url: str, token_file: str, works: Sequence[Work], notes: str) -> None:
+    """Publish each workload, with a second try; one line in `notes` for each try."""
+    without_sync()  # as Spark does: what a producer writes is in the page cache when it is handed in
+    for work in works:
+        for _ in range(TRIES):
+            told = _published(url, token_file, work)
+            with Path(notes).open("a") as file:
+                file.write(json.dumps({"workload_id": work.workload_id, **told}) + "\n")
+            if told["outcome"] == "COMMITTED":
+                break
+
+
+def _published(url: str, token_file: str, work: Work) -> dict[str, Any]:
+    try:
+        with (
+            StewardClient(url, token_file=Path(token_file), time_outs=TIME_OUTS, retries=RETRIES) as client,
+            Coordinator(client) as coordinator,
+        ):
+            outcome = coordinator.execute_workload(work.workload_id, build, table=work.table, day=work.day)
+    except PvdmError as error:
+        return {"outcome": "error", "code": error.code, "got": str(error)[:300]}
+    if isinstance(outcome, Committed):
+        return {"outcome": outcome.name, "code": None, "got": outcome.published.value}
+    return {"outcome": outcome.name, "code": outcome.error.code, "got": str(outcome.error)[:300]}
+
+
+def build(_spark: object, chunk: Chunk) -> pa.Table:
+    """The rows of one chunk: the parameter's day, and of a chunk by town only that town's; the rest is empty."""
+    towns = TOWNS if chunk.chunk_id == "all" else [town for town in TOWNS if chunk.chunk_id == f"town={town}"]
+    return table_of([row for row in rows_of(chunk.parameters["day"]) if row[2] in towns])
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """The rows in Arrow."""
+    columns: list[Any] = [
+        pa.array([number for number, _, _ in rows], pa.int64()),
+        pa.array([date.fromisoformat(day) for _, day, _ in rows], pa.date32()),
+        pa.array([town for _, _, town in rows], pa.string()),
+    ]
+    return pa.Table.from_arrays(columns, names=["id", "day", "town"])
+
+
+def without_sync() -> None:
+    """From now on this process syncs no file."""
+    vars(os)["fsync"] = lambda _descriptor: None

@@ -1,0 +1,104 @@
+"""Rounds of random kills, each judged and counted; the figures of all rounds go to build/random_kills.json."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.random_kills.check import Findings, check_round
+from tests.random_kills.disk import why_no_image
+from tests.random_kills.play import Play, Played
+from tests.random_kills.schedule import Round
+from tests.random_kills.starter import ROOT
+from tests.random_kills.world import World, opened_world
+from tests.services import require
+
+SEED = "PVDM_RANDOM_KILLS_SEED"
+ROUNDS = "PVDM_RANDOM_KILLS_ROUNDS"
+FOLDER = ROOT / "build" / "random_kills"
+SUMMARY = ROOT / "build" / "random_kills.json"
+
+
+def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
+    """One round from a fresh disk to its findings."""
+    if plan.cuts_power and not world.disk.can_lose_power:
+        require(False, why_no_image() or "the disk cannot be shut down")
+    world.begin()
+    try:
+        played = Play(world, plan).run()
+        return played, check_round(world, plan, played)
+    finally:
+        world.end()
+
+
+def require_clean(world: World, plan: Round) -> None:
+    """Play the round, count it, and fail with everything that did not hold and how it is played again."""
+    faults = [(each.at_seconds, each.kind.value, each.seconds) for each in plan.faults]
+    sys.stdout.write(f"round {plan.seed} on {plan.database}: {faults}\n")
+    played, found = play_round(world, plan)
+    count_round(plan, played, found)
+    wrong = found.all()
+    assert wrong == [], (
+        f"round {plan.seed}: {len(wrong)} findings; play it again: {SEED}={plan.seed} pytest -s "
+        f"tests/long/test_random_kills.py\n" + "\n".join(wrong[:40]) + f"\nproducers were told: {played.notes}"
+    )
+
+
+def count_round(plan: Round, played: Played, found: Findings) -> None:
+    """Keep the round's figures, and write the sums of all rounds again."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    figures = {
+        "seed": plan.seed,
+        "database": plan.database,
+        "faults": dict(played.faults),
+        "victim_was_down": dict(played.missed),
+        "workloads": len(plan.works),
+        "acknowledged": len(played.acknowledged),
+        **{name: len(each) if isinstance(each, list) else each for name, each in asdict(found).items()},
+    }
+    with (FOLDER / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (FOLDER / f"{plan.seed}.json").write_text(json.dumps(figures, indent=1))
+        SUMMARY.write_text(json.dumps(summary(FOLDER), indent=1) + "\n")
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """The sums over every round that was counted."""
+    rounds = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    sums: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    databases = Counter(each["database"] for each in rounds)
+    for each in rounds:
+        kinds.update(each["faults"])
+        sums.update({name: each[name] for name in _SUMMED})
+    failed = [each["seed"] for each in rounds if any(each[name] for name in ("lost", "doubled", "stuck", "wrong"))]
+    return {
+        "rounds": len(rounds),
+        "rounds_by_database": dict(databases),
+        "faults_by_kind": dict(sorted(kinds.items())),
+        **{name: sums[name] for name in _SUMMED},
+        "seeds_with_findings": sorted(failed),
+    }
+
+
+_SUMMED = ("workloads", "acknowledged", "published", "reruns", "repairs", "lost", "doubled", "stuck", "wrong")
+
+
+class Worlds:
+    """One world for each kind of ledger, made when it is first asked for."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._made: dict[str, World] = {}
+
+    def get(self, database: str) -> World:
+        """The world with this kind of ledger."""
+        if database not in self._made:
+            self._made[database] = self._stack.enter_context(opened_world(database))
+        return self._made[database]

@@ -1,0 +1,126 @@
+"""What happens in one round of random kills: a pure function of the round's seed."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+TABLES = ("sales.copied", "sales.open", "sales.joined")
+"""Storage `copied`; storage `open`; three chunks that are published together."""
+TOWNS = ("Bonn", "Kiel", "Ulm")
+DAYS = 60
+FIRST_DAY = datetime.date(2026, 9, 1)
+STOP_MAX_SECONDS = 12.0
+LONG_STOP_SECONDS = 66.0
+"""Longer than every time-out of a default client and of the ledger's connections."""
+SPANS_SECONDS = (4.0, 8.0, 25.0)
+"""Faults come within one of these; how long producers are busy depends on the machine."""
+_LONG_STOP_CHANCE = 0.04
+
+Row = tuple[int, str, str]
+
+
+class Kind(Enum):
+    """One kind of fault."""
+
+    KILL_STEWARD = "kill Steward"
+    END_STEWARD = "end Steward"
+    STOP_STEWARD = "stop Steward"
+    KILL_PRODUCER = "kill producer"
+    STOP_PRODUCER = "stop producer"
+    POWER_CUT = "power cut"
+    RESTART_POSTGRESQL = "restart PostgreSQL"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, so many seconds after the producers began; `seconds` is how long the victim is down."""
+
+    at_seconds: float
+    kind: Kind
+    producer: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One workload: a day of the source for one table."""
+
+    workload_id: str
+    table: str
+    day: str
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows that the workload publishes."""
+        return rows_of(self.day)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """All that is decided before a round begins."""
+
+    seed: int
+    database: str
+    producers: tuple[tuple[Work, ...], ...]
+    faults: tuple[Fault, ...]
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """Every workload of the round."""
+        return tuple(work for each in self.producers for work in each)
+
+    @property
+    def cuts_power(self) -> bool:
+        """Whether the round needs a disk that can be shut down."""
+        return any(fault.kind is Kind.POWER_CUT for fault in self.faults)
+
+
+def round_of(seed: int) -> Round:
+    """The round of this seed."""
+    random = Random(f"random kills {seed}")
+    database = random.choice(("sqlite", "postgresql"))
+    days = random.sample(range(DAYS), 12)
+    producers = []
+    for number in range(random.randint(2, 3)):
+        count = random.randint(2, 4)
+        producers.append(tuple(_work(seed, number, place, random, days) for place in range(count)))
+    kinds = [each for each in Kind if database == "postgresql" or each is not Kind.RESTART_POSTGRESQL]
+    span = random.choice(SPANS_SECONDS)
+    found = [_fault(random, kinds, len(producers), span) for _ in range(random.randint(1, 6))]
+    return Round(seed, database, tuple(producers), tuple(sorted(found, key=lambda each: each.at_seconds)))
+
+
+def small_round(seed: int, database: str, kind: Kind) -> Round:
+    """Two producers with two workloads each, and one fault of this kind that comes soon."""
+    random = Random(f"small round {seed}")
+    days = random.sample(range(DAYS), 4)
+    producers = tuple(tuple(_work(seed, number, place, random, days) for place in range(2)) for number in range(2))
+    return Round(seed, database, producers, (Fault(round(random.uniform(0.5, 2), 3), kind, 0, 0.5),))
+
+
+def _work(seed: int, producer: int, place: int, random: Random, days: list[int]) -> Work:
+    day = (FIRST_DAY + datetime.timedelta(days=days.pop())).isoformat()
+    return Work(f"r{seed}-p{producer}-{place}", random.choice(TABLES), day)
+
+
+def _fault(random: Random, kinds: list[Kind], producers: int, span: float) -> Fault:
+    kind = random.choice(kinds)
+    at, victim, down, stop = random.uniform(0, span), random.randrange(producers), random.uniform(0, 2), random.random()
+    seconds = random.uniform(3, STOP_MAX_SECONDS) if stop > _LONG_STOP_CHANCE else LONG_STOP_SECONDS
+    stops = kind in (Kind.STOP_STEWARD, Kind.STOP_PRODUCER)
+    return Fault(round(at, 3), kind, victim, round(seconds if stops else down, 3))
+
+
+def rows_of(day: str) -> tuple[Row, ...]:
+    """The source's rows of one day: two for each town."""
+    number = (datetime.date.fromisoformat(day) - FIRST_DAY).days
+    return tuple((number * 100 + place, day, TOWNS[place % 3]) for place in range(6))
+
+
+def source_rows() -> tuple[Row, ...]:
+    """All rows of the source."""
+    days = ((FIRST_DAY + datetime.timedelta(days=number)).isoformat() for number in range(DAYS))
+    return tuple(row for day in days for row in rows_of(day))

@@ -1,0 +1,325 @@
+"""A Steward made by its commands, three protected tables and their source, on a disk that each round begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient, split_name
+from pvdm.lake.format.metadata import TableMetadata
+from pvdm.model.core import Operation
+from pvdm.model.role import Role
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from tests.catalog_rest import Caller
+from tests.databases import Postgresql, require_postgresql
+from tests.random_kills.disk import FolderDisk, ImageDisk, opened_disk, short_folder
+from tests.random_kills.producer import table_of
+from tests.random_kills.schedule import TABLES, Work, source_rows
+from tests.random_kills.starter import Process, Ran, Starter, opened_starter
+from tests.steward_http import bearer
+
+READY_SECONDS = 60
+_CONFIG = """
+notary = "steward-one"
+origin = "steward-one/log"
+ledger = "{ledger}"
+outside = "{outside}/checkpoint"
+archive = "archive"
+[keys]
+home = "file"
+path = "keystore"
+[catalog]
+[service]
+port = {port}
+[service.limits]
+rate_per_second = 10000
+burst = 100000
+"""
+_ROOT = """
+expires = "365d"
+thresholds = {{ notary = 1, root = 1 }}
+[[keys]]
+file = "alice.pem.pub"
+identity = "alice"
+roles = ["root"]
+[[keys]]
+file = "tom.pem.pub"
+identity = "tom"
+roles = ["operator"]
+[[keys]]
+file = "{public}/epoch-1.signing.pub"
+identity = "steward-one"
+roles = ["notary"]
+epochs = [1]
+[[keys]]
+file = "{public}/epoch-1.log.pub"
+identity = "steward-one/log"
+roles = ["log"]
+epochs = [1]
+"""
+_MORE = {
+    "sales.copied": "storage: copied\n",
+    "sales.open": "storage: open\n",
+    "sales.joined": "storage: copied\natomicity: workload\nchunking:\n  by: partition\n  columns: [town]\n",
+}
+_COLUMNS = (("id", "long"), ("day", "date"), ("town", "string"))
+
+
+def contract(table: str) -> str:
+    """One workload brings one day, and claims it."""
+    return (
+        "apiVersion: pvdm/v1\nkind: DataProduct\n"
+        f"metadata:\n  domain: sales\n  product: {table.rpartition('.')[2]}\n  owner: sales@example.com\n"
+        "parameters:\n  day: {type: date}\n"
+        "boundary:\n  source: {table: raw.orders}\n  where: day = ${day}\n"
+        f"  target: {table}\n  operation: append\n  claim: {{column: day}}\n"
+        "projections:\n  identity: [id]\n" + _MORE[table]
+    )
+
+
+class World:
+    """The disk, what lies outside of it, and the processes of the round that is under way."""
+
+    def __init__(self, folder: Path, disk: ImageDisk | FolderDisk, starter: Starter, database: str) -> None:
+        self.folder, self.disk, self.starter, self.database = folder, disk, starter, database
+        self.home = disk.place / "steward"
+        self.outside = folder / "outside"
+        self.pin = ""
+        self.postgresql: Postgresql | None = None
+        self.steward: Process | None = None
+        self.steward_syncs = True
+        self._port = _free_port()
+        self._begun = 0
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._make()
+
+    # One round.
+
+    def begin(self) -> None:
+        """Everything as it was made, PostgreSQL running."""
+        self.disk.bring_back(self.folder / "made")
+        shutil.rmtree(self.outside)
+        shutil.copytree(self.folder / "made-outside", self.outside)
+        self.disk.mount()
+        self.start_postgresql()
+        self._begun += 1
+
+    def end(self) -> None:
+        """Nothing runs, nothing is mounted."""
+        if self.steward is not None:
+            self.steward.kill()
+        self._kill_postgresql()
+        self.disk.unmount()
+
+    def close(self) -> None:
+        """End every process that still runs; the caller that opened the disk unmounts it."""
+        if self.steward is not None:
+            self.steward.kill()
+        self._kill_postgresql()
+
+    @property
+    def log(self) -> Path:
+        """What the Stewards of this round have written."""
+        return self.folder / f"steward-{self._begun}.log"
+
+    def start_steward(self) -> None:
+        """A Steward on the ledger; whether it comes up is not waited for."""
+        function = "serve" if self.steward_syncs else "serve_without_sync"
+        self.steward = self.starter.start(
+            f"tests.random_kills.starter:{function}", str(self.home / "steward.toml"), log=self.log
+        )
+
+    def start_producer(self, works: tuple[Work, ...], notes: Path) -> Process:
+        """A producer of these workloads."""
+        token = str(self._token("producer"))
+        return self.starter.start(
+            "tests.random_kills.producer:produce", self.url, token, works, str(notes), log=notes.with_suffix(".log")
+        )
+
+    def lose_power(self, producers: list[Process]) -> None:
+        """Shut the disk down, let every process of the machine end with it, and mount it again."""
+        self.disk.cut()
+        for process in [*producers, *([] if self.steward is None else [self.steward])]:
+            process.kill()
+        self._kill_postgresql()
+        self.disk.unmount()
+        self.disk.mount()
+        self.start_postgresql()
+
+    def start_postgresql(self) -> None:
+        """Start PostgreSQL, if the ledger is there and it does not run."""
+        if self.postgresql is not None and not self._database_processes():
+            self.postgresql.restart()
+
+    def stop_postgresql(self) -> None:
+        """Stop PostgreSQL in the mode `immediate`: nothing is flushed, and every connection breaks."""
+        if self.postgresql is not None:
+            self.postgresql.stop()
+
+    def _kill_postgresql(self) -> None:
+        """SIGKILL to every process of the server; its files cannot be asked for them on a disk that was cut."""
+        while found := self._database_processes():
+            for process in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.01)
+
+    def _database_processes(self) -> list[int]:
+        """The processes whose current folder is the database's, which is that of a server and all its children."""
+        if self.postgresql is None:
+            return []
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (each / "cwd").readlink() == self.postgresql.data:
+                    found.append(int(each.name))
+        return found
+
+    def ready(self, seconds: float = READY_SECONDS) -> str | None:
+        """Wait until the Steward is ready; what it says, or its last lines, where it is not in time."""
+        ends = time.monotonic() + seconds
+        said = "no answer"
+        while time.monotonic() < ends:
+            if self.steward is None or self.steward.ended():
+                self.start_steward()
+            try:
+                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+            except httpx.HTTPError as error:
+                said = type(error).__name__
+            else:
+                if answer.status_code == 200:
+                    return None
+                said = answer.text
+            time.sleep(0.05)
+        return f"{said}: {self.log.read_text()[-2000:]}"
+
+    def pvdm(self, *words: object, role: Role = Role.OPERATOR, seconds: float = 120) -> Ran:
+        """A command under a token of this role."""
+        env = {"PVDM_URL": self.url, "PVDM_TOKEN_FILE": str(self._token(role.value))}
+        return self.starter.command(*words, env=env, seconds=seconds)
+
+    def client(self, role: Role) -> StewardClient:
+        """A client under a token of this role."""
+        return StewardClient(self.url, token_file=self._token(role.value))
+
+    def metadata(self, table: str, role: Role = Role.CONSUMER) -> TableMetadata:
+        """The table's document as the role sees it."""
+        with self.client(role) as client:
+            return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
+
+    # Making it.
+
+    def _make(self) -> None:
+        self.outside.mkdir()
+        self.home.mkdir()
+        if self.database == "postgresql":
+            require_postgresql()
+            self.postgresql = Postgresql(self.disk.place)
+            self.postgresql.start()
+        ledger = "sqlite:///ledger.db" if self.postgresql is None else self.postgresql.fresh("template0")
+        self._write("steward.toml", _CONFIG.format(ledger=ledger, outside=self.outside, port=self._port), self.home)
+        self._trust()
+        for role in ("operator", "producer", "consumer", "auditor"):
+            words = ("--role", role, "--name", f"a-{role}", "--out", self._token(role))
+            self._done("steward", "token", "issue", *self._configured, *words)
+        self.start_steward()
+        if (why := self.ready()) is not None:
+            raise AssertionError(why)
+        self._furnish()
+        self.stop_postgresql()
+        self.end()
+        self.disk.keep(self.folder / "made")
+        shutil.copytree(self.outside, self.folder / "made-outside")
+
+    def _trust(self) -> None:
+        public = self.folder / "public"
+        self._done("steward", "init", *self._configured, "--reason", "first start", "--public", public)
+        for name in ("alice", "tom"):
+            self._done("keys", "pair", self.folder / f"{name}.pem")
+        self._write("keys.toml", _ROOT.format(public=public), self.folder)
+        draft, root = self.folder / "root.draft", self.folder / "root.json"
+        self._done("keys", "root", "new", self.folder / "keys.toml", "--out", draft)
+        words = ("--key", self.folder / "alice.pem", "--yes", "--out", root, "--json")
+        self.pin = self._done("keys", "root", "sign", draft, *words).json["sha256"]
+        self._done("steward", "trust", root, *self._configured, "--root-sha256", self.pin)
+
+    def _furnish(self) -> None:
+        token = self._token("operator").read_text().strip()
+        schema = {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [
+                {"id": at, "name": name, "required": False, "type": kind} for at, (name, kind) in enumerate(_COLUMNS, 1)
+            ],
+        }
+        with httpx.Client(base_url=self.url, timeout=60) as http:
+            caller = Caller(http, bearer(token))
+            for space in ("raw", "sales"):
+                caller.done("POST", "/namespaces", json={"namespace": [space], "properties": {"pvdm.domain": "sales"}})
+            for name in ("raw.orders", *TABLES):
+                space, _, last = name.partition(".")
+                caller.make(last, namespace=space, schema=schema)
+        self._fill_source()
+        for table in TABLES:
+            path = self._write(f"{table}.yaml", contract(table), self.folder)
+            words = ("--key", self.folder / "tom.pem", "--operator", "tom", "--reason", "it goes live")
+            self._done("protect", table, "--contract", path, *words)
+
+    def _fill_source(self) -> None:
+        with self.client(Role.OPERATOR) as client:
+            location = self.metadata("raw.orders").location
+            token = client.lend(Role.OPERATOR).token
+            to = Destination(
+                self.url, "raw.orders", "main", location, "none", "none", "0" * 32, token, Operation.APPEND
+            )
+            SmallStager(client).stage(lambda: table_of(source_rows()), to)
+
+    @property
+    def _configured(self) -> tuple[object, ...]:
+        return ("--config", self.home / "steward.toml")
+
+    def _token(self, role: str) -> Path:
+        return self.folder / f"{role}.token"
+
+    def _done(self, *words: object) -> Ran:
+        ran = self.pvdm(*words)
+        assert ran.code == 0, ran.out
+        return ran
+
+    @staticmethod
+    def _write(name: str, text: str, folder: Path) -> Path:
+        path = folder / name
+        path.write_text(text)
+        return path
+
+
+@contextlib.contextmanager
+def opened_world(database: str) -> Iterator[World]:
+    """A world with this kind of ledger."""
+    with short_folder() as folder, opened_disk(folder) as disk, opened_starter(folder) as starter:
+        world = World(folder, disk, starter, database)
+        try:
+            yield world
+        finally:
+            world.close()
+
+
+def _free_port() -> int:
+    """A port outside the range that the system assigns, so that it is free again at each start of the Steward."""
+    chosen = random.Random(os.getpid())
+    while True:
+        port = chosen.randrange(20_000, 32_000)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
