@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-python test-readers test-kernel test-long lint lint-python lint-kernel \
-	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-spark bench-long \
+	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark bench-long \
 	rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
@@ -106,7 +106,8 @@ test-readers: setup ## changed Parquet files that verification accepts, read by 
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
-test-long: setup ## the long tests, and the property tests with many more examples
+test-long: setup ## the long tests, and the property tests with many more examples; build/random_kills.json
+	@rm -rf build/random_kills build/random_kills.json
 	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property
 
 lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
@@ -133,7 +134,7 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-spark ## every benchmark
+bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
@@ -158,6 +159,10 @@ bench-locate: setup ## what locating wrong rows costs beside the verification th
 bench-storage: setup ## what storage copied costs beside open, on lineitem at scale factor 1; build/bench/storage.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.storage --out build/bench/storage.json
+
+bench-soak: setup ## 2,000 publications on one table, then 8 and 32 writers at once: half an hour; build/bench/soak.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.soak --out build/bench/soak.json
 
 bench-spark: setup ## what proof costs beside Spark's plain write of lineitem (needs Java 17); build/bench/spark.json
 	@mkdir -p build/bench

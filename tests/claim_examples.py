@@ -1,4 +1,4 @@
-"""Sources that are loaded anew and columns that are renamed, for tests of what claims make of them."""
+"""Sources that are loaded again and columns that are renamed, for tests of what claims make of them."""
 
 from __future__ import annotations
 

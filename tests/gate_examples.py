@@ -63,6 +63,7 @@ from pvdm.store.workloads import Opening, Pinned
 from pvdm.verify.fetch import Files
 from tests.places import file_at, files, placed, stores, where
 from tests.protection_examples import SALES, Scene, contract_for, with_catalog
+from tests.source_examples import empty_source
 from tests.steward_examples import Stand, commitments, stand_at
 from tools.proof_kit import SECOND, fixed
 
@@ -221,6 +222,10 @@ class House:
         )
 
     # Attempts
+
+    def source(self) -> str:
+        """The UUID of the table that contracts name as their source; made empty where there is none."""
+        return empty_source(self.notary, self.scene.grant())
 
     def open(
         self,

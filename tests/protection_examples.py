@@ -36,6 +36,7 @@ from pvdm.store.tokens import Grant
 from pvdm.trust.verify import sign_statement
 from tests.catalog_examples import request, to_ref
 from tests.places import file_at, placed
+from tests.source_examples import follow_target, provide_source
 from tests.steward_examples import Stand, stand_at
 from tools.proof_kit import SECOND, SIGNERS, fixed
 
@@ -221,12 +222,43 @@ class Scene:
         )
 
     def protect(self, said: Protection | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
-        envelope = signed(said or self.protection(), signer)
+        said = said or self.protection()
+        if said.contract is not None:
+            with contextlib.suppress(PvdmError):  # the Steward says what is wrong with it
+                provide_source(self.notary, self.grant(), said.contract, self._metadata_of(said))
+        envelope = signed(said, signer)
         return self.notary.protections.submit(envelope, self.grant(domain=domain))
 
     def migrate(self, said: Migration | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
-        envelope = signed(said or self.migration(), signer)
+        said = said or self.migration()
+        self.prepare_source(said)
+        envelope = signed(said, signer)
         return self.notary.migrations.submit(envelope, self.grant(domain=domain))
+
+    def _metadata_of(self, said: Protection) -> TableMetadata:
+        """The table that is protected; for a namespace one like `orders`."""
+        if isinstance(said.target, NamespaceTarget):
+            return self.found().metadata
+        *levels, name = said.target.table.name.split(".")
+        return self.found(name, tuple(levels)).metadata
+
+    def prepare_source(self, said: Migration) -> None:
+        """The source has the columns before the target gets them."""
+        try:
+            *levels, name = said.table.name.split(".")
+            found = self.found(name, tuple(levels))
+            after = apply_updates(
+                found.metadata, json.loads(said.updates), now_ms=self.now // 1_000, previous_location="file:///before"
+            )
+        except (PvdmError, ValueError):
+            return  # the Steward says what is wrong with it
+        if found.row.contract_hash is None:
+            return
+        contract = said.contract
+        if contract is None:
+            contract = self.notary.protections.contract(found.row.contract_hash, self.grant()).decode()
+        provide_source(self.notary, self.grant(), contract, after)
+        follow_target(self.notary, self.grant(), contract, after)
 
 
 def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
@@ -258,6 +290,7 @@ def furnish(stand: Stand) -> Scene:
         stand.notary.catalog.namespaces.create(scene.grant(), levels, {"pvdm.domain": levels[0]})
     scene.make()
     scene.stage(branch="main")
+    provide_source(stand.notary, scene.grant(), CONTRACT, scene.found().metadata)
     return scene
 
 

@@ -115,6 +115,13 @@ class Shop:
             )
         self.made.append(name)
 
+    def drop(self, name: str) -> None:
+        """Take the table out of the catalog; its files stay."""
+        *levels, last = name.split(".")
+        with httpx.Client(base_url=self.steward.url) as http:
+            caller = Caller(http, bearer(self.steward.token_for(Role.OPERATOR).text))
+            caller.done("DELETE", f"/namespaces/{levels[0]}/tables/{last}")
+
     def space(self, name: str) -> None:
         with httpx.Client(base_url=self.steward.url) as http:
             caller = Caller(http, bearer(self.steward.token_for(Role.OPERATOR).text))
@@ -137,6 +144,12 @@ class Shop:
         with patch.dict(os.environ, env), contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
             code = main(list(words))
         return code, told.getvalue()
+
+    def metrics(self) -> tuple[int, str]:
+        """What Prometheus reads of this Steward."""
+        token = self.steward.token_for(Role.AUDITOR)
+        found = httpx.get(f"{self.steward.url}/metrics", headers=bearer(token.text), trust_env=False)
+        return found.status_code, found.text
 
     def write(self, rows: Sequence[Row], table: str = "raw.orders", branch: str = "main") -> None:
         """Rows on a branch, past any coordinator; on `main` of a table that is not protected."""

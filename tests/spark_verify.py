@@ -151,6 +151,7 @@ def lab_at(
     with served(folder, changed=changed) as running:
         words: dict[str, Any] = dict(contracted or {})
         bench = bench_on(furnish(running.stand), folder, source=source, **words)
+        bench.scene.notary.jobs.stop()  # the tests verify, and nothing else does
         yield Lab(running, bench, settings)
 
 

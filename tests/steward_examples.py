@@ -18,6 +18,7 @@ from pvdm.model.proof import Commitments, Isolation, Storage
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass, Verdict
+from pvdm.steward.access import Access
 from pvdm.steward.config import FileKeys, KeysConfig, ServiceConfig, StewardConfig
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.steward.proofs import Recorded
@@ -25,7 +26,7 @@ from pvdm.store import Unit, attempts, workloads
 from pvdm.store.attempts import AttemptOpening
 from pvdm.store.chunks import Chunk
 from pvdm.store.schema import Atomicity
-from pvdm.store.tokens import Grant
+from pvdm.store.tokens import BearerToken, Grant
 from pvdm.store.workloads import Opening, Pinned
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, KeyRole
@@ -92,6 +93,12 @@ def root_naming(
             keys.append(RootKey(public, identity, (root_role,), (epoch.number,), NOW - DAY, NOW + 300 * DAY))
     ordered = tuple(sorted(keys, key=lambda key: key.key_id))
     return TrustRoot(version, previous, NOW - DAY, NOW + 200 * DAY, ordered, 1, 2)
+
+
+def attempt_token(access: Access, grant: Grant, attempt_id: str) -> tuple[BearerToken, Grant]:
+    """A token for one attempt, as its bearer draws it."""
+    token = BearerToken.draw()
+    return token, access.attempt_token(grant, attempt_id, token.sha256)
 
 
 def signed_root(root: TrustRoot) -> bytes:

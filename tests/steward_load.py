@@ -119,7 +119,7 @@ def running(config: Path, *, count: int = 1) -> Iterator[list[str]]:
                 subprocess.Popen(command, cwd=ROOT, env=environment, stderr=stack.enter_context(lines.open("wb")))
             )
             stack.callback(process.send_signal, signal.SIGTERM)
-            found.append(_address(lines, process))
+            found.append(wait_for_address(lines, process))
         yield found
 
 
@@ -129,7 +129,8 @@ def logged(config: Path, status: int) -> int:
     return sum(json.loads(line).get("status") == status for line in lines)
 
 
-def _address(lines: Path, process: subprocess.Popen[bytes]) -> str:
+def wait_for_address(lines: Path, process: subprocess.Popen[bytes]) -> str:
+    """The address that a started Steward says in its log."""
     ends = time.monotonic() + START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
         for line in lines.read_text().splitlines():

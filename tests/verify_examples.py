@@ -24,6 +24,7 @@ from pvdm.model.proof import Proof
 from pvdm.model.role import Role
 from pvdm.steward.access import OWN
 from pvdm.steward.disposal import Disposal
+from pvdm.steward.orphan_search import OrphanSearch
 from pvdm.steward.sources import Sources
 from pvdm.steward.verification import Verification
 from pvdm.steward.verified_files import read_verified
@@ -129,6 +130,7 @@ class Bench:
             extracts=None if notary.spark is None else notary.spark.extraction,
         )
         self.disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, self.vault, self.files)
+        self.orphans = OrphanSearch(notary.ledger, notary.clock, lambda: notary.catalog, self.files, self.disposal)
         self.waiving = Waiving(
             notary.ledger, notary.clock, lambda: notary.catalog, self.workloads, self.vault, self.files, self.given_up
         )
@@ -338,7 +340,7 @@ def bench_on(
 ) -> Bench:
     """The same on a Steward that is there."""
     operator = scene.grant()
-    scene.notary.catalog.namespaces.create(operator, RAW, {"pvdm.domain": "sales"})
+    scene.notary.catalog.tables.drop(operator, RAW, "orders")  # one with these columns takes its place
     body = {"schema": SCHEMA, "properties": {"format-version": str(version)}}
     scene.notary.catalog.tables.create(operator, RAW, {"name": "orders", **body})
     scene.notary.catalog.tables.create(operator, SALES, {"name": "sums", **body})

@@ -135,7 +135,14 @@ def spark_session(
         ) from None
     lent = steward.lend(wanted, domain)
     catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
-    return session([catalog], app_name=app_name, master=master, config=config, object_store=uses_object_store(steward))
+    return session(
+        [catalog],
+        app_name=app_name,
+        master=master,
+        config=config,
+        object_store=uses_object_store(steward),
+        ca_file=steward.ca_file,
+    )
 
 
 def load_contract(path: Path | str) -> DataProductContract:

@@ -28,6 +28,7 @@ REPORT = AuditReport(
     (AuditedSnapshot(1, None, 0, Standing.OK, 2_500, 0, 2, 0, workload_id="orders-1", proof_ids=("a", "b")),),
     (Explained("protect", "c", 0, 1, "tom", "orders go live", "d"),),
     (),
+    (),
     Rehashed(2, 2, 99),
 )
 

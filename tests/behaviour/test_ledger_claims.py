@@ -128,8 +128,8 @@ def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
     with pytest.raises(VerificationError) as caught:
         take(unit, "two", DAY)
     assert caught.value.hint == (
-        "nothing was published; if workload one was interrupted, run it again under that id; to correct what it has "
-        "published, an operator protects the table with a contract that overwrites"
+        "nothing was published; workload one is not complete: run it again under that id to publish the rest of it; "
+        "to correct what one has published, an operator migrates the table to a contract that overwrites"
     )
 
 

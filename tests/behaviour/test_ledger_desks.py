@@ -63,9 +63,11 @@ def code_of(call: Callable[[], object]) -> str:
 
 
 def issued(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tuple[BearerToken, Grant]:
-    return tokens.issue(
+    token = BearerToken.draw()
+    return token, tokens.issue(
         unit,
         Role.PRODUCER,
+        secret_sha256=token.sha256,
         domain="sales",
         name="etl",
         expires_micros=NOW + until,
@@ -73,36 +75,47 @@ def issued(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tupl
     )
 
 
-def test_a_token_that_ends_later_opens_until_then(unit: Unit) -> None:
-    token, grant = issued(unit)
-    tokens.revoke(unit, grant.token_id, from_micros=NOW + 10)
+def test_a_replaced_token_opens_until_its_end(unit: Unit) -> None:
+    (token, grant), (_, new) = issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
     assert tokens.check(unit, token, now_micros=NOW + 9).token_id == grant.token_id
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_revoked"
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_rotated"
 
 
-def test_an_earlier_end_of_a_token_stays(unit: Unit) -> None:
-    _, grant = issued(unit)
-    tokens.revoke(unit, grant.token_id, from_micros=NOW + 10)
-    assert tokens.revoke(unit, grant.token_id, from_micros=NOW + 20).revoked_micros == NOW + 10
+def test_an_earlier_end_of_a_replaced_token_stays_and_the_successor_is_the_newest(unit: Unit) -> None:
+    (_, grant), (_, new), (_, newer) = issued(unit), issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    found = tokens.replace(unit, grant.token_id, newer.token_id, from_micros=NOW + 20)
+    assert (found.replaced_micros, found.successor_id) == (NOW + 10, newer.token_id)
 
 
-def test_an_end_that_was_set_later_can_be_brought_forward(unit: Unit) -> None:
-    _, grant = issued(unit)
-    tokens.revoke(unit, grant.token_id, from_micros=NOW + 10)
+def test_a_replaced_token_can_be_revoked_before_its_end(unit: Unit) -> None:
+    (token, grant), (_, new) = issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
     assert tokens.revoke(unit, grant.token_id).revoked_micros == NOW
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
 
 
-def test_a_token_does_not_end_before_now(unit: Unit) -> None:
-    _, grant = issued(unit)
-    assert tokens.revoke(unit, grant.token_id, from_micros=NOW - 10).revoked_micros == NOW
+def test_a_token_is_not_replaced_before_now(unit: Unit) -> None:
+    (token, grant), (_, new) = issued(unit), issued(unit)
+    assert tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW - 10).replaced_micros == NOW
+    # A clock that lags behind does not make it good again.
+    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW - 10)) == "token_rotated"
 
 
 @pytest.mark.parametrize("end", ["NULL", str(NOW + 11)], ids=["none", "later"])
-def test_the_database_refuses_a_later_end_of_a_token(unit: Unit, end: str) -> None:
+def test_the_database_refuses_a_later_end_of_a_replaced_token(unit: Unit, end: str) -> None:
+    (_, grant), (_, new) = issued(unit), issued(unit)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    with pytest.raises(NotAllowedError, match="stays replaced"):
+        unit.execute(text(f"UPDATE tokens SET replaced_micros = {end} WHERE token_id = '{grant.token_id}'"))
+
+
+def test_the_database_refuses_a_later_revocation(unit: Unit) -> None:
     _, grant = issued(unit)
-    tokens.revoke(unit, grant.token_id, from_micros=NOW + 10)
+    tokens.revoke(unit, grant.token_id)
     with pytest.raises(NotAllowedError, match="stays revoked"):
-        unit.execute(text(f"UPDATE tokens SET revoked_micros = {end}"))
+        unit.execute(text(f"UPDATE tokens SET revoked_micros = {NOW + 11}"))
 
 
 def test_revoking_an_unknown_token_is_an_error(unit: Unit) -> None:

@@ -28,6 +28,7 @@ from pvdm.store import (
     overrides,
     proofs,
     protections,
+    quarantine,
     receipts,
     restores,
     spent,
@@ -45,6 +46,7 @@ from pvdm.store.columns import metadata
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.proofs import ProofRecord
 from pvdm.store.protections import MigrationRecord, ProtectionRecord
+from pvdm.store.quarantine import Removal
 from pvdm.store.receipts import ReceiptRecord
 from pvdm.store.restores import Marker
 from pvdm.store.schema import HandleWord, StatementKind, VerdictWord
@@ -103,7 +105,8 @@ def everything(unit: Unit) -> None:
     )
     for source in ("s-1", "s-2"):
         target_sources.note(unit, "t-1", Source("raw.orders", None), source, workload_id="orders-1")
-    _, grant = tokens.issue(unit, Role.PRODUCER, domain="sales", name="etl", expires_micros=NOW + 10)
+    _, grant = issued(unit)
+    tokens.replace(unit, grant.token_id, issued(unit)[1].token_id, from_micros=NOW)
     tokens.revoke(unit, grant.token_id)
     overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
     attestations.challenge(unit, ASKED)
@@ -125,6 +128,7 @@ def found_out(unit: Unit, nonce: str, attempt_id: str) -> None:
     """What was verified under a nonce, and what became of the attempt's files."""
     verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
     verified.put_disposal(unit, DisposalRecord(attempt_id, DisposalWord.PUBLISHED, 2, 1, ""))
+    quarantine.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
 
 
 def approved(unit: Unit) -> None:
@@ -343,7 +347,8 @@ def test_an_entry_that_is_missing_is_an_error(unit: Unit) -> None:
 
 
 def issued(unit: Unit) -> tuple[BearerToken, tokens.Grant]:
-    return tokens.issue(unit, Role.PRODUCER, domain="sales", name="etl", expires_micros=NOW + 10)
+    token, whose = BearerToken.draw(), {"domain": "sales", "name": "etl"}
+    return token, tokens.issue(unit, Role.PRODUCER, secret_sha256=token.sha256, **whose, expires_micros=NOW + 10)
 
 
 def test_a_token_opens_what_it_was_issued_for(unit: Unit) -> None:
@@ -383,7 +388,7 @@ def test_an_unknown_token_opens_nothing(unit: Unit) -> None:
 
 def test_a_token_that_would_be_expired_is_not_issued(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
-        tokens.issue(unit, Role.OPERATOR, domain="sales", name="x", expires_micros=NOW)
+        tokens.issue(unit, Role.OPERATOR, secret_sha256="ab" * 32, domain="sales", name="x", expires_micros=NOW)
     assert caught.value.code == "token_expiry_invalid"
 
 

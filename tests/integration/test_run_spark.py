@@ -76,6 +76,21 @@ def test_chunks_of_an_empty_table_are_staged_beside_each_other(shop: Shop, spark
     assert consumed(shop, spark, "sales.chunks") == [row for row in SORTED if row[2] not in ("Bonn", None)]
 
 
+def test_a_column_that_the_source_got_after_its_last_snapshot_is_read_as_null(shop: Shop, spark: SparkSession) -> None:
+    """The first step of docs/schema-changes.md, by Spark; no row of the source is rewritten."""
+    shop.make("raw.aged")
+    shop.write(ROWS, "raw.aged")
+    shop.make("sales.aged", columns=(*COLUMNS, ("channel", "string")))
+    name = f"aged_{shop.steward.url.rpartition(':')[2]}"
+    pvdm.spark_session(shop.steward, Role.OPERATOR, "*", name=name)
+    spark.sql(f"ALTER TABLE {name}.raw.aged ADD COLUMN channel string")
+    text = contract("sales.aged", where="channel is null").replace("table: raw.orders", "table: raw.aged")
+    shop.protect(text)
+    outcome = run(shop, spark, "sales.aged")
+    assert isinstance(outcome, Committed), outcome
+    assert rows(spark.sql(f"select id, channel from {name}.sales.aged")) == [(row[0], None) for row in SORTED]
+
+
 def test_dropped_rows_end_with_3_and_consumers_see_what_they_saw(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

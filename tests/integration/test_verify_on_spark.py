@@ -161,7 +161,7 @@ def deleting_lake(folder: Path) -> Lake:
 def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: Path, named: bool) -> None:
     source = pinned(deleting_lake(tmp_path / f"lake-{named}"))
     bound = read(("projections/identity", ["id"]), ("boundary/where", "id < 28")).bind({})
-    plan = digest_plan(bound, COLUMNS)
+    plan = digest_plan(bound.contract, COLUMNS)
     chunk = replace(ALL, where=None, files=(source.scan.files[1].location,)) if named else ALL
     ground = Ground(plan, lab.bench.state().metadata, bound, chunk, source)
     notary = lab.bench.scene.notary

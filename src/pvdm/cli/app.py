@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from pvdm.cli import clock, epochs, log_prove, opened, proof_list, root_service, tokens  # noqa: F401 - they add commands
+from pvdm.cli import (  # noqa: F401 - they add commands
+    clock,
+    epochs,
+    log_prove,
+    opened,
+    proof_list,
+    restore,
+    root_service,
+    tokens,
+)
 from pvdm.cli.abandon import abandon
 from pvdm.cli.attest import attest
 from pvdm.cli.audit import audit_command
@@ -20,6 +29,7 @@ from pvdm.cli.options import require_command
 from pvdm.cli.orphans import orphans
 from pvdm.cli.proof import proof
 from pvdm.cli.protect import protect, protections, unprotect
+from pvdm.cli.quarantine import quarantine
 from pvdm.cli.run import publish, repair, run
 from pvdm.cli.source_files import source_files
 from pvdm.cli.status import status
@@ -69,6 +79,7 @@ for command in (
     protect,
     protections,
     publish,
+    quarantine,
     repair,
     run,
     source_files,

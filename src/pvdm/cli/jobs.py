@@ -69,7 +69,12 @@ class Job:
 
         running = running_session()
         session = spark_session(
-            [], app_name="pvdm run", master=self.master, config=config, object_store=uses_object_store(client)
+            [],
+            app_name="pvdm run",
+            master=self.master,
+            config=config,
+            object_store=uses_object_store(client),
+            ca_file=client.ca_file,
         )
         if running is None:
             ends.callback(session.stop)

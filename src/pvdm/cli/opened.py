@@ -155,7 +155,13 @@ def _try_read(content: Secret) -> Opened | None:
     show_default=True,
     help="What the data is: the rows that were written, or those that were intended.",
 )
-@click.option("--schema", "schema_file", type=PlaceType(), metavar="FILE", help="The table's schema as JSON.")
+@click.option(
+    "--schema",
+    "schema_file",
+    type=PlaceType(),
+    metavar="FILE",
+    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
+)
 @engine_option
 def proof_recompute(
     *,

@@ -16,9 +16,11 @@ _NOTHING: Final = "0 rows: the source has no row for these parameters"
 
 def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The whole of it first; what was not published now, what no proof carries and what has no row is loud."""
+    from pvdm.durable.outcome import Published
+
     extent = outcome.extent
     much = "how many rows is not known" if extent is None else extent_words(extent)
-    word = "ALREADY PUBLISHED" if outcome.published.value == "before" else outcome.name
+    word = "ALREADY PUBLISHED" if outcome.published is Published.BEFORE else outcome.name
     chunks = counted(len(outcome.chunks), "chunk")
     yield f"{word}  {outcome.workload_id}: {chunks} of {outcome.table}, {much}", "green"
     yield from _not_now(outcome)
@@ -36,10 +38,13 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
 
 
 def _not_now(outcome: Committed) -> Iterator[Line]:
-    before = sum(1 for each in outcome.chunks if each.before)
-    if before == len(outcome.chunks):
+    """What an earlier run published, and whether the source has moved since then."""
+    from pvdm.durable.outcome import Published
+
+    if outcome.published is Published.BEFORE:
         yield "*** nothing was published now: an earlier run of this workload id did it ***", LOUD
-    elif before:
+    elif outcome.published is Published.PARTLY_NOW:
+        before = sum(1 for each in outcome.chunks if each.before)
         yield f"  {counted(before, 'chunk')} of them had been published by an earlier run", None
     moved = outcome.source_moved
     if moved is not None:

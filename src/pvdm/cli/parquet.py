@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pvdm.cli.files import read_file
+from pvdm.cli.schema_files import iceberg_schema
 from pvdm.cli.screen import watch_on_screen
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
 from pvdm.errors import InputError
+from pvdm.lake.format.manifest_types import schema_from_text
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Schema
 
@@ -22,7 +25,7 @@ _BATCH_ROWS: Final = 65_536
 
 
 def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
-    """The table's schema: the one given as JSON, or what the first file says of itself."""
+    """The table's schema: the one that a JSON file holds, or what the first file says of itself."""
     if schema_file is None:
         with _opened(files[0]) as file:
             return schema_from_arrow(file.schema_arrow)
@@ -32,10 +35,12 @@ def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
         raise InputError(
             "schema_file_invalid",
             f"{schema_file} is no schema",
-            expected="JSON as Schema.to_json makes it",
+            expected="JSON: Iceberg's schema, a table's metadata, or what Schema.to_json makes",
             got="text",
         ) from None
-    return Schema.from_json(value)
+    with contextlib.suppress(InputError):
+        return Schema.from_json(value)
+    return schema_from_text(json.dumps(iceberg_schema(value, str(schema_file))))[0]
 
 
 def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:

@@ -96,7 +96,8 @@ def unprotect(
 ) -> None:
     """Take a table out from under its contract: anyone who may write to it then changes what its main shows.
 
-    It is signed with your own key and logged, for everybody to see.
+    It is signed with your own key and logged, for everybody to see. Audits report the time from here to the next
+    protection as a gap, and end with 3 until the auditor accepts it.
 
     \b
     Examples:
@@ -109,7 +110,10 @@ def unprotect(
         if found.contract_sha256 is None:
             raise NotAllowedError("not_protected", f"{found.name} is not protected", hint="nothing was changed")
         if not yes:
-            lines = [(f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None)]
+            lines = [
+                (f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None),
+                ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
+            ]
             require_yes("let it be changed without a proof, in your name?", lines)
         said = Protection(
             action=ProtectionAction.UNPROTECT,

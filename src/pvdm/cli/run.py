@@ -11,7 +11,7 @@ from pvdm.cli.options import json_option
 from pvdm.cli.screen import say_aside
 from pvdm.cli.service import Service, service_options
 
-_YOURS: Final = "those that the job wrote are named by nothing any more, and yours to remove"
+_YOURS: Final = "nothing refers to those that the job wrote any more: `pvdm orphans` lists them"
 
 
 @click.command("run", short_help="Stage, verify and publish a workload.")

@@ -13,6 +13,7 @@ import click
 
 from pvdm.cli.files import read_file, require_json, require_new, write_new, write_over
 from pvdm.cli.options import PlaceType, json_option
+from pvdm.cli.schema_files import iceberg_schema
 from pvdm.cli.screen import say, say_json, watch_on_screen
 from pvdm.cli.service import Service, service_options
 from pvdm.errors import InputError
@@ -129,16 +130,14 @@ def _schema(named: str, service: Service) -> dict[str, Any]:
     """Iceberg's JSON of a schema: from a file that holds one, or of a table as it is now."""
     path = Path(named)
     if not path.is_file():
-        return _current(_table(named, service), named)
+        return iceberg_schema(_table(named, service), named)
     data = read_file(path, size_max_bytes=SCHEMA_SOURCE_MAX_BYTES)
     require_json(path, data, "an Iceberg schema, a table's metadata or a manifest of source files")
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         value = None
-    if isinstance(value, dict) and isinstance(value.get("schema"), dict) and "kind" in value:
-        return dict(value["schema"])
-    return _current(value, named)
+    return iceberg_schema(value, named)
 
 
 def _table(name: str, service: Service) -> dict[str, Any]:
@@ -149,19 +148,3 @@ def _table(name: str, service: Service) -> dict[str, Any]:
     with service.connect() as client:
         found: dict[str, Any] = json.loads(dump_json(TableClient(client, levels, last).load()))
     return found
-
-
-def _current(value: Any, named: str) -> dict[str, Any]:
-    match value:
-        case {"type": "struct", "fields": list()}:
-            return dict(value)
-        case {"schemas": list(schemas), "current-schema-id": wanted}:
-            for each in schemas:
-                if isinstance(each, dict) and each.get("schema-id") == wanted:
-                    return dict(each)
-    raise InputError(
-        "schema_file_invalid",
-        f"{named} has no schema",
-        expected="Iceberg's schema, a table's metadata, or a manifest of source files",
-        got="something else",
-    )

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pvdm.cli.asking import require_yes
 from pvdm.cli.files import write_new
 from pvdm.cli.options import PlaceType, json_option, require_command
-from pvdm.cli.proof_words import LOUD
-from pvdm.cli.root_spec import read_public
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.trust_roots import pin_option, read_chain
-from pvdm.model.plain import view_json
 from pvdm.trust.keys.epochs import EpochBook
 from pvdm.trust.log.note import NoteKey
 
@@ -24,11 +20,6 @@ if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_RESTORE_MEANS = (
-    ("a restore cannot be undone: every token is revoked, what is under way is given up, and no workload opens", LOUD),
-    ("until a trust root names the keys of the new epoch. Stop the service first.", None),
-)
 
 
 @click.group("steward", short_help="Make, run and restore a Steward.", invoke_without_command=True)
@@ -94,7 +85,8 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
         say(f"the Steward {notary.config.notary} is made; its log is {notary.config.origin}")
         _tell_keys(record)
         say("hint: name these keys in a trust root (`pvdm keys root new`), sign it, put its hash into steward.toml as")
-        say("      trust_root_sha256, and hand it in: `pvdm steward trust root-1.json --config …`")
+        say("      trust_root_sha256, above the first [table], and hand the root in:")
+        say("      `pvdm steward trust root-1.json --config …`")
 
 
 @steward.command("public", short_help="Write the Steward's public keys.")
@@ -197,59 +189,3 @@ def steward_serve(*, as_json: bool, config: Path) -> None:
         say_json({"notary": name, "stopped": True})
     else:
         say(f"the Steward {name} has stopped")
-
-
-@steward.command("restore", short_help="Bring a backup of the ledger back into service.")
-@json_option
-@config_option
-@click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
-@click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive; else steward.toml's own.")
-@click.option(
-    "--log-key", "log_keys", type=PlaceType(), multiple=True, metavar="FILE.pub", help="A log key that is lost."
-)
-@click.option("--lost-origin", metavar="LOG", help="Give up what no archive has: the old log's name.")
-@click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")
-@click.option("--confirm-clock", is_flag=True, help="Say that the clock is right after a long rest; it is noted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **asked: Any) -> None:
-    """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
-
-    A restored ledger has forgotten what came after the backup. The log is refilled from the archive up to the
-    checkpoint that is kept outside; proofs that were outstanding die with their epoch; every token is revoked; the
-    restore itself is logged. One that was interrupted is finished by running it again; until then nothing starts.
-
-    Without an archive that has every entry it is refused. With --lost-origin the log goes on under the new origin of
-    steward.toml, and its first entry there says what was lost.
-
-    \b
-    Examples:
-      pvdm steward restore --config steward.toml --operator ruth --reason "disk failed" --archive archive/
-    """
-    from pvdm.steward.config import load_config
-    from pvdm.steward.kept import archive_folder
-    from pvdm.steward.restore import Order, restore
-
-    ders = tuple(read_public(path).der for path in log_keys)
-    loaded = load_config(config)
-    if not yes:
-        require_yes("restore this Steward?", _RESTORE_MEANS)
-    done = restore(loaded, Order(**{**asked, "archive": asked["archive"] or archive_folder(loaded)}, log_keys=ders))
-    if as_json:
-        say_json(view_json(done))
-        return
-    say(f"restored: the backup had {done.backup_size:,} entries, the checkpoint outside {done.outside_size:,}")
-    say(f"  refilled   {done.refilled:,} entries, {done.missing:,} of them without their envelope")
-    if done.lost:
-        say(f"  *** LOST *** {done.lost:,} entries that no archive has", style=LOUD)
-    say(f"  abandoned  {len(done.abandoned):,} open workloads; {len(done.settled):,} attempts settled by receipts")
-    say(f"  revoked    {done.tokens:,} tokens; {done.nonces:,} overrides and challenges that waited are void")
-    if done.blocked:
-        say(f"  blocked    {len(done.blocked):,} tables, whose claims of the lost time nobody knows")
-    if done.protected:
-        say(f"  protected  {len(done.protected):,} tables and namespaces are under the log's contract again")
-    if done.migrated:
-        say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
-    say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
-    say(f"  log        {done.log_size:,} entries")
-    say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")

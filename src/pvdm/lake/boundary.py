@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pvdm.errors import InputError
@@ -12,6 +12,7 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.partition_value import tuple_key, value_key
 from pvdm.model.core import Operation
 from pvdm.model.literal import parse_literal
+from pvdm.model.schema import Type
 
 _Partition = Sequence[tuple[str, str | None]]
 
@@ -70,27 +71,39 @@ def _has(declared: Mapping[int, Any], file: DataFile) -> bool:
     return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
 
 
-def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
-    """The declared values by partition field; a field is named as the spec names it, or by the column it copies."""
+def partition_types(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:
+    """Id and type of the partition fields that a contract declares values of; what is none of the table is refused.
+
+    A field is named as the spec names it, or by the column that it copies.
+    """
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
-    known = {}
+    known: dict[str, tuple[int, Type]] = {}
     for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
+        if kind is None:
+            continue
         if field.transform.name == "identity" and len(field.source_ids) == 1:
             column = metadata.current_schema.fields.get(field.source_ids[0])
             known[column.name if column else field.name] = field.field_id, kind
         known[field.name] = field.field_id, kind
-    found = {}
-    for name, text in partition:
-        field_id, kind = known.get(name, (None, None))
-        if field_id is None or kind is None:
+    for name in names:
+        if name not in known:
             raise InputError(
                 "partition_unknown",
                 "the table is not partitioned by what the contract declares",
                 expected=", ".join(known) or "no partition",
                 got=ascii(name[:80])[1:-1],
+                hint="boundary.partition of the contract names fields of the target's partition spec",
             )
-        found[field_id] = value_key(None if text is None else parse_literal(text, kind))
-    return found
+    return {name: known[name] for name in names}
+
+
+def _declared(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
+    """The declared values by partition field."""
+    types = partition_types(metadata, [name for name, _ in partition])
+    return {
+        types[name][0]: value_key(None if text is None else parse_literal(text, types[name][1]))
+        for name, text in partition
+    }
 
 
 def _live(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:

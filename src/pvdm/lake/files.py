@@ -18,7 +18,7 @@ from pvdm.lake.stores.stores import Place, Stores, place_of
 
 _FILE_MOST_BYTES: Final = 2_147_483_647
 # What `write` gives; names that follow from a content are made again when they are needed.
-_WRITTEN: Final = re.compile(r"[0-9]{5,}-[0-9a-f]{32}\.metadata\.json")
+_WRITTEN: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,16 @@ class MetadataFiles:
 
     def remove(self, stored: StoredFile | FoundFile) -> None:
         """Take back a file that nothing points to; it may be gone."""
-        place = self._own(parse_location(stored.location))
+        self._remove(parse_location(stored.location))
+
+    def remove_old(self, table_uuid: str, location: str) -> None:
+        """Remove a document that `write` made for this table earlier; any other file stays. It may be gone."""
+        place = parse_location(location)
+        if place == self._root.child(table_uuid, place.parts[-1]) and revision_of(place.parts[-1]) is not None:
+            self._remove(place)
+
+    def _remove(self, location: Location) -> None:
+        place = self._own(location)
         try:
             self._store.remove(place)
         except OSError as error:
@@ -147,6 +156,7 @@ class MetadataFiles:
                 "the metadata file is not in the Steward's own place",
                 expected=str(self._root),
                 got=str(location),
+                hint="bring the folder back to its old path, and name it as `metadata` under [catalog]",
             )
         return location
 
@@ -161,6 +171,12 @@ _MOMENTS: Final = Moments(
 def file_name(location: str) -> str:
     """The last part of a metadata file's location, drawn at random: no other file has it, wherever it is reached."""
     return location.rpartition("/")[2]
+
+
+def revision_of(name: str) -> int | None:
+    """The table's revision for which `write` made a file of this name; None for any other name."""
+    found = _WRITTEN.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 def _unavailable(error: OSError) -> UnavailableError:

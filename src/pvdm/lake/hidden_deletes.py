@@ -30,8 +30,8 @@ class Metrics:
     nulls: Mapping[int, int] | None = None
 
     @classmethod
-    def of(cls, file: DataFile) -> Metrics:
-        """Of this entry's file."""
+    def of_file(cls, file: DataFile) -> Metrics:
+        """What this entry says of its file."""
         return cls(file.lower_bounds, file.upper_bounds, file.value_counts, file.null_value_counts)
 
 

@@ -34,6 +34,9 @@ class Prefix(Protocol):
     def files(self) -> list[Left]:
         """Everything that lies in it."""
 
+    def find(self, location: Location) -> Left | None:
+        """One file of it; None if it is not there."""
+
     def remove(self, location: Location) -> bool:
         """Take one of it away; says whether it was there. What lies anywhere else is refused."""
 
@@ -74,6 +77,21 @@ class LocalPrefix:
                     found.append(left)
                     _require_bounded(found)
         return found
+
+    def find(self, location: Location) -> Left | None:
+        """One file or link of it, reached without any link; None if it is not there, or is a folder."""
+        _require_inside(self._folder, location)
+        above = Location(location.scheme, location.authority, location.parts[:-1])
+        with _unavailable():
+            opened = self._opened(above)
+            if opened is None:
+                return None
+            with _closing(opened):
+                try:
+                    facts = os.stat(location.parts[-1], dir_fd=opened, follow_symlinks=False)
+                except FileNotFoundError:
+                    return None
+        return None if stat.S_ISDIR(facts.st_mode) else Left(location, facts.st_size)
 
     def remove(self, location: Location) -> bool:
         """Take one file or link away; says whether it was there. What lies anywhere else is refused."""
@@ -159,6 +177,15 @@ class ObjectPrefix:
                 found.append(Left(each.place, each.size))
                 _require_bounded(found)
         return found
+
+    def find(self, location: Location) -> Left | None:
+        """One object of it."""
+        _require_inside(self._folder, location)
+        with _unavailable():
+            try:
+                return Left(location, self._store.facts(location).size)
+            except FileNotFoundError:
+                return None
 
     def remove(self, location: Location) -> bool:
         """Take one object away; where the store keeps versions, they stay with it."""

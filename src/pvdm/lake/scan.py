@@ -241,14 +241,16 @@ def _files(
                 continue
             _require_readable(file)
             if file.content is not FileContent.DATA:
-                deletes.add(delete_file(entry), manifest.header.spec, file.partition, Metrics.of(file))
+                deletes.add(delete_file(entry), manifest.header.spec, file.partition, Metrics.of_file(file))
                 continue
             if file.file_path in found:
                 raise VerificationError(
                     "file_listed_twice", "a file is listed twice", expected="each file once", got=file.file_path
                 )
             made = _scan_file(entry, manifest.header.spec.spec_id, identities)
-            applied = deletes.of(made.location, made.sequence_number, made.spec_id, made.partition, Metrics.of(file))
+            applied = deletes.of(
+                made.location, made.sequence_number, made.spec_id, made.partition, Metrics.of_file(file)
+            )
             found[file.file_path] = replace(made, deletes=applied)
             if len(found) > SCAN_FILES_MAX:
                 raise InputError(

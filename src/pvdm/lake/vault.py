@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from hmac import compare_digest
 from typing import Final
@@ -14,7 +15,7 @@ from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN, LocalStore
-from pvdm.lake.stores.store import UNFINISHED, Moments, read
+from pvdm.lake.stores.store import UNFINISHED, Listed, Moments, read
 from pvdm.lake.stores.stores import Place, Stores, place_of
 
 VAULT_NAME_MAX_CHARACTERS: Final = 200
@@ -90,11 +91,15 @@ class Vault:
         """The locations of those that a crash left there before they had their names."""
         return [place for place, whole in self._in_folder(table_uuid, kind, folder) if not whole]
 
-    def _in_folder(self, table_uuid: str, kind: VaultKind, folder: str) -> list[tuple[str, bool]]:
+    def files(self, table_uuid: str, kind: VaultKind, folder: str) -> list[Listed]:
+        """All files in a folder of a kind, whole or not, with their sizes."""
         try:
-            found = self._store.files(self._place(table_uuid, kind, folder))
+            return self._store.files(self._place(table_uuid, kind, folder))
         except OSError as error:
             raise _unavailable(error) from None
+
+    def _in_folder(self, table_uuid: str, kind: VaultKind, folder: str) -> list[tuple[str, bool]]:
+        found = self.files(table_uuid, kind, folder)
         return [(str(each.place), not each.place.parts[-1].startswith(UNFINISHED)) for each in found]
 
     def tables(self) -> list[str]:
@@ -114,6 +119,17 @@ class Vault:
             ]
         except OSError as error:
             raise _unavailable(error) from None
+
+    def walk(self) -> Iterator[tuple[VaultKind, Listed]]:
+        """Every file with its kind, one folder at a time; what is removed meanwhile may be missing."""
+        for table_uuid in self.tables():
+            for kind in VaultKind:
+                folder = self._root.child(table_uuid, kind.value)
+                try:
+                    for part in (folder, *(folder.child(name) for name in self._store.folders(folder))):
+                        yield from ((kind, each) for each in self._store.files(part))
+                except OSError as error:
+                    raise _unavailable(error) from None
 
     def remove(self, location: str) -> None:
         """Take a file away for good; it may be gone. An empty folder goes with it."""

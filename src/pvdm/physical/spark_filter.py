@@ -25,7 +25,7 @@ from pvdm.model.expression import (
     Typed,
 )
 from pvdm.model.literal import literal_text
-from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
+from pvdm.model.schema import DecimalType, FixedType, Kind, ListType, MapType, PrimitiveType, StructType, Type
 from pvdm.physical.spark_columns import spark_name
 
 if TYPE_CHECKING:
@@ -98,6 +98,28 @@ def literal(value: LiteralValue, kind: Type) -> Column:
     if isinstance(kind, PrimitiveType) and kind.kind in _BY_TEXT:
         return functions.lit(literal_text(value, kind)).cast(name)
     return functions.lit(value).cast(name)
+
+
+def null_of(kind: Type) -> Column:
+    """No value, of this type."""
+    from pyspark.sql import functions
+
+    return functions.lit(None).cast(_full_type(kind))
+
+
+def _full_type(kind: Type) -> str:
+    """The type's name in Spark, nested types included."""
+    match kind:
+        case StructType(fields):
+            return f"struct<{', '.join(f'{spark_name(each.name)}: {_full_type(each.type)}' for each in fields)}>"
+        case ListType(element):
+            return f"array<{_full_type(element.type)}>"
+        case MapType(key, value):
+            return f"map<{_full_type(key.type)}, {_full_type(value.type)}>"
+        case PrimitiveType(Kind.VARIANT):
+            return "variant"
+        case _:
+            return spark_type(kind)
 
 
 def _predicate(predicate: Predicate) -> Column:

@@ -29,16 +29,32 @@ class Access:
         self._ledger = ledger
         self._clock = clock
 
-    def issue(self, role: Role, *, domain: str, name: str, lifetime_seconds: int) -> tuple[BearerToken, Grant]:
-        """A new token for somebody; its text is in the answer and nowhere else."""
+    def issue(
+        self, role: Role, *, domain: str, name: str, lifetime_seconds: int, drawn: BearerToken | None = None
+    ) -> tuple[BearerToken, Grant]:
+        """Issue a new token; gives its text, which is `drawn` if the caller has drawn one."""
         now = self._clock.now_micros()
         expires = now + _lifetime(lifetime_seconds)
-        return self._ledger.transact(
-            lambda unit: tokens.issue(unit, role, domain=domain, name=name, expires_micros=expires), at_micros=now
-        )
+        token = drawn or BearerToken.draw()
 
-    def rotate(self, token_id: str, *, lifetime_seconds: int, overlap_seconds: int = 0) -> tuple[BearerToken, Grant]:
-        """A successor with the same rights; the old token ends after the overlap."""
+        def work(unit: Unit) -> Grant:
+            whose = {"domain": domain, "name": name}
+            return tokens.issue(unit, role, secret_sha256=token.sha256, **whose, expires_micros=expires)
+
+        return token, self._ledger.transact(work, at_micros=now)
+
+    def rotate(
+        self,
+        token_id: str,
+        *,
+        lifetime_seconds: int | None = None,
+        overlap_seconds: int = 0,
+        drawn: BearerToken | None = None,
+    ) -> tuple[BearerToken, Grant]:
+        """A successor with the same rights, for as long as the old token was issued for unless `lifetime_seconds` says.
+
+        The old token ends after the overlap. What was derived from it goes on, and ends with the successor.
+        """
         if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
             raise InputError(
                 "token_overlap_invalid",
@@ -47,16 +63,21 @@ class Access:
                 got=str(overlap_seconds),
             )
         now = self._clock.now_micros()
-        expires = now + _lifetime(lifetime_seconds)
+        asked = None if lifetime_seconds is None else _lifetime(lifetime_seconds)
 
-        def work(unit: Unit) -> tuple[BearerToken, Grant]:
-            old = tokens.get(unit, token_id)
+        token = drawn or BearerToken.draw()
+
+        def work(unit: Unit) -> Grant:
+            old = tokens.lock(unit, token_id)
             _require_own(old)
             tokens.require_live(old, now)
-            tokens.revoke(unit, token_id, from_micros=now + overlap_seconds * _MICROS)
-            return tokens.issue(unit, old.role, domain=old.domain, name=old.name, expires_micros=expires)
+            expires = now + (old.life_micros if asked is None else asked)
+            whose = {"domain": old.domain, "name": old.name}
+            made = tokens.issue(unit, old.role, secret_sha256=token.sha256, **whose, expires_micros=expires)
+            tokens.replace(unit, token_id, made.token_id, from_micros=now + overlap_seconds * _MICROS)
+            return made
 
-        return self._ledger.transact(work, at_micros=now)
+        return token, self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
         """End a token, and all that were derived from it, now; also while the time is in doubt."""
@@ -87,23 +108,36 @@ class Access:
         if parent.token_id != client_id:
             raise NotAllowedError("token_unknown", "the token is not known")
         _require_own(parent)
-        return self._derived(parent, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
+        token = BearerToken.draw()
+        return token, self._derived(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
 
-    def attempt_token(self, grant: Grant, attempt_id: str) -> tuple[BearerToken, Grant]:
-        """A short-lived token that is good for one live attempt of the bearer's domain and for nothing else."""
+    def attempt_token(self, grant: Grant, attempt_id: str, secret_sha256: str) -> Grant:
+        """A short-lived token that is good for one live attempt of the bearer's domain and for nothing else.
+
+        The bearer draws its text and sends the hash, so the same request again finds the same token.
+        """
         _require_own(grant)
-        return self._derived(grant, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
+        return self._derived(grant, secret_sha256, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
 
-    def _derived(self, parent: Grant, *, seconds: int, attempt_id: str | None) -> tuple[BearerToken, Grant]:
+    def _derived(self, parent: Grant, secret_sha256: str, *, seconds: int, attempt_id: str | None) -> Grant:
         now = self._clock.now_micros()
-        expires = min(parent.expires_micros, now + seconds * _MICROS)
 
-        def work(unit: Unit) -> tuple[BearerToken, Grant]:
+        def work(unit: Unit) -> Grant:
+            # In the overlap of a rotation the successor is there already, and what is derived now goes on under it.
+            lasting = tokens.newest(unit, parent)
+            tokens.require_live(lasting, now)
+            expires = min(lasting.expires_micros, now + seconds * _MICROS)
             if attempt_id is not None:
                 _require_live_attempt(unit, parent, attempt_id)
+                unit.lock_name(f"token {secret_sha256}")
+                before = tokens.issued_before(unit, secret_sha256, lasting=lasting, attempt_id=attempt_id)
+                if before is not None:
+                    tokens.require_live(before, now)
+                    return before
             return tokens.issue(
                 unit,
                 parent.role,
+                secret_sha256=secret_sha256,
                 domain=parent.domain,
                 name=parent.name,
                 expires_micros=expires,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.names import full_name
 from pvdm.lake.vault import Vault
 from pvdm.model.located import Located
 from pvdm.model.role import Role
@@ -16,8 +15,8 @@ from pvdm.steward.jobs import JobState, JobView
 from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.quarantined import Quarantine, quarantine_of
 from pvdm.steward.reasons import Refusal, refusal_in
-from pvdm.steward.sources import levels_of
-from pvdm.store import Unit, attempts, chunks, overrides, proofs, tables, verified, workloads
+from pvdm.steward.sources import table_name
+from pvdm.store import Unit, attempts, chunks, overrides, proofs, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Extent
 from pvdm.store.schema import Atomicity, VerdictWord
@@ -81,12 +80,6 @@ class _Of:
     table: str | None
     incomplete: bool
     overrides: Mapping[str, str]
-
-
-def table_name(unit: Unit, table_uuid: str) -> str | None:
-    """The full name of a table; None where it is gone."""
-    row = tables.find_uuid(unit, table_uuid)
-    return None if row is None else full_name((*levels_of(unit, row), row.name))
 
 
 def attempt_views(

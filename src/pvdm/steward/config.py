@@ -402,7 +402,19 @@ def _field_invalid(path: Path, error: ValidationError) -> InputError:
         del parts[1]  # which home it is read as; not a table of the file
     expected, got = _expected(first, parts)
     place = ".".join(parts) or "the file"
-    return InputError("config_invalid", f"{path.name}: {place} cannot be accepted", expected=expected, got=got)
+    hint = _hint(path, parts) if first["type"] == "extra_forbidden" else None
+    return InputError(
+        "config_invalid", f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint
+    )
+
+
+def _hint(path: Path, parts: list[str]) -> str | None:
+    """For a field of the file itself that was written below a table, as it is when it is appended at the end."""
+    *table, name = parts
+    if not table or name not in _File.model_fields:
+        return None
+    first = "a line belongs to the table above it"
+    return f"{first}: move {name} out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
 
 
 def _expected(error: Any, parts: list[str]) -> tuple[str, str]:

@@ -11,10 +11,10 @@ from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.references import References, UndecidedError
-from pvdm.catalog.rule import reached
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.catalog.upstream_target import fence_of
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.lake.branches import BranchRemoval
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN
@@ -44,16 +44,7 @@ NOTED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """A file that an ended attempt left behind and that nothing names."""
-
-    attempt_id: str
-    location: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class Ended:
     """An attempt that has ended, with what decides over its files; `opened_micros` is when it could begin to write."""
 
     attempt: Attempt
@@ -96,7 +87,7 @@ class Disposal:
         if _branch_goes(ended):
             self._remove_branch(ended.attempt, ended.row)
         fault.point("disposal.after_branch")
-        with _decided():
+        with decided():
             removed, kept = self._remove_files(ended)
         fault.point("disposal.after_files")
         return self._done(ended, _word(ended), removed, kept, note)
@@ -121,40 +112,22 @@ class Disposal:
             raise away[0]
         return found
 
-    def orphans(self, row: TableRow) -> list[Orphan]:
-        """What ended attempts at the table left in their own folders, and nothing names; of live ones nothing."""
-        found = []
-        for ended in self._ended(row):
-            with _decided():
-                found += [Orphan(ended.attempt.attempt_id, str(left.location), left.size) for left in self._free(ended)]
-        return found
-
-    def remove_orphans(self, row: TableRow) -> list[Orphan]:
-        """Remove them, and the branches that go with them; gives what is gone."""
-        gone = []
-        for ended in self._ended(row):
-            with _decided():
-                before = self._left(ended)
-            self.dispose(ended.attempt.attempt_id)
-            # Once more for what was put there after it was cleaned up; a branch of somebody's own is theirs again.
-            if not is_adopted(ended.attempt):
-                self._remove_branch(ended.attempt, row)
-            with _decided():
-                self._remove_files(ended)
-                after = {left.location for left in self._left(ended)}
-            gone += [
-                Orphan(ended.attempt.attempt_id, str(left.location), left.size)
-                for left in before
-                if left.location not in after
-            ]
-        return gone
-
-    def _ended(self, row: TableRow) -> list[_Ended]:
+    def ended_at(self, row: TableRow) -> list[Ended]:
+        """Every attempt at the table that has ended, oldest first."""
         with self._ledger.read() as unit:
             listed = attempts.ended_at(unit, row.table_uuid)
         return [self._load(each.attempt_id) for each in listed]
 
-    def _load(self, attempt_id: str) -> _Ended:
+    def remove_late_branch(self, ended: Ended, metadata: TableMetadata) -> None:
+        """Remove a branch that was written after the clean-up; an adopted branch is left to its owner."""
+        if ended.row is None or is_adopted(ended.attempt):
+            return
+        with self._ledger.read() as unit:
+            fences = _fences(unit, ended.attempt)
+        if branch_removal(metadata, ended.attempt, fences)[0]:
+            self._remove_branch(ended.attempt, ended.row)
+
+    def _load(self, attempt_id: str) -> Ended:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, attempt.workload_id)
@@ -172,7 +145,7 @@ class Disposal:
                 attempt_id=attempt_id,
             )
         core = None if envelope is None else read_signed(envelope, Proof).core
-        return _Ended(
+        return Ended(
             attempt,
             workload.opening.table_uuid,
             row,
@@ -182,41 +155,41 @@ class Disposal:
             opened[0].at_micros,
         )
 
-    def _quarantine(self, ended: _Ended) -> str:
+    def _quarantine(self, ended: Ended) -> str:
         """The bytes that a proof refuted, or the gate refused, kept outside the table; which could not be is noted."""
-        if not _is_quarantined(ended) or ended.core is None:
+        if not is_quarantined(ended) or ended.core is None:
             return "nothing was proved of it" if ended.core is None else ""
         lost = []
         for file in ended.core.files.added:
             try:
                 self._keep(ended, Seen(file.staged_path, *file.staged_bytes))
             except VerificationError as error:
-                if file.staged_sha256 not in self._in_quarantine(ended):
+                if file.staged_sha256 not in self.in_quarantine(ended):
                     lost.append(f"{file.staged_sha256}: {error.code}{self._keep_published(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
-    def _keep(self, ended: _Ended, seen: Seen) -> None:
+    def _keep(self, ended: Ended, seen: Seen) -> None:
         fetched = self._files.fetch_frozen(seen)
         self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
 
-    def _keep_published(self, ended: _Ended, file: AddedFile) -> str:
+    def _keep_published(self, ended: Ended, file: AddedFile) -> str:
         """Where the staged file is not what was verified any more, the file that the Steward made of it; as a note."""
         if file.published_path == file.staged_path:
             return ""
         try:
-            if file.published_sha256 not in self._in_quarantine(ended):
+            if file.published_sha256 not in self.in_quarantine(ended):
                 self._keep(ended, Seen(file.published_path, *file.published_bytes))
         except VerificationError:
             return ""
         return f", its rows are kept as {file.published_sha256}"
 
-    def _quarantine_unbound(self, ended: _Ended, core: ProofCore) -> list[str]:
+    def _quarantine_unbound(self, ended: Ended, core: ProofCore) -> list[str]:
         """Data that the proof does not bind, since it could not be listed or frozen, up to the contract's limit."""
         bound = {parse_location(file.staged_path) for file in core.files.added}
         folder = parse_location(ended.attempt.prefix).child("data")
         lost, room = [], ended.bytes_max
-        for left in self._left(ended):
+        for left in self.files_left(ended):
             if left.location in bound or not left.location.is_under(folder):
                 continue
             if left.size > room or left.location.link_below(folder) is not None:
@@ -231,8 +204,8 @@ class Disposal:
             room -= len(fetched.data)
         return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
 
-    def _in_quarantine(self, ended: _Ended) -> set[str]:
-        """An earlier try may have kept a file and gone on to remove it."""
+    def in_quarantine(self, ended: Ended) -> set[str]:
+        """The hashes of what is kept of the attempt; an earlier try may have kept a file and gone on to remove it."""
         listed = self._vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
         return {location.rpartition("/")[2] for location in listed}
 
@@ -260,20 +233,18 @@ class Disposal:
         with self._ledger.read() as unit:
             return tables.get_id(unit, row.table_id)
 
-    def _remove_files(self, ended: _Ended) -> tuple[int, int]:
+    def _remove_files(self, ended: Ended) -> tuple[int, int]:
         """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it.
 
         What a crash left unfinished in the vault goes too: nothing can name it, and its writer is gone or fails.
         """
-        for kind in (VaultKind.DATA, VaultKind.QUARANTINE):
-            for each in self._vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
-                self._vault.remove(each)
-        copies = self._copies(ended)
-        prefix = self._prefix(ended)
+        self.remove_unfinished(ended)
+        copies = self.copies_of(ended)
+        prefix = self.prefix_of(ended)
         left = [] if prefix is None else prefix.files()
         if not left and not copies:
             return 0, 0
-        named = self._named(ended)
+        named = self._find_referenced(ended)
         removed = 0
         if prefix is not None:
             removed = sum(prefix.remove(each.location) for each in left if each.location not in named)
@@ -283,18 +254,22 @@ class Disposal:
             self._vault.remove(each)
         return removed + len(unnamed), len(left) + len(copies) - removed - len(unnamed)
 
-    def _left(self, ended: _Ended) -> list[Left]:
-        prefix = self._prefix(ended)
+    def remove_unfinished(self, ended: Ended) -> None:
+        """What a crash left unfinished in the vault."""
+        for kind in (VaultKind.DATA, VaultKind.QUARANTINE):
+            for each in self._vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
+                self._vault.remove(each)
+
+    def remove_copy(self, location: str) -> None:
+        """A copy in the vault that nothing names."""
+        self._vault.remove(location)
+
+    def files_left(self, ended: Ended) -> list[Left]:
+        """Everything that lies in the attempt's own folder."""
+        prefix = self.prefix_of(ended)
         return [] if prefix is None else prefix.files()
 
-    def _free(self, ended: _Ended) -> list[Left]:
-        left = self._left(ended)
-        if not left:
-            return []
-        named = self._named(ended)
-        return [each for each in left if each.location not in named]
-
-    def _named(self, ended: _Ended) -> set[Location]:
+    def _find_referenced(self, ended: Ended) -> set[Location]:
         """Everything of the attempt that must stay: what it published, and what any snapshot of any table names."""
         folders = [parse_location(ended.attempt.prefix)]
         folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
@@ -305,35 +280,44 @@ class Disposal:
             named |= {parse_location(each.published_path) for each in ended.core.files.added}
         return named
 
-    def _before(self, ended: _Ended) -> int | None:
+    def _before(self, ended: Ended) -> int | None:
         """A snapshot of `main` that was there before the attempt: its base, or one too old to be younger than it."""
         if ended.core is not None:
             return ended.core.target.base_snapshot_id
         if ended.row is None:
             return None
-        metadata = self._catalog().states.of(ended.row).metadata
-        opened = ended.opened_micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
-        shown = metadata.ancestry(metadata.current_snapshot_id or 0)
-        return next((each.snapshot_id for each in shown if each.timestamp_ms < opened), None)
+        return shown_before(self._catalog().states.of(ended.row).metadata, ended.opened_micros)
 
-    def _copies(self, ended: _Ended) -> list[str]:
+    def copies_of(self, ended: Ended) -> list[str]:
+        """The Steward's copies of the attempt's files, and other files that it left beside them."""
         return self._vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
 
-    def _prefix(self, ended: _Ended) -> Prefix | None:
+    def prefix_of(self, ended: Ended) -> Prefix | None:
         """The attempt's own folder; what was staged elsewhere, on a branch that was taken over, is its owner's."""
         if ended.row is None:
             return None
-        table, folder = parse_location(ended.row.location), parse_location(ended.attempt.prefix)
-        if not folder.is_under(table):
+        folder = parse_location(ended.attempt.prefix)
+        if not folder.is_under(parse_location(ended.row.location)):
             raise UndecidedError("the table has moved away from the attempt's folder")
-        warehouse = parse_location(self._catalog().warehouse)
+        return self.folder_of(ended.row, folder)
+
+    def folder_of(self, row: TableRow, folder: Location) -> Prefix:
+        """A folder below the table's location; no link below the warehouse is gone through on the way to it."""
+        table, warehouse = parse_location(row.location), parse_location(self._catalog().warehouse)
         root = warehouse if table.is_under(warehouse) and table != warehouse else table
         return prefix_at(root, folder, self._files.stores)
 
-    def _done(self, ended: _Ended, outcome: DisposalWord, removed: int, kept: int, note: str) -> DisposalRecord:
+    def _done(self, ended: Ended, outcome: DisposalWord, removed: int, kept: int, note: str) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self._clock.now_micros()
         return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+
+
+def shown_before(metadata: TableMetadata, micros: int) -> int | None:
+    """The newest snapshot of `main` that was there before this time, however clocks differ."""
+    latest = micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
+    shown = metadata.ancestry(metadata.current_snapshot_id or 0)
+    return next((each.snapshot_id for each in shown if each.timestamp_ms < latest), None)
 
 
 def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
@@ -358,39 +342,30 @@ def branch_removal(
     if attempt.branch == MAIN:
         raise NotAllowedError("branch_reserved", "main is nobody's staging branch", got=attempt.attempt_id)
     ref = metadata.refs.get(attempt.branch)
-    heads = [] if ref is None else [ref.snapshot_id]
-    if attempt.staged_snapshot_id is not None:
-        heads.append(int(attempt.staged_snapshot_id))
-    there = [name for name in fences if name in metadata.refs]
-    others = [each.snapshot_id for name, each in metadata.refs.items() if name not in (attempt.branch, *there)]
-    own = sorted(reached(metadata, heads) - reached(metadata, others))
-    updates: list[Json] = []
-    if ref is not None:
-        updates.append({"action": "remove-snapshot-ref", "ref-name": attempt.branch})
-    updates += [{"action": "remove-snapshot-ref", "ref-name": name} for name in there]
-    if own:
-        updates.append({"action": "remove-snapshots", "snapshot-ids": list(own)})
+    staged = [] if attempt.staged_snapshot_id is None else [int(attempt.staged_snapshot_id)]
+    updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()
     held: Json = None if ref is None else ref.snapshot_id
     return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
 
 
-def _branch_goes(ended: _Ended) -> bool:
+def _branch_goes(ended: Ended) -> bool:
     """A branch that was taken over is its owner's: it goes when it is published, and else stays as it was."""
     return not is_adopted(ended.attempt) or ended.published
 
 
-def _is_quarantined(ended: _Ended) -> bool:
+def is_quarantined(ended: Ended) -> bool:
+    """Whether what it staged is evidence that is kept."""
     return ended.attempt.state is AttemptState.VERIFICATION_FAILED and ended.on_fail is OnFail.QUARANTINE
 
 
-def _word(ended: _Ended) -> DisposalWord:
+def _word(ended: Ended) -> DisposalWord:
     if ended.published:
         return DisposalWord.PUBLISHED
-    return DisposalWord.QUARANTINED if _is_quarantined(ended) else DisposalWord.DELETED
+    return DisposalWord.QUARANTINED if is_quarantined(ended) else DisposalWord.DELETED
 
 
 @contextlib.contextmanager
-def _decided() -> Iterator[None]:
+def decided() -> Iterator[None]:
     """What cannot be decided now is asked again later; nothing goes before."""
     try:
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -25,6 +24,7 @@ from pvdm.steward.config import StewardConfig, is_loopback, load_config, parse_c
 from pvdm.steward.embedded_root import Person, bring_up_to_date, require_people
 from pvdm.steward.embedded_store import StoreFile, require_same_store
 from pvdm.steward.notary import Notary, create_notary, open_notary
+from pvdm.steward.process_lock import ProcessLock
 from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.keys import disk
@@ -47,7 +47,8 @@ class EmbeddedSteward(StewardClient):
         self,
         notary: Notary,
         running: server.RunningServer,
-        lock: _Lock,
+        lock: ProcessLock,
+        folder: Path,
         signer: OperatorKey,
         people: Sequence[Person],
     ) -> None:
@@ -55,6 +56,7 @@ class EmbeddedSteward(StewardClient):
         self._people = tuple(people)
         self._running = running
         self._lock = lock
+        self._folder = folder
         self._signer = signer
         self._closing = threading.Lock()
         self._issued: list[str] = []
@@ -66,7 +68,7 @@ class EmbeddedSteward(StewardClient):
     @property
     def folder(self) -> Path:
         """Where everything lies."""
-        return self._lock.folder
+        return self._folder
 
     @property
     def config(self) -> Path:
@@ -89,6 +91,13 @@ class EmbeddedSteward(StewardClient):
         One that is killed cannot end its tokens: the next start in its folder does.
         """
         return self._giver(role, domain, name)()
+
+    def write_token(
+        self, path: Path | str, role: Role | str, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME
+    ) -> None:
+        """Put a token for another role into a file that only its owner may read, instead of what the file had."""
+        token = self.token_for(Role(role), domain, name=name)
+        disk.write(Path(path), token, mode=disk.PRIVATE_MODE)
 
     def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
         """Another client with another role, for a process that is producer, publisher and auditor at once."""
@@ -124,7 +133,7 @@ class EmbeddedSteward(StewardClient):
         """Stop the service, end the tokens it gave out, let go of the folder; a second time does nothing."""
         with self._closing:
             super().close()
-            if not self._lock.held:
+            if not self._lock.is_held:
                 return
             atexit.unregister(self.close)
             self._running.stop()
@@ -158,18 +167,19 @@ def start(
     """
     require_people(people)
     with contextlib.ExitStack() as undo:
-        lock = _Lock(_folder(Path(path)))
+        folder = _folder(Path(path))
+        lock = ProcessLock(folder / _LOCK, in_use=_in_use, unavailable=_unavailable)
         undo.callback(lock.release)
         tables = None if store is None else StoreFile.read(Path(store))
-        config = _configured(lock.folder, None if outside is None else Path(outside), tables)
+        config = _configured(folder, None if outside is None else Path(outside), tables)
         notary = _opened(config)
         undo.callback(notary.close)
-        signer = _root_signer(lock.folder / _ROOT_SIGNER)
-        notary = replace(notary, config=_rooted(notary, signer, people, lock.folder))
+        signer = _root_signer(folder / _ROOT_SIGNER)
+        notary = replace(notary, config=_rooted(notary, signer, people, folder))
         _end_tokens(notary)
         running = server.start(notary)
         undo.callback(running.stop)
-        steward = EmbeddedSteward(notary, running, lock, signer, people)
+        steward = EmbeddedSteward(notary, running, lock, folder, signer, people)
         undo.pop_all()
         return steward
 
@@ -182,52 +192,12 @@ def _end_tokens(notary: Notary) -> None:
             notary.access.revoke(grant.token_id)
 
 
-class _Lock:
-    """One process at a time: a lock that the system lets go of when the process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._owner = os.getpid()
-        self._descriptor: int | None = None
-        try:
-            descriptor = os.open(
-                folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.PRIVATE_MODE
-            )
-        except OSError as error:
-            raise _unavailable(error) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{self._owner}\n".encode())
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            raise _in_use(holder) from None
-        except OSError as error:
-            os.close(descriptor)
-            raise _unavailable(error) from None
-        self._descriptor = descriptor
-        # A child that is forked shares the lock and would keep it when this process is gone.
-        os.register_at_fork(after_in_child=self.release)
-
-    @property
-    def held(self) -> bool:
-        """Whether this process, and not one that it was forked from, has the lock."""
-        return self._descriptor is not None
-
-    def release(self) -> None:
-        """Let go; a second time does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
 def _in_use(holder: str) -> ConflictError:
     return ConflictError(
         "embedded_in_use",
         "another Steward is running in this folder",
         expected="a folder that nobody uses",
-        got=f"process {ascii(holder)[1:-1]}",
+        got=f"process {holder}",
         hint="close() it first, or connect to a Steward that serves several processes",
     )
 

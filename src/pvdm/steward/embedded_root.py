@@ -16,11 +16,11 @@ from pvdm.trust.keys.operator import OperatorKey, read_public_key
 from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.succession import sign_root
+from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
 
 ROOT_LIFETIME_SECONDS: Final = 365 * 24 * 3600
 KEY_LIFETIME_SECONDS: Final = 10 * ROOT_LIFETIME_SECONDS
 _MICROS: Final = 1_000_000
-_SKEW_MICROS: Final = 60 * _MICROS
 _NAMED: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
 
 
@@ -138,4 +138,4 @@ def _born(notary: Notary, now: int) -> int:
     """When the ledger began: the first epoch signed its own beginning before any root named it."""
     with notary.ledger.read() as unit:
         first = events.page(unit, count=1)
-    return max(0, min([now, *(event.at_micros for event in first)]) - _SKEW_MICROS)
+    return max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvdm.catalog.desks import Catalog, Homes, open_catalog
+from pvdm.digest.digester import kernel_engine
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.answering import Answering
 from pvdm.lake.stores.stores import Place, Stores, place_of
 from pvdm.lake.stores.writable import Writable
+from pvdm.lake.vault import Vault
 from pvdm.model.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.archive import Archive, Archived, Mended
@@ -21,6 +23,7 @@ from pvdm.steward.audit_desk import AuditDesk
 from pvdm.steward.changes import Changes
 from pvdm.steward.config import FileKeys, StewardConfig
 from pvdm.steward.epochs import Epochs
+from pvdm.steward.expiries import Expiries
 from pvdm.steward.jobs import Jobs
 from pvdm.steward.kept import archive_folder, outside_file
 from pvdm.steward.key_homes import open_keys
@@ -32,17 +35,20 @@ from pvdm.steward.migrations import Migrations
 from pvdm.steward.mounts import open_mounts
 from pvdm.steward.overrides import Overrides
 from pvdm.steward.path import Joined, open_path
+from pvdm.steward.placement import require_in_place
 from pvdm.steward.proofs import Proofs
 from pvdm.steward.protections import Protections
+from pvdm.steward.quarantine import QuarantineDesk
 from pvdm.steward.recorder import Recorder
 from pvdm.steward.roots import TrustRoots
 from pvdm.steward.spark_desk import SparkDesk
 from pvdm.steward.vault_sweep import VaultSweep
+from pvdm.steward.vault_usage import VaultUsage
 from pvdm.steward.waiving import Waiving
 from pvdm.steward.work import Work
 from pvdm.steward.workloads import Workloads
 from pvdm.store import Ledger, open_ledger, receipts, restores, tables
-from pvdm.store.clock import LedgerClock, mark, monotonic_micros, wall_micros
+from pvdm.store.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
 from pvdm.store.migrations import migrate
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.handles import Handles
@@ -80,15 +86,18 @@ class Notary:
     jobs: Jobs
     changes: Changes
     leftovers: Leftovers
+    quarantine: QuarantineDesk
     handles: Handles
     protections: Protections
     migrations: Migrations
     audits: AuditDesk
+    expiries: Expiries
     served: Catalog | None = None
     swept: VaultSweep | None = None
     spark: SparkDesk | None = None
     answering: Answering | None = None
     writable: Writable | None = None
+    usage: VaultUsage | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -105,6 +114,7 @@ class Notary:
             self.recorder.require_consistent,
             self._store_answers,
             self._folders_take_files,
+            self._kernel_is_there,
         ):
             try:
                 check()
@@ -120,6 +130,11 @@ class Notary:
         if self.writable is not None:
             self.writable.require()
 
+    def _kernel_is_there(self) -> None:
+        """Only the kernel reads staged files; without a catalog there are none."""
+        if self.served is not None:
+            kernel_engine()
+
     def archive(self, folder: Path) -> Archived:
         """Write tiles and envelopes to this folder, up to the newest checkpoint."""
         return Archive(self.ledger, folder).follow()
@@ -130,13 +145,14 @@ class Notary:
 
     def mark_time(self) -> None:
         """Put the time into the ledger: after a restart it never runs below the last mark."""
-        self.ledger.transact(mark, at_micros=self.clock.now_micros())
+        self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
         """Forget answers that nobody may ask for again, and sweep away what crashes left."""
         if self.served is not None and self.clock.is_ready():
             self.served.requests.forget_old(self.clock.now_micros())
             self.served.orphans.sweep()
+            self.served.retention.sweep()
         if self.swept is not None and self.clock.is_ready():
             self.swept.sweep()
 
@@ -164,6 +180,8 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
     with contextlib.ExitStack() as undo:
         notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
         _require_restored(notary.ledger)
+        if config.catalog is not None:
+            require_in_place(notary.ledger, config.catalog)
         notary.recorder.begin()
         # With a clock that jumped while nobody watched it starts too: an operator must get in to confirm the time.
         if notary.clock.is_ready():
@@ -236,7 +254,10 @@ def _open_ledger(
     ledger = open_ledger(config.ledger_url)
     undo.callback(ledger.close)
     migrate(ledger, at_micros=wall())
-    return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
+    if wall is not wall_micros:  # evidence of this host does not apply to the caller's own clock
+        return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
+    second = database_micros(ledger)
+    return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), second_micros=second)
 
 
 def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyService:
@@ -290,7 +311,9 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
             config, ledger, clock, keys, handles, recorder, log, trust, proofs, lambda: _served(served), stores, spark
         )
     )
-    vault = None if config.catalog is None else config.catalog.vault
+    vault_at = None if config.catalog is None else config.catalog.vault
+    vault = None if vault_at is None else Vault(vault_at, stores)
+    expiries = Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate)
     return Notary(
         config=config,
         ledger=ledger,
@@ -311,17 +334,20 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         jobs=path.jobs,
         changes=path.changes,
         leftovers=path.leftovers,
+        quarantine=QuarantineDesk(ledger, clock, lambda: _served(served), vault),
         handles=handles,
         protections=Protections(
-            ledger, clock, recorder, trust, lambda: _served(served), Files(stores), extracts=extracts
+            ledger, clock, recorder, trust, lambda: _served(served), Files(stores), path.sources, extracts=extracts
         ),
-        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), extracts=extracts),
-        audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault, stores),
+        migrations=Migrations(ledger, clock, recorder, trust, lambda: _served(served), path.sources, extracts=extracts),
+        audits=AuditDesk(ledger, recorder.require_covered, lambda: _served(served), vault_at, stores),
+        expiries=expiries,
         served=served,
         swept=path.sweep,
         spark=spark,
         answering=_answering(config),
         writable=_writable(config, ledger),
+        usage=None if vault is None else VaultUsage(vault),
     )
 
 
@@ -387,10 +413,15 @@ def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
         (None if config.outside_at is not None else config.outside_path.parent, found_missing_elsewhere),
         (None if ledger.file is None else ledger.file.parent, found_missing_elsewhere),
     ]
+    only_read: set[Path] = set()
     if config.catalog is not None:
+        warehouse = parse_location(config.catalog.warehouse)
+        if warehouse.scheme == "file":
+            used.append((warehouse, has_tables))
+            only_read.add(warehouse.local)
         used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
     places = [(place_of(place), in_use) for place, in_use in used if place is not None]
-    return Writable({place.local: in_use for place, in_use in places if place.scheme == "file"})
+    return Writable({place.local: in_use for place, in_use in places if place.scheme == "file"}, only_read)
 
 
 def _require_created(book: EpochBook) -> None:

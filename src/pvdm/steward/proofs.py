@@ -107,7 +107,7 @@ class Proofs:
             VerdictWord(core.verdict.outcome.value),
             self._notary,
             part.expires_at,
-            _summary(core, part),
+            summary_of(core, part),
             None if context is None else document.dump(_bound(context, core, epoch).to_json()).decode(),
         )
 
@@ -191,13 +191,15 @@ class Proofs:
         with self._ledger.read() as unit:
             self._require(unit, proof_id, grant)
             record = proofs.get(unit, proof_id)
-            state = attempts.get(unit, record.attempt_id).state
-        if record.context is None:
+            attempt = attempts.find(unit, record.attempt_id)
+        if record.context is None or attempt is None:
             raise InputError(
-                "proof_without_digest", "the attempt failed before any digest was computed", got=record.proof_id
+                "proof_without_digest",
+                "the attempt failed before any digest was computed, or a restore brought its proof back without it",
+                got=record.proof_id,
             )
         context = AttemptContext.from_json(document.parse(record.context.encode(), size_max_bytes=1_048_576))
-        keys = release(self._keys, context, closed=state not in ATTEMPT.live())
+        keys = release(self._keys, context, closed=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
 
         def note(unit: Unit) -> None:
@@ -261,7 +263,8 @@ def _bound(context: AttemptContext, core: ProofCore, epoch: int) -> AttemptConte
     return context
 
 
-def _summary(core: ProofCore, part: NotaryPart) -> str:
+def summary_of(core: ProofCore, part: NotaryPart) -> str:
+    """What listings show of a proof, as the ledger keeps it."""
     rows = core.rows
     return document.dump(
         {

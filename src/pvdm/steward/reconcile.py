@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from pvdm.model.core import Operation, ProofCore
+from pvdm.model.claim import Claim
+from pvdm.model.core import ProofCore
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
-from pvdm.model.states import AnnouncedState, AttemptState, WorkloadState
+from pvdm.model.states import ATTEMPT, AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
 from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
+from pvdm.steward.refill_verdicts import refill_verdicts
+from pvdm.steward.restore_claims import took_rows
+from pvdm.steward.restore_pointers import Advance, Pointers, apply_pointers
 from pvdm.store import (
     Unit,
     announced,
     attempts,
     chunks,
+    claims,
     lost_claims,
     nonces,
     protections,
@@ -26,6 +32,7 @@ from pvdm.store import (
     restores,
     spent,
     statements,
+    tables,
     target_sources,
     tokens,
     workloads,
@@ -40,17 +47,22 @@ from pvdm.trust.statement import read_signed
 _WHY = "the ledger was restored from a backup"
 
 
-def apply(notary: Notary, order: Order, plan: Plan) -> Marker:
+def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]) -> Marker:
     """All or nothing; afterwards the ledger is held by the marker until the restore has logged itself."""
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
     def work(unit: Unit) -> Marker:
         _refill(unit, plan)
         outcome: dict[str, Any] = {"refilled": len(plan.found), "missing": plan.missing, "lost": plan.lost}
-        outcome |= _reconcile(unit, plan.found)
-        approved = refill_approvals(unit, plan.found)
+        apply_pointers(unit, pointers)
+        outcome |= _reconcile(unit, plan.found, pointers, known_claims)
+        approved = refill_approvals(unit, plan.found, pointers.migrated)
+        refill_verdicts(unit, plan.found)
         _reconcile_sources(unit, plan.found)
         outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
+        outcome["advanced"] = [_advanced(each) for each in pointers.advances]
+        outcome["behind"] = pointers.behind
+        outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
         outcome["announced"] = end_announced(unit)
         outcome["abandoned"] = _end_what_was_open(unit)
         outcome["nonces"] = _void_nonces(unit)
@@ -81,16 +93,35 @@ def _refill(unit: Unit, plan: Plan) -> None:
             restores.refill(unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at)
 
 
-def _reconcile(unit: Unit, found: Sequence[Found]) -> dict[str, Any]:
-    """What receipts of the lost time say became visible: settled where the attempt is known, else its id is spent."""
+def _advanced(each: Advance) -> dict[str, Any]:
+    return {
+        "table": each.table.name,
+        "table_uuid": each.table.uuid,
+        "snapshot_id": None if each.snapshot_id is None else str(each.snapshot_id),
+        "created": each.created is not None,
+    }
+
+
+def _reconcile(
+    unit: Unit, found: Sequence[Found], pointers: Pointers, known_claims: Mapping[str, Claim]
+) -> dict[str, Any]:
+    """What receipts of the lost time say became visible: settled where the attempt is known, else its id is spent.
+
+    What its table does not show any more is neither: it is to be published again.
+    """
     settled: list[str] = []
     used_up: set[str] = set()
-    blocked: set[str] = set()
+    blocked: list[dict[str, str]] = []
+    lost = {each.receipt_id for each in pointers.lost}
     for each in found:
         if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
             continue
         said = read_signed(each.envelope, Receipt)
         receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
+        record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
+        receipts.put(unit, record, each.envelope, log_index=each.index)
+        if receipt_id in lost and tables.find_uuid(unit, said.table.uuid) is not None:
+            continue
         cores = {proof_id: _proved(unit, proof_id) for proof_id in said.proof_ids}
         for proof_id, core in cores.items():
             if core is not None and _settle(unit, core, snapshot):
@@ -99,13 +130,19 @@ def _reconcile(unit: Unit, found: Sequence[Found]) -> dict[str, Any]:
             chunk_id = f"proof {proof_id}" if core is None else core.attempt.chunk_id
             spent.put(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
             used_up.add(said.workload_id)
-        workload = workloads.find(unit, said.workload_id)
-        if workload is not None:
-            record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
-            receipts.put(unit, record, each.envelope, log_index=each.index)
-        if _took_rows(cores.values()) and _block(unit, said, receipt_id):
-            blocked.add(said.table.uuid)
-    return {"settled": settled, "spent": sorted(used_up), "blocked": sorted(blocked)}
+        _complete(unit, said.workload_id)
+        if took_rows(cores.values()) and _block(unit, said, receipt_id, known_claims.get(receipt_id)):
+            blocked.append({"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id})
+    return {"settled": settled, "spent": sorted(used_up), "blocked": blocked}
+
+
+def _complete(unit: Unit, workload_id: str) -> None:
+    """A workload whose chunks are all published has not been given up."""
+    workload = workloads.find(unit, workload_id)
+    if workload is None or workload.state is not WorkloadState.OPEN:
+        return
+    if chunks.published_count(unit, workload_id) == chunks.count(unit, workload_id):
+        workloads.move(unit, workload_id, WorkloadState.COMPLETE, reason=_WHY)
 
 
 def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
@@ -124,11 +161,14 @@ def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
             target_sources.note(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
 
 
-def _block(unit: Unit, said: Receipt, receipt_id: str) -> bool:
-    """Which rows an append took is in its claim, and that is gone: nobody claims any of the target until one looked."""
-    if lost_claims.is_claimed(unit, said.workload_id, said.table.uuid):
+def _block(unit: Unit, said: Receipt, receipt_id: str, claim: Claim | None) -> bool:
+    """Block claims on the target if it is unknown which rows the append took; gives whether they are blocked."""
+    target = said.table.uuid
+    if lost_claims.is_claimed(unit, said.workload_id, target):
         return False
-    lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+    if claim is not None and claims.refill(unit, said.workload_id, target=target, claim=claim):
+        return False
+    lost_claims.put(unit, receipt_id, said.workload_id, target=target)
     return True
 
 
@@ -137,17 +177,19 @@ def _proved(unit: Unit, proof_id: str) -> ProofCore | None:
     return None if held is None else read_signed(held.envelope, Proof).core
 
 
-def _took_rows(cores: Iterable[ProofCore | None]) -> bool:
-    """Whether the publication may have been an append of rows: one whose proof is lost may have been."""
-    return any(core is None or (core.target.operation is Operation.APPEND and core.rows.staged != 0) for core in cores)
-
-
 def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
-    """Whether the attempt is now COMMITTED: the backup must have it waiting for its commit."""
+    """Whether the attempt is now COMMITTED: the backup must have it, and it must not have ended there."""
     proved = core.attempt
-    attempt, nonce = attempts.find(unit, proved.attempt_id), nonces.find(unit, proved.nonce)
-    if attempt is None or nonce is None or attempt.state is not AttemptState.COMMITTING:
+    attempt = attempts.find(unit, proved.attempt_id)
+    if attempt is None or attempt.state not in ATTEMPT.live():
         return False
+    if nonces.find(unit, proved.nonce) is None:
+        if attempt.state is AttemptState.VERIFYING:
+            attempts.begin_committing(unit, proved.attempt_id, reason=_WHY)
+        staged = None if core.staged.snapshot_id is None else str(core.staged.snapshot_id)
+        attempts.begin_verifying(unit, proved.attempt_id, nonce=proved.nonce, staged_snapshot_id=staged, reason=_WHY)
+    if attempts.get(unit, proved.attempt_id).state is AttemptState.VERIFYING:
+        attempts.begin_committing(unit, proved.attempt_id, reason=_WHY)
     attempts.settle(unit, proved.attempt_id, proved.nonce, nonces.CommittedAs(snapshot_id))
     return True
 
@@ -185,8 +227,7 @@ def _revoke_tokens(unit: Unit) -> int:
     """A token may have been revoked in the lost time, so none of before is good any more."""
     now, count = unit.at_micros, 0
     for grant in tokens.listed(unit):
-        revoked = grant.revoked_micros is not None and grant.revoked_micros <= now
-        if not revoked and grant.expires_micros > now:
+        if grant.revoked_micros is None and grant.expires_micros > now:
             tokens.revoke(unit, grant.token_id)
             count += 1
     return count

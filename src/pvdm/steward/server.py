@@ -25,6 +25,7 @@ from pvdm.steward.http.listener import Listener, PromptLoop, connections_most
 from pvdm.steward.http.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.http.protocol import HEADERS_MAX_BYTES, StewardProtocol
 from pvdm.steward.notary import Notary
+from pvdm.steward.process_lock import serving_alone
 
 BACKLOG_MAX: Final = 1_024
 KEEP_ALIVE_SECONDS: Final = 15
@@ -37,21 +38,22 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def run(notary: Notary) -> None:
     """Serve until SIGTERM or SIGINT: requests under way end, within the limit; new ones are refused."""
     log_to(sys.stderr)
-    listener = _bound(notary.config.service)
-    with contextlib.closing(listener):
+    with serving_alone(notary.ledger), contextlib.closing(_bound(notary.config.service)) as listener:
         _Server(notary, _url(notary.config.service, listener)).run(sockets=[listener])
 
 
 def start(notary: Notary) -> RunningServer:
     """Serve in a thread of this process until `stop`; port 0 takes a free one."""
     service = notary.config.service
-    listener = _bound(service)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(serving_alone(notary.ledger))
+        listener = undo.enter_context(contextlib.closing(_bound(service)))
         server = _Server(notary, _url(service, listener))
-        running = RunningServer(server, listener, service.limits.shutdown_seconds)
+        running = RunningServer(server, listener, service.limits.shutdown_seconds, undo.pop_all())
+    try:
         running.begin()
     except BaseException:
-        listener.close()
+        running.stop()
         raise
     return running
 
@@ -59,9 +61,13 @@ def start(notary: Notary) -> RunningServer:
 class RunningServer:
     """A service in a thread; a context manager that stops it."""
 
-    def __init__(self, server: _Server, listener: socket.socket, shutdown_seconds: int) -> None:
+    def __init__(
+        self, server: _Server, listener: socket.socket, shutdown_seconds: int, held: contextlib.ExitStack
+    ) -> None:
+        """`held` is let go of at the end: the listener, and the right to serve the ledger."""
         self._server = server
         self._listener = listener
+        self._held = held
         self._shutdown_seconds = shutdown_seconds
         self._thread = threading.Thread(target=self._serve, name="pvdm-steward", daemon=True)
         self._failure: BaseException | None = None
@@ -96,7 +102,7 @@ class RunningServer:
         if self._thread.is_alive():
             self._server.force_exit = True
             self._thread.join(5)
-        self._listener.close()
+        self._held.close()
 
     def _serve(self) -> None:
         try:

@@ -10,7 +10,8 @@ from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.lake.vault import Vault
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
-from pvdm.steward.attempt_views import AttemptView, JobOf, attempt_views, table_name
+from pvdm.steward.attempt_views import AttemptView, JobOf, attempt_views
+from pvdm.steward.sources import table_name
 from pvdm.store import Ledger, Unit, attempts, chunks, overrides, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Published

@@ -26,7 +26,7 @@ from pvdm.model.schema import Schema
 from pvdm.model.states import AttemptState, WorkloadState, needs_reason
 from pvdm.steward.access import OWN, require_attempt, require_domain
 from pvdm.steward.adopting import require_adoptable
-from pvdm.steward.contracts import require_fit, require_for_table
+from pvdm.steward.contracts import require_for_table, require_target_fit
 from pvdm.steward.opened_contracts import bound_contract, contract_of
 from pvdm.steward.reasons import refusal_in
 from pvdm.steward.sources import Sources, levels_of
@@ -267,7 +267,7 @@ class Workloads:
     def _opened(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
         contract = bound.contract
         metadata = self._catalog().states.of(row).metadata
-        require_fit(contract, metadata, self._extracts)
+        require_target_fit(contract, metadata, self._extracts)
         opening = Opening(
             workload_id,
             contract.sha256,
@@ -408,7 +408,7 @@ class Workloads:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
-        """Refuse a branch that holds something else by now: the id stands for what it held when it was taken over."""
+        """Refuse a branch that holds something else by now: the id means what it held when it was taken over."""
         _require_same_branch(found, branch)
         with self._ledger.read() as unit:
             row = tables.find_uuid(unit, workload.opening.table_uuid)

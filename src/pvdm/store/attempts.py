@@ -107,6 +107,14 @@ def live(unit: Unit) -> list[Attempt]:
     return [_attempt(row) for row in unit.rows(wanted)]
 
 
+def waiting(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
+    """How many attempts are in each state that is not an end, and since when the oldest is; None where none is."""
+    wanted = select(attempts.c.state, func.count().label("number"), func.min(attempts.c.at_micros).label("since"))
+    wanted = wanted.where(attempts.c.state.in_(ATTEMPT.live())).group_by(attempts.c.state)
+    found = {row["state"]: (row["number"], row["since"]) for row in unit.rows(wanted)}
+    return {AttemptState(state): found.get(state, (0, None)) for state in ATTEMPT.live()}
+
+
 def ended_at(unit: Unit, table_uuid: str) -> list[Attempt]:
     """Every attempt at a table that has ended, oldest first."""
     both = workload_table.c.workload_id == attempts.c.workload_id

@@ -1,6 +1,6 @@
 """Claims: what an append workload publishes to a target, checked for overlap and stored in the caller's transaction.
 
-They are the target's, whatever source the rows came from: a source that is loaded anew frees none of them.
+They are the target's, whatever source the rows came from: a source that is loaded again frees none of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from sqlalchemy import ColumnElement, or_, select
 
 from pvdm.errors import VerificationError
 from pvdm.model.claim import Claim
+from pvdm.model.states import WorkloadState
 from pvdm.store import ids, lost_claims
 from pvdm.store.link import Row
-from pvdm.store.schema import claims
+from pvdm.store.schema import claims, workloads
 from pvdm.store.unit import Unit
 
 CLAIM_COLUMN_MAX_CHARACTERS: Final = 2_048
@@ -33,9 +34,25 @@ def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
         _require_same(workload_id, own, claim)
         return
     require_free(unit, workload_id, target=target, claim=claim)
+    _insert(unit, workload_id, target, claim)
+
+
+def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
+    """Store a claim that a restore has read from proofs again; False, and nothing stored, where it meets another."""
+    lock(unit, target)
+    own = find(unit, workload_id, target=target)
+    if own is not None:
+        return True
+    if overlapping(unit, workload_id, target=target, claim=claim) is not None:
+        return False
+    _insert(unit, workload_id, target, claim)
+    return True
+
+
+def _insert(unit: Unit, workload_id: str, target: str, claim: Claim) -> None:
     unit.insert(
         claims,
-        workload_id=workload_id,
+        workload_id=ids.workload_id(workload_id),
         target=ids.name(target, "target"),
         claim_column=claim.column,
         column_kind=claim.kind,
@@ -55,7 +72,7 @@ def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> 
     lost_claims.require_free(unit, target=target)
     other = overlapping(unit, workload_id, target=target, claim=claim)
     if other is not None:
-        raise _overlaps(*other, claim)
+        raise _overlaps(unit, *other, claim)
 
 
 def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
@@ -96,7 +113,10 @@ def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
         )
 
 
-def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
+def _overlaps(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> VerificationError:
+    other = unit.found(workloads, workload_id=workload_id)
+    unfinished = other is not None and other["state"] == WorkloadState.OPEN
+    resume = f"workload {workload_id} is not complete: run it again under that id to publish the rest of it; "
     if asked.column is None or stored.column is None:
         why = "; a workload of a contract without boundary.claim claims everything, and is the only one"
     elif (asked.column, asked.kind) != (stored.column, stored.kind):
@@ -108,8 +128,8 @@ def _overlaps(workload_id: str, stored: Claim, asked: Claim) -> VerificationErro
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
-        hint=f"nothing was published; if workload {workload_id} was interrupted, run it again under that id; to "
-        f"correct what it has published, an operator protects the table with a contract that overwrites{why}",
+        hint=f"nothing was published; {resume if unfinished else ''}to correct what {workload_id} has published, an "
+        f"operator migrates the table to a contract that overwrites{why}",
         workload_id=workload_id,
     )
 

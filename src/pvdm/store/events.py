@@ -71,6 +71,13 @@ def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about
     return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
 
 
+def newest(unit: Unit, kind: str, subject: str, row_key: str) -> Event | None:
+    """The last step of this kind about one row."""
+    about = (events.c.subject == subject) & (events.c.row_key == row_key) & (events.c.kind == kind)
+    row = unit.row(select(events).where(about).order_by(events.c.event_id.desc()).limit(1))
+    return None if row is None else _event(row)
+
+
 def high_water_micros(unit: Unit) -> int | None:
     """The latest time that anything in the ledger happened; None for an empty one."""
     found: int | None = unit.execute(select(func.max(events.c.at_micros))).scalar_one()

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from pvdm.model.states import NonceState
 from pvdm.store import ids, nonces, statements
 from pvdm.store.link import Row
-from pvdm.store.schema import NoncePurpose, StatementKind, attempts, overrides, proofs, workloads
+from pvdm.store.schema import NoncePurpose, StatementKind, overrides, proofs
 from pvdm.store.schema import nonces as nonce_table
 from pvdm.store.unit import Unit
 
@@ -42,6 +42,11 @@ def put(unit: Unit, override: OverrideRecord, envelope: bytes, *, log_index: int
     """Reserve the nonce and store the override; a nonce that anyone ever used is `nonce_taken`."""
     nonces.reserve(unit, override.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=override.operator)
     statements.put(unit, StatementKind.BREAK_GLASS, override.override_id, envelope, log_index=log_index)
+    refill(unit, override)
+
+
+def refill(unit: Unit, override: OverrideRecord) -> None:
+    """The row of an override whose envelope and nonce are stored."""
     unit.insert(
         overrides,
         override_id=override.override_id,
@@ -62,7 +67,7 @@ def listed(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
     """The newest overrides; there should be few."""
     wanted = _joined().order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
     if domain is not None:
-        wanted = wanted.where(workloads.c.domain == domain)
+        wanted = wanted.where(proofs.c.domain == domain)
     return [_stored(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]
 
 
@@ -81,21 +86,19 @@ def of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, str]:
 
 def used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Of each workload that published by break-glass, the override of each snapshot that it published so."""
-    mine = workloads.c.workload_id.in_(list(workload_ids))
+    mine = proofs.c.workload_id.in_(list(workload_ids))
     wanted = _joined().where(nonce_table.c.state == NonceState.COMMITTED, mine)
     found: dict[str, dict[str, str]] = {}
-    for row in unit.rows(wanted.add_columns(nonce_table.c.snapshot_id, workloads.c.workload_id)):
+    for row in unit.rows(wanted.add_columns(nonce_table.c.snapshot_id, proofs.c.workload_id)):
         found.setdefault(row["workload_id"], {})[row["snapshot_id"]] = row["override_id"]
     return found
 
 
 def _joined() -> Any:
     return (
-        select(overrides, nonce_table.c.state, workloads.c.domain)
+        select(overrides, nonce_table.c.state, proofs.c.domain)
         .join(nonce_table, nonce_table.c.nonce == overrides.c.nonce)
         .join(proofs, proofs.c.proof_id == overrides.c.fail_proof_id)
-        .join(attempts, attempts.c.attempt_id == proofs.c.attempt_id)
-        .join(workloads, workloads.c.workload_id == attempts.c.workload_id)
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, statements
 from pvdm.store.link import Row
-from pvdm.store.schema import StatementKind, VerdictWord, attempts, proofs, workloads
+from pvdm.store.schema import StatementKind, VerdictWord, attempts, nonces, proofs, workloads
 from pvdm.store.schema import statements as statements_table
 from pvdm.store.unit import Unit
 
@@ -35,11 +35,30 @@ class ProofRecord:
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
     """Store a proof with its envelope; the same again is no change, a second word of one notary is refused."""
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
+    both = workloads.c.workload_id == attempts.c.workload_id
+    wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, both)
+    home = unit.row(wanted.where(attempts.c.attempt_id == proof.attempt_id))
+    if home is None:
+        raise InputError("attempt_unknown", "the ledger knows no such attempt", got=ascii(proof.attempt_id[:80]))
+    _insert(unit, proof, home["workload_id"], domain=home["domain"], held_nonce=proof.nonce)
+
+
+def refill(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
+    """The row of a proof whose envelope a restore has stored; its attempt may be one that the ledger has lost."""
+    wanted = select(nonces.c.nonce).where(nonces.c.nonce == proof.nonce, nonces.c.attempt_id == proof.attempt_id)
+    held = unit.row(wanted)
+    _insert(unit, proof, workload_id, domain=domain, held_nonce=None if held is None else proof.nonce)
+
+
+def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, held_nonce: str | None) -> None:
     new = unit.insert_new(
         proofs,
         proof_id=proof.proof_id,
+        workload_id=ids.workload_id(workload_id),
+        domain=ids.name(domain, "domain"),
         attempt_id=proof.attempt_id,
         nonce=proof.nonce,
+        held_nonce=held_nonce,
         verdict=proof.verdict,
         notary=ids.name(proof.notary, "notary"),
         expires_micros=proof.expires_micros,
@@ -54,8 +73,13 @@ def get(unit: Unit, proof_id: str) -> ProofRecord:
     """The proof's record; not being there is an error."""
     row = unit.found(proofs, proof_id=proof_id)
     if row is None:
-        raise InputError("proof_unknown", "the ledger holds no such proof", got=ascii(proof_id[:80]))
+        raise _unknown(proof_id)
     return _proof(row)
+
+
+def is_known(unit: Unit, proof_id: str) -> bool:
+    """Whether the ledger holds the proof."""
+    return unit.found(proofs, proof_id=proof_id) is not None
 
 
 def envelope(unit: Unit, proof_id: str) -> bytes:
@@ -89,10 +113,9 @@ def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
 
 def domain_of(unit: Unit, proof_id: str) -> str:
     """The domain of the proof's workload."""
-    row = unit.row(_with_workload().where(proofs.c.proof_id == proof_id))
+    row = unit.found(proofs, proof_id=proof_id)
     if row is None:
-        get(unit, proof_id)
-        raise AssertionError("a proof has an attempt, and an attempt a workload")
+        raise _unknown(proof_id)
     return str(row["domain"])
 
 
@@ -106,10 +129,12 @@ def page(
     count: int = 100,
 ) -> list[tuple[ProofRecord, int]]:
     """The newest proofs with their places in the log, going back from the place `after`."""
-    wanted = _with_workload().order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
+    placed = statements_table.c.statement_id == proofs.c.proof_id
+    wanted = select(proofs, statements_table.c.log_index).join(statements_table, placed)
+    wanted = wanted.order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
     for column, value in (
-        (workloads.c.domain, domain),
-        (attempts.c.workload_id, workload_id),
+        (proofs.c.domain, domain),
+        (proofs.c.workload_id, workload_id),
         (proofs.c.attempt_id, attempt_id),
     ):
         if value is not None:
@@ -119,13 +144,8 @@ def page(
     return [(_proof(row), row["log_index"]) for row in unit.rows(wanted)]
 
 
-def _with_workload() -> Any:
-    return (
-        select(proofs, statements_table.c.log_index, workloads.c.domain)
-        .join(statements_table, statements_table.c.statement_id == proofs.c.proof_id)
-        .join(attempts, attempts.c.attempt_id == proofs.c.attempt_id)
-        .join(workloads, workloads.c.workload_id == attempts.c.workload_id)
-    )
+def _unknown(proof_id: str) -> InputError:
+    return InputError("proof_unknown", "the ledger holds no such proof", got=ascii(proof_id[:80]))
 
 
 def _proof(row: Row) -> ProofRecord:

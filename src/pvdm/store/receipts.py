@@ -84,13 +84,14 @@ class Unwitnessed:
     nonces: tuple[str, ...]
 
 
-def missing(unit: Unit) -> list[Unwitnessed]:
-    """Every publication whose receipt a crash prevented, oldest first."""
+def missing(unit: Unit, *, since_micros: int = 0) -> list[Unwitnessed]:
+    """Every publication since then whose receipt a crash prevented, oldest first."""
     of = published.join(workloads, workloads.c.workload_id == published.c.workload_id).outerjoin(
         receipts,
         (receipts.c.table_uuid == workloads.c.table_uuid) & (receipts.c.snapshot_id == published.c.snapshot_id),
     )
     wanted = select(published, workloads.c.table_uuid).select_from(of).where(receipts.c.receipt_id.is_(None))
+    wanted = wanted.where(published.c.at_micros >= since_micros)
     return _grouped(unit.rows(wanted.order_by(published.c.at_micros, published.c.snapshot_id, published.c.nonce)))
 
 

@@ -86,9 +86,10 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
         yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
         yield "step", "UPDATE", f"NOT ({_step(machine)})", f"no such step of the {machine.name}"
     if table.name == "tokens":
-        later = "NEW.revoked_micros IS NULL OR NEW.revoked_micros > OLD.revoked_micros"
-        revoked = f"OLD.revoked_micros IS NOT NULL AND ({later})"
-        yield "revoked_once", "UPDATE", revoked, "a revoked token stays revoked"
+        for name in ("revoked", "replaced"):
+            later = f"NEW.{name}_micros IS NULL OR NEW.{name}_micros > OLD.{name}_micros"
+            condition = f"OLD.{name}_micros IS NOT NULL AND ({later})"
+            yield f"{name}_once", "UPDATE", condition, f"a {name} token stays {name}"
     if table.name == "tables":
         since = f"OLD.protected_micros IS NOT NULL AND NEW.protected_micros {distinct} OLD.protected_micros"
         yield "protected_once", "UPDATE", since, "when a table was first protected stays known"

@@ -145,6 +145,7 @@ attempts: Final = table(
     UniqueConstraint("workload_id", "chunk_id", "number", name="attempts_number_once"),
     UniqueConstraint("workload_id", "chunk_id", "attempt_id", name="attempts_of_chunk"),
     UniqueConstraint("prefix", name="attempts_prefix_once"),
+    Index("attempts_at_micros", "at_micros"),
     changes=("state", "staged_snapshot_id", "reason", "at_micros"),
 )
 # One try at a time: a second live attempt of a chunk cannot be stored, whatever the code believes.
@@ -199,11 +200,12 @@ published: Final = table(
     ),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     UniqueConstraint("nonce", name="published_nonce_once"),
+    Index("published_at_micros", "at_micros"),
 )
 
 claims: Final = table(
     "claims",
-    word("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
+    word("workload_id", primary_key=True),  # a restored ledger may know it from a receipt alone
     word("target", primary_key=True),
     word("claim_column", nullable=True),
     word("column_kind", nullable=True),
@@ -267,8 +269,12 @@ statements: Final = table(
 proofs: Final = table(
     "proofs",
     word("proof_id", ForeignKey("statements.statement_id"), primary_key=True),
+    word("workload_id"),
+    word("domain"),
     word("attempt_id"),
     word("nonce"),
+    # The same nonce, which is the attempt's; null where a restore brought back a proof of an attempt that is lost.
+    word("held_nonce", nullable=True),
     word("verdict"),
     word("notary"),
     number("expires_micros"),
@@ -276,15 +282,17 @@ proofs: Final = table(
     word("context", nullable=True),
     time(),
     one_of("verdict", VerdictWord),
-    ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
+    ForeignKeyConstraint(["attempt_id", "held_nonce"], ["nonces.attempt_id", "nonces.nonce"]),
+    CheckConstraint("held_nonce IS NULL OR held_nonce = nonce", name="one_nonce"),
     UniqueConstraint("nonce", "notary", name="proofs_notary_once"),
     Index("proofs_attempt_id", "attempt_id"),
+    Index("proofs_workload_id", "workload_id"),
 )
 
 receipts: Final = table(
     "receipts",
     word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("workload_id", ForeignKey("workloads.workload_id")),
+    word("workload_id"),  # a restored ledger may know it from the receipt alone
     word("table_uuid"),
     word("snapshot_id"),
     time(),
@@ -375,14 +383,18 @@ tokens: Final = table(
     word("name"),
     word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
     word("parent_id", ForeignKey("tokens.token_id"), nullable=True),
+    number("issued_micros"),
     number("expires_micros"),
+    number("replaced_micros", nullable=True),
+    word("successor_id", ForeignKey("tokens.token_id"), nullable=True),
     number("revoked_micros", nullable=True),
     time(),
     *hex_text("token_id", 32),
     *hex_text("secret_sha256", 64),
     one_of("role", Role),
     UniqueConstraint("secret_sha256", name="tokens_secret_once"),
-    changes=("revoked_micros", "at_micros"),
+    CheckConstraint("(replaced_micros IS NULL) = (successor_id IS NULL)", name="tokens_replaced_by"),
+    changes=("replaced_micros", "successor_id", "revoked_micros", "at_micros"),
     unlogged=("secret_sha256",),
 )
 

@@ -52,3 +52,19 @@ disposals: Final = table(
     time(),
     one_of("outcome", DisposalWord),
 )
+
+# One row an attempt whose files were removed from quarantine, written before the first file goes.
+quarantine_removals: Final = table(
+    "quarantine_removals",
+    word("attempt_id", ForeignKey("disposals.attempt_id"), primary_key=True),
+    word("token_id"),
+    word("name"),
+    word("reason"),
+    number("files"),
+    number("bytes"),
+    number("done"),
+    time(),
+    CheckConstraint("done IN (0, 1)", name="done_known"),
+    CheckConstraint("files >= 0 AND bytes >= 0", name="counts_not_negative"),
+    changes=("done", "at_micros"),
+)

@@ -218,6 +218,12 @@ def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> 
     return None
 
 
+def was_protected(unit: Unit, row: TableRow) -> bool:
+    """Whether the table was ever protected; then proofs may name its files."""
+    found = unit.row(select(tables.c.protected_micros).where(tables.c.table_id == row.table_id))
+    return found is not None and found["protected_micros"] is not None
+
+
 def find_holding(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
     """A table of another domain in whose place one of these lies, one that was dropped too."""
     around = {above for place in places for above in place.around()}

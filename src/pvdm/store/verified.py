@@ -165,12 +165,13 @@ def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
     return DisposalRecord(row["attempt_id"], DisposalWord(row["outcome"]), row["removed"], row["kept"], row["note"])
 
 
-def undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS) -> list[Attempt]:
-    """Attempts that have ended and are not cleaned up yet, oldest first."""
+def undisposed(unit: Unit, *, count: int = PENDING_PAGE_MAX_ROWS, since_micros: int = 0) -> list[Attempt]:
+    """Attempts that have ended since then and are not cleaned up yet, oldest first."""
     done = select(disposals.c.attempt_id)
     wanted = select(attempts_table.c.attempt_id).where(
         attempts_table.c.state.in_(ATTEMPT.terminal()), attempts_table.c.attempt_id.not_in(done)
     )
+    wanted = wanted.where(attempts_table.c.at_micros >= since_micros)
     rows = unit.rows(wanted.order_by(attempts_table.c.at_micros).limit(min(count, PENDING_PAGE_MAX_ROWS)))
     return [attempts.get(unit, row["attempt_id"]) for row in rows]
 

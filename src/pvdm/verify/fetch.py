@@ -91,7 +91,7 @@ class Files:
         return Seen(location, size, digest.hexdigest(), version if pinned else None)
 
     def make_durable(self, locations: Sequence[str]) -> None:
-        """The files survive a power loss, whoever wrote them."""
+        """The files survive a power loss, also those that a producer wrote."""
         places = [parse_location(each) for each in locations]
         for scheme in sorted({each.scheme for each in places}):
             of_store = [each for each in places if each.scheme == scheme]

@@ -85,12 +85,12 @@ class Tools:
 def verify(job: VerifyJob, tools: Tools) -> Verified:
     """The verdict on an attempt. It raises only for what is nobody's verdict: nothing is proved then, nor refuted."""
     kernel_engine()  # nothing is published without it, and it is told before anything is read
-    plan = digest_plan(job.bound, to_model(job.metadata.current_schema))
+    plan = digest_plan(job.bound.contract, to_model(job.metadata.current_schema))
     staged = _staged(job, tools.files)
     frozen, refused = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
     chosen = _chosen(job)
     source = _freeze_source(job, chosen, tools)
-    findings = (*job.found, *staged.findings, *refused)
+    findings = (*job.found, *staged.findings, *refused, *_synced(job, staged, frozen, tools.files))
     fault.point("verify.after_freeze")
     if findings:
         # What could not even be listed and hashed is never digested: no key is derived for it.
@@ -125,6 +125,19 @@ def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[
     except VerificationError as error:
         return freeze((), tools.files), [Finding.of(FailureClass.METADATA, error)]
     return frozen, [Finding.of(FailureClass.PHYSICAL, error, path) for path, error in refused.items()]
+
+
+def _synced(job: VerifyJob, staged: StagedFiles, frozen: Freeze, files: Files) -> list[Finding]:
+    """Have what the gate reads again survive a power loss: a proved attempt may wait long for other chunks.
+
+    With storage `copied` the gate reads the Steward's copies, which are synced, and no staged data file.
+    """
+    data = list(frozen.files) if job.storage is Storage.OPEN else []
+    try:
+        files.make_durable([*staged.metadata_files, *data])
+    except VerificationError as error:
+        return [Finding.of(FailureClass.PHYSICAL, error)]
+    return []
 
 
 def _chosen(job: VerifyJob) -> tuple[ScanFile, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +19,15 @@ from tests.behaviour.cli.served import Door, open_door
 from tests.behaviour.cli.support import Ran, Run
 from tools.proof_kit import NOW, SIGNERS
 
+LOGGERS = ("pvdm.steward", "uvicorn.error", "asyncio")
+
 
 @pytest.fixture
 def pvdm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Runs a command line in a folder of the test's own."""
+    for logger in map(logging.getLogger, LOGGERS):  # `steward serve` has them write to this test's standard error
+        for name in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(logger, name, getattr(logger, name))
     for name in [name for name in os.environ if name.startswith("PVDM_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,8 @@ from pvdm.cli.protect import table_metadata
 from pvdm.client import TargetView
 from pvdm.errors import InputError
 from pvdm.model import document
+from pvdm.model.migration import Migration
+from pvdm.trust.statement import read_signed
 from tests.behaviour.cli.house import REASON, House, protected
 from tests.protection_examples import CONTRACT, HASH, OTHER_HASH
 
@@ -29,11 +31,12 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_each_change_is_shown_signed_and_applied(house: House, change: str) -> None:
+def test_each_change_is_shown_signed_and_applied(house: House, tmp_path: Path, change: str) -> None:
     words, line = CHANGES[change]
     proposed = protected(house).done(house.propose(*words, "--json")).json
     assert line in proposed["difference"]
     house.done(house.sign("--yes"))
+    house.scene.prepare_source(read_signed((tmp_path / "migration.json").read_bytes(), Migration))
     applied = house.done(house.run("migrate", "submit", "migration.json", "--json")).json["migration"]
     assert applied["after"] == proposed["after"]
     assert house.run("migrate", "show", applied["migration_id"], "--json").json["migration"] == applied

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.digest import Plan, digest, schema_from_arrow
+from pvdm.digest import Plan, digest
 from pvdm.model.core import ProofCore, ProvedProjection, RowCounts
 from pvdm.model.files import AddedFile, FileSet
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.proof import Commitments, Storage
 from pvdm.model.role import Role
+from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys import AttemptKeys, attempt_keys
 from tests.behaviour.cli.served import Door
@@ -25,7 +26,8 @@ from tests.steward_examples import context_of
 from tools.proof_kit import SECOND
 
 ROWS = pa.table({"order_id": pa.array([1, 2, 3], pa.int64()), "amount": pa.array([10, 20, 30], pa.int64())})
-SCHEMA = schema_from_arrow(pa.schema([pa.field("order_id", pa.int64(), nullable=False), ROWS.schema.field("amount")]))
+LONG = PrimitiveType(Kind.LONG)
+SCHEMA = Schema((Field("order_id", LONG, required=True, field_id=1), Field("amount", LONG, field_id=2)))
 PLAN = Plan(SCHEMA, (content(SCHEMA), identity(SCHEMA, ["order_id"])))
 REASON = ("--reason", "yearly audit")
 
@@ -91,6 +93,33 @@ def test_the_rows_that_the_notary_saw_are_found_equal(pvdm: Run, proved: Proved)
     assert found.code == 0, found.out
     assert (found.json["rows"], found.json["projections"]) == ("3", ["content", "identity"])
     assert found.json["files_are_the_proofs"] is True
+
+
+ICEBERG = {
+    "type": "struct",
+    "schema-id": 3,
+    "fields": [
+        {"id": 1, "name": "order_id", "required": True, "type": "long"},
+        {"id": 2, "name": "amount", "required": False, "type": "long"},
+    ],
+}
+OLDER = {**ICEBERG, "schema-id": 2, "fields": []}
+METADATA = {"format-version": 2, "current-schema-id": 3, "schemas": [OLDER, ICEBERG]}
+
+
+@pytest.mark.parametrize("given", [ICEBERG, METADATA], ids=["Iceberg's schema", "a table's metadata"])
+def test_the_schema_may_be_icebergs_own(pvdm: Run, proved: Proved, tmp_path: Path, given: dict[str, object]) -> None:
+    opened(pvdm, proved)
+    (tmp_path / "iceberg.json").write_text(json.dumps(given))
+    found = recompute(pvdm, "--schema", "iceberg.json")
+    assert found.code == 0, found.out
+    assert found.json["rows"] == "3"
+
+
+def test_a_schema_file_that_holds_none_is_refused(pvdm: Run, proved: Proved, tmp_path: Path) -> None:
+    opened(pvdm, proved)
+    (tmp_path / "other.json").write_text('{"columns": []}')
+    assert recompute(pvdm, "--schema", "other.json").error == "schema_file_invalid"
 
 
 def test_other_files_with_the_same_rows_are_told_apart(pvdm: Run, proved: Proved, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_the_result_says_what_main_showed(house: House) -> None:
 
 def test_of_an_empty_table_and_of_a_namespace_it_is_said_too(house: House, tmp_path: Path) -> None:
     house.scene.make("empty")
+    house.scene.make("empty", levels=("raw",))
     (tmp_path / "empty.yaml").write_text(contract_for("empty"))
     out = house.done(house.run("protect", "sales.empty", "--contract", "empty.yaml", *BY_TOM)).out
     assert re.search(r"main showed +no snapshot yet\n", out)

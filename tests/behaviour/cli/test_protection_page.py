@@ -14,7 +14,7 @@ from pvdm.steward.http.roles import RULES
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Run
 from tests.databases import memory_folder
-from tests.protection_examples import CONTRACT, HASH, Scene, furnish, with_catalog
+from tests.protection_examples import COLUMN, CONTRACT, HASH, Scene, furnish, with_catalog
 from tests.steward_http import served
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protection.md").read_text("utf-8")
@@ -40,6 +40,8 @@ def test_the_commands_run_one_after_the_other(scene: Scene, pvdm: Run) -> None:
     assert len(COMMANDS) >= 8
     standing = []
     for line in COMMANDS:
+        if line.startswith("pvdm migrate submit"):
+            scene.commit(COLUMN, levels=("raw",))  # the source comes first: docs/schema-changes.md
         ran = pvdm(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}\n{ran.err}"
         standing.append(scene.contract_of())

@@ -1,4 +1,4 @@
-"""A source that was loaded anew, as producer and operator meet it on the command line."""
+"""A source that was loaded again, as producer and operator meet it on the command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def approve(shop: Shop, text: str) -> None:
     """What the message says, by the commands."""
     path, proposal, signed = (shop.folder / name for name in ("approved.yaml", "proposal.json", "migration.json"))
     path.write_text(text, "utf-8")
-    signing = ["--key", str(shop.key), "--operator", "tom", "--reason", "raw.orders was loaded anew"]
+    signing = ["--key", str(shop.key), "--operator", "tom", "--reason", "raw.orders was loaded again"]
     for words in (
         ["migrate", "propose", TABLE, "--contract", str(path), "--out", str(proposal)],
         ["migrate", "sign", str(proposal), *signing, "--out", str(signed), "--yes"],
@@ -69,7 +69,8 @@ def test_a_replaced_source_is_told_in_words_and_approved_by_commands(
         assert "pvdm migrate propose" in words
         approve(shop, DAILY.replace("    table: raw.orders\n", f"    table: raw.orders\n    uuid: {new}\n"))
         code, told = run(shop, "run-3", FIRST)
-        assert (code, "if workload run-1 was interrupted" in " ".join(told.split())) == (3, True)
+        words = " ".join(told.split())
+        assert (code, "to correct what run-1 has published" in words, "run it again" in words) == (3, True, False)
         module.job = lambda _spark, _chunk: table_of(ROWS[2:])
         assert run(shop, "run-4", SECOND)[0] == 0
         assert [row[0] for row in shop.seen(TABLE)] == [1, 2, 3, 4, 5]

@@ -131,7 +131,7 @@ def test_a_branch_that_is_published_is_not_said_to_be_published_again(shop: Shop
 def test_a_branch_that_was_staged_again_is_not_published_under_the_finished_id(
     shop: Shop, rows: tuple[Row, ...]
 ) -> None:
-    """Whether its rows are the same is not known: nobody has read them."""
+    """Whether its rows are the same is not known: they were not read."""
     table = target(shop, f"staged_{len(rows)}")
     shop.write(ROWS, table, "etl")
     assert publish(shop, table)[0] == 0

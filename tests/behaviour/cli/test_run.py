@@ -167,7 +167,13 @@ def test_an_operator_gives_a_workload_up_once_and_for_all(shop: Shop) -> None:
     found = json.loads(told)
     assert (code, found["state"], found["reason"]) == (0, "ABANDONED", "nobody needs it")
     code, told = run(shop, table, "honest", "--json")
-    assert (code, json.loads(told)["error"]["code"]) == (4, "workload_abandoned")
+    error = json.loads(told)["error"]
+    assert (code, error["code"]) == (4, "workload_abandoned")
+    assert "another workload id" in error["hint"]
+    words = ["publish", table, "etl", "--workload-id", f"{table}-1", "--json"]
+    for more in ([], ["--reason", "the job is mended"]):
+        code, told = shop.command([*words, *more])
+        assert (code, json.loads(told)["error"]["code"]) == (4, "workload_abandoned")
 
 
 def test_only_an_operator_gives_a_workload_up(shop: Shop) -> None:
@@ -219,7 +225,7 @@ def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop:
     assert (code, json.loads(told)["error"]["code"]) == (2, "reason_missing")
     code, told = shop.command([*other, "--reason", "the lost row is back"])
     assert code == 0, told
-    assert "yours to remove" in " ".join(told.split())
+    assert "`pvdm orphans` lists them" in " ".join(told.split())
     assert shop.seen(table) == SORTED
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -269,15 +263,30 @@ def test_a_token_is_not_issued_where_its_file_cannot_be_written(pvdm: Run, made:
     assert pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"] == []
 
 
-def test_a_token_whose_file_fails_at_the_last_moment_is_revoked(
+def test_a_token_whose_file_fails_at_the_last_moment_is_not_issued(
     pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (made / "ruth.token").write_text("mine")
     monkeypatch.setattr("pvdm.cli.tokens.require_new", lambda _: None)
     assert issue(pvdm).code == 5
-    (token,) = pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"]
-    assert token["revoked_at"] is not None
+    assert pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"] == []
     assert (made / "ruth.token").read_text() == "mine"
+
+
+def test_a_token_that_is_not_issued_leaves_no_file(pvdm: Run, made: Path) -> None:
+    refused = pvdm("steward", "token", "rotate", "ab" * 16, *CONFIGURED, "--out", "new.token", "--json")
+    assert (refused.code, refused.error) == (2, "token_unknown")
+    assert not (made / "new.token").exists()
+
+
+def test_a_rotation_whose_file_fails_leaves_the_old_token_as_it_was(
+    pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = issue(pvdm).json["token_id"]
+    monkeypatch.setattr("pvdm.cli.tokens.require_new", lambda _: None)
+    assert pvdm("steward", "token", "rotate", old, *CONFIGURED, "--out", "ruth.token", "--json").code == 5
+    (token,) = pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"]
+    assert (token["token_id"], token["replaced_at"], token["revoked_at"]) == (old, None, None)
 
 
 def test_a_revoked_token_is_shown_as_such(pvdm: Run, made: Path) -> None:
@@ -294,9 +303,29 @@ def test_a_rotated_token_stays_good_for_the_overlap(pvdm: Run, made: Path) -> No
     tokens = {
         token["token_id"]: token for token in pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"]
     }
-    assert tokens[old]["revoked_at"] > now_micros()
-    assert tokens[new]["revoked_at"] is None
+    assert tokens[old]["replaced_at"] > now_micros()
+    assert (tokens[old]["successor_id"], tokens[old]["revoked_at"]) == (new, None)
+    assert (tokens[new]["replaced_at"], tokens[new]["revoked_at"]) == (None, None)
     assert (made / "new.token").read_text() != (made / "ruth.token").read_text()
+
+
+def test_a_token_rotates_into_one_of_the_same_life_unless_another_is_asked_for(pvdm: Run, made: Path) -> None:
+    old = issue(pvdm, "--lifetime", "7d").json
+    rotate = ("steward", "token", "rotate", old["token_id"], *CONFIGURED, "--json")
+    same = pvdm(*rotate, "--out", "same.token").json
+    other = pvdm(*rotate, "--lifetime", "1d", "--out", "other.token").json
+    assert 0 <= same["expires_at"] - old["expires_at"] < 3_600 * 10**6
+    assert other["expires_at"] < old["expires_at"] - 5 * 86_400 * 10**6
+
+
+def test_a_replaced_token_is_shown_with_its_successor(pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = issue(pvdm).json["token_id"]
+    words = ("--overlap", "1s", "--out", "new.token", "--json")
+    new = pvdm("steward", "token", "rotate", old, *CONFIGURED, *words).json["token_id"]
+    later = now_micros() + 2 * 10**6
+    monkeypatch.setattr("pvdm.cli.tokens.now_micros", lambda: later)
+    shown = pvdm("steward", "token", "list", *CONFIGURED).out
+    assert f"{old}  operator  ruth, every domain  replaced by {new}" in shown
 
 
 @pytest.mark.parametrize("text", ["ru\x1b[2Jth", "ruth\nroot", "\u202eruth", " ", ""])
@@ -327,58 +356,6 @@ def test_a_token_for_too_long_is_refused_in_the_units_that_were_typed(pvdm: Run,
 
 def test_an_unknown_token_cannot_be_revoked(pvdm: Run, made: Path) -> None:
     assert pvdm("steward", "token", "revoke", "nobody", *CONFIGURED, "--json").code == 2
-
-
-# --- serve ---
-
-
-@pytest.fixture
-def serving(pvdm: Run, made: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`pvdm steward serve` in a process of its own, and its address."""
-    pin = make_root(pvdm, made)
-    pvdm("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", pin)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    run = subprocess.Popen(
-        [sys.executable, "-m", "pvdm.cli", "steward", "serve", *CONFIGURED],
-        cwd=made,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert run.stderr is not None
-        yield run, _address(run.stderr.readline())
-    finally:
-        run.kill()
-        run.communicate()
-
-
-def _address(line: str) -> str:
-    return str(json.loads(line)["address"])
-
-
-def test_a_served_steward_answers_and_stops_when_it_is_told(
-    pvdm: Run, made: Path, serving: tuple[subprocess.Popen[str], str]
-) -> None:
-    run, url = serving
-    issue(pvdm)
-    status = pvdm("status", "--url", url, "--token-file", "ruth.token", "--json")
-    assert (status.code, status.json["readiness"]["ready"]) == (0, True)
-    run.send_signal(signal.SIGTERM)
-    out, _ = run.communicate(timeout=60)
-    assert (run.returncode, out) == (0, "the Steward steward-one has stopped\n")
-
-
-def test_a_token_that_was_revoked_on_the_host_is_refused_at_once(
-    pvdm: Run, made: Path, serving: tuple[subprocess.Popen[str], str]
-) -> None:
-    _, url = serving
-    token_id = issue(pvdm).json["token_id"]
-    reach = ("--url", url, "--token-file", "ruth.token", "--json")
-    assert pvdm("keys", "list", *reach).code == 0
-    pvdm("steward", "token", "revoke", token_id, *CONFIGURED)
-    assert pvdm("keys", "list", *reach).code == 5
 
 
 # --- restore ---

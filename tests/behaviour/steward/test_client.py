@@ -103,6 +103,8 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.publish_branch("w", "sales.orders", "b", {}),
         lambda: client.orphans("sales.orders"),
         lambda: client.remove_orphans("sales.orders"),
+        client.quarantine,
+        lambda: client.remove_quarantined([HEX16], "r"),
         lambda: client.staged(HEX16),
         lambda: client.attempt(HEX16),
         lambda: client.abort_attempt(HEX16, "r"),
@@ -187,13 +189,13 @@ def test_what_may_be_repeated_is_what_is_idempotent(monkeypatch: pytest.MonkeyPa
     client.submit_attestation(envelope)
     client.challenge(nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={})
     client.abort_attempt(HEX16, "r")
+    client.attempt_token(HEX16)
     assert [call.path for call in seen if not call.repeatable] == []
     seen.clear()
     client.create_epoch("r")
     client.activate_epoch(1, "r")
     client.retire_epoch(1, "r")
     client.revoke_epoch(1, "r")
-    client.attempt_token(HEX16)
     client.open_proof(HEX32, "r")
     client.confirm_clock("r")
     client.exchange("id", "pvdm_x")

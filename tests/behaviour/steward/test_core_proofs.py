@@ -31,6 +31,7 @@ from tests.steward_examples import (
     LOG_ORIGIN,
     NOTARY,
     Stand,
+    attempt_token,
     commitments,
     context_of,
     core_of,
@@ -233,7 +234,7 @@ def test_an_unknown_proof_is_an_error(stand: Stand, method: str) -> None:
 def test_a_token_for_one_attempt_sees_the_proofs_of_that_attempt_only(stand: Stand) -> None:
     one, two = stand.proved("one"), stand.proved("two")
     own = core_of("one").attempt.attempt_id
-    _, grant = stand.notary.access.attempt_token(stand.grant(Role.PRODUCER, "sales"), own)
+    _, grant = attempt_token(stand.notary.access, stand.grant(Role.PRODUCER, "sales"), own)
     assert [view.proof_id for view in stand.notary.proofs.listed(grant)] == [one.statement_id]
     assert code_of(lambda: stand.notary.proofs.get(two.statement_id, grant)) == "token_of_other_attempt"
     other = core_of("two").attempt.attempt_id

@@ -20,6 +20,7 @@ from pvdm.store.tokens import Grant
 from tests.databases import memory_folder
 from tests.path_examples import BY_DAY, RAW, REASON, ROWS, Line, contract, line_at
 from tests.protection_examples import code_of
+from tests.steward_examples import attempt_token
 
 BY_PARAMETER = contract("parameters:\n  day: {type: date}", where="day = ${day}")
 TARGET = "sales.orders"
@@ -308,7 +309,7 @@ def test_what_was_given_up_is_not_staged(line: Line) -> None:
 def test_a_token_for_one_attempt_says_only_that_its_own_is_staged(line: Line) -> None:
     chunk_id = opened(line, contract(BY_DAY))
     first, second = attempt(line, chunk_id), attempt(line, "day=~other")
-    _, own = line.notary.access.attempt_token(producer(line), first.attempt_id)
+    _, own = attempt_token(line.notary.access, producer(line), first.attempt_id)
     call = lambda: desk(line).staged(own, second.attempt_id)  # noqa: E731
     assert refused(call, NotAllowedError) == "token_of_other_attempt"
     assert desk(line).staged(own, first.attempt_id).state is AttemptState.VERIFYING

@@ -317,12 +317,12 @@ def test_what_a_killed_job_left_is_found_and_removed(bench: Bench) -> None:
     (data / "half-written").write_bytes(b"PAR1")
     give_up(bench, attempt)
     row = bench.state().row
-    found = bench.disposal.orphans(row)
+    found = bench.orphans.find(row)
     assert f"file://{data}/half-written" in [each.location for each in found]
-    gone = bench.disposal.remove_orphans(row)
+    gone = bench.orphans.remove(row)
     assert len(gone) == 4
     assert bench.left(attempt) == []
-    assert bench.disposal.orphans(bench.state().row) == []
+    assert bench.orphans.find(bench.state().row) == []
 
 
 def test_what_is_written_after_the_cleaning_is_an_orphan_too(bench: Bench) -> None:
@@ -334,8 +334,8 @@ def test_what_is_written_after_the_cleaning_is_an_orphan_too(bench: Bench) -> No
     late = parse_location(attempt.prefix).local / "data" / "late.parquet"
     write(late, ROWS)
     row = bench.state().row
-    assert [each.location for each in bench.disposal.orphans(row)] == [f"file://{late}"]
-    assert [each.location for each in bench.disposal.remove_orphans(row)] == [f"file://{late}"]
+    assert [each.location for each in bench.orphans.find(row)] == [f"file://{late}"]
+    assert [each.location for each in bench.orphans.remove(row)] == [f"file://{late}"]
     assert not late.exists()
 
 
@@ -345,10 +345,10 @@ def test_files_of_live_and_published_attempts_are_no_orphans(bench: Bench) -> No
     bench.publish(published)
     live, others = bench.staged(ROWS, workload_id="live")
     row = bench.state().row
-    bench.disposal.remove_orphans(row)
+    bench.orphans.remove(row)
     assert bench.left(published) == paths
     assert set(others) <= set(bench.left(live))
-    assert bench.disposal.orphans(row) == []
+    assert bench.orphans.find(row) == []
 
 
 def test_a_folder_that_is_no_attempts_is_not_touched(bench: Bench) -> None:
@@ -356,7 +356,7 @@ def test_a_folder_that_is_no_attempts_is_not_touched(bench: Bench) -> None:
     give_up(bench, attempt)
     stranger = parse_location(attempt.prefix).local.with_name("cd" * 16) / "data" / "file.parquet"
     write(stranger, ROWS)
-    bench.disposal.remove_orphans(bench.state().row)
+    bench.orphans.remove(bench.state().row)
     assert stranger.is_file()
 
 
@@ -374,7 +374,7 @@ def test_a_branch_that_was_taken_over_leaves_its_files_to_their_owner(bench: Ben
     assert str(bench.state().metadata.refs["mine"].snapshot_id) == attempt.staged_snapshot_id
     assert bench.state().metadata.current_snapshot_id == shown
     assert len(bench.quarantined(attempt)) == 1
-    bench.disposal.remove_orphans(bench.state().row)
+    bench.orphans.remove(bench.state().row)
     assert "mine" in bench.state().metadata.refs
 
 
@@ -405,5 +405,5 @@ def test_a_branch_that_its_owner_wrote_to_since_stays_when_it_was_published(benc
     bench.publish(attempt)
     bench.disposal.dispose(attempt.attempt_id)
     assert bench.state().metadata.refs["mine"].snapshot_id == more
-    bench.disposal.remove_orphans(bench.state().row)
+    bench.orphans.remove(bench.state().row)
     assert "mine" in bench.state().metadata.refs

@@ -128,6 +128,16 @@ def test_another_process_is_refused_with_the_id_of_the_first(shared: EmbeddedSte
     assert f"process {os.getpid()}" in ended.stderr
 
 
+def test_a_token_is_written_to_a_file_that_only_its_owner_reads(shared: EmbeddedSteward, tmp_path: Path) -> None:
+    file = tmp_path / "job.token"
+    for role in (Role.AUDITOR, "producer"):
+        shared.write_token(file, role, "sales", name="nightly")
+    assert file.stat().st_mode & 0o777 == 0o600
+    with StewardClient(shared.url, token_file=file) as client:
+        found = client.identity()
+    assert (found.role, found.domain, found.name) == (Role.PRODUCER, "sales", "nightly")
+
+
 def test_closing_stops_the_service_and_ends_its_tokens(tmp_path: Path) -> None:
     steward = embedded.start(tmp_path / "s")
     token, old = steward.token_for(Role.AUDITOR), steward.url

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES, AttemptToken
-from tests.steward_examples import core_of
+from tests.steward_examples import attempt_token, core_of
 from tests.steward_http import NO_SUCH_PROOF, REASON, Rude, Served, bearer, error_of, head, refusal, served
 
 
@@ -277,7 +277,7 @@ def test_two_lengths_of_one_body_are_refused_and_the_connection_ends(steward: Se
 
 def test_a_body_beside_the_point_is_refused_where_only_an_empty_one_is_taken(steward: Served) -> None:
     headers = steward.headers(Role.PRODUCER)
-    path = path_of("/v1/attempts/{attempt_id}/tokens")
+    path = path_of("/v1/attempts/{attempt_id}/staged")
     assert refusal(steward.http.post(path, json={"a": 1}, headers=headers)) == (400, "body_unexpected")
 
 
@@ -319,7 +319,7 @@ def attempt(steward: Served) -> dict[str, str]:
     """A token that is good for one attempt, the one of `path_of`."""
     core = steward.stand.verifying("door")
     grant = steward.stand.grant(Role.PRODUCER, "sales", "job")
-    token, _ = steward.stand.notary.access.attempt_token(grant, core.attempt.attempt_id)
+    token, _ = attempt_token(steward.stand.notary.access, grant, core.attempt.attempt_id)
     return bearer(token.reveal())
 
 

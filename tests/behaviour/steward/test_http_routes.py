@@ -20,6 +20,7 @@ from pvdm.store import attempts, overrides, workloads
 from pvdm.store.attempts import AttemptOpening
 from pvdm.store.chunks import Chunk
 from pvdm.store.schema import Atomicity
+from pvdm.store.tokens import BearerToken
 from pvdm.store.unit import Unit
 from pvdm.store.workloads import Opening, Pinned
 from pvdm.trust.log.checkpoint import read_unverified
@@ -256,9 +257,10 @@ def test_attestations_are_listed_for_watchers_of_every_domain_only(steward: Serv
 def test_a_producer_gives_an_attempt_up_with_a_token_made_for_it(steward: Served) -> None:
     core = steward.stand.staging()
     path = f"/v1/attempts/{core.attempt.attempt_id}"
-    made = steward.http.post(f"{path}/tokens", json={}, headers=steward.headers(Role.PRODUCER, "sales")).json()
+    token, producer = BearerToken.draw(), steward.headers(Role.PRODUCER, "sales")
+    made = steward.http.post(f"{path}/tokens", json={"secret_sha256": token.sha256}, headers=producer).json()
     assert made["identity"]["attempt_id"] == core.attempt.attempt_id
-    response = steward.http.post(f"{path}/abort", json=REASON, headers=bearer(made["token"]))
+    response = steward.http.post(f"{path}/abort", json=REASON, headers=bearer(token.reveal()))
     assert (response.json()["state"], response.json()["reason"]) == ("ROLLED_BACK", REASON["reason"])
 
 

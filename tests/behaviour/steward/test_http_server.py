@@ -293,7 +293,8 @@ def test_a_signal_lets_requests_end_and_the_process_leaves_in_order(tmp_path: Pa
             process.kill()
         assert process.stdout.read() == "closed\n"
         told = [json.loads(line) for line in process.stderr.read().splitlines()]
-    assert [line["event"] for line in told] == ["stopping", "request", "stopped"]
+    # The job that cleans up after the attempt waits, since there is no catalog: its line may come at any time.
+    assert [line["event"] for line in told if line["event"] != "job_waits"] == ["stopping", "request", "stopped"]
     assert token not in json.dumps(told)
 
 

@@ -23,7 +23,7 @@ from pvdm.steward.http.table import methods_of
 from pvdm.steward.notary import Notary
 from pvdm.steward.proofs import Recorded
 from pvdm.store.columns import metadata
-from tests.steward_examples import failed, override_of, signed_override
+from tests.steward_examples import attempt_token, failed, override_of, signed_override
 from tests.steward_http import NO_SUCH_PROOF, REASON, Served, bearer, error_of, limited, refusal, served
 
 BODY_BYTES, ENVELOPE_BYTES = 262_144, 524_288
@@ -75,6 +75,8 @@ ALLOWED = {
     "POST /v1/publications": "producer",
     "GET /v1/orphans": "auditor operator producer",
     "POST /v1/orphans/remove": "operator producer",
+    "GET /v1/quarantine": "auditor operator",
+    "POST /v1/quarantine/remove": "operator",
     "GET /v1/attempts/{attempt_id}": WORKERS,
     "POST /v1/attempts/{attempt_id}/staged": "producer",
     "POST /v1/attempts/{attempt_id}/abort": "producer",
@@ -209,7 +211,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
                 name = "source-payments" if role is Role.ATTESTOR else "somebody"
                 made.tokens[role, domain] = stand.token(role, domain, name)[0]
         access = stand.notary.access
-        token, _ = access.attempt_token(stand.grant(Role.PRODUCER, "sales", "job"), other.attempt.attempt_id)
+        token, _ = attempt_token(access, stand.grant(Role.PRODUCER, "sales", "job"), other.attempt.attempt_id)
         made.other_attempt = token.reveal()
         made.bad = bad_tokens(steward)
         yield made
@@ -246,6 +248,8 @@ def good(method: str, template: str) -> dict[str, Any]:
     """A body of the right type, as far as the door looks at it."""
     if template == "/v1/workloads/{workload_id}/attempts":
         return {"json": {**REASON, "chunk_id": "all"}}
+    if template == "/v1/attempts/{attempt_id}/tokens":
+        return {"json": {"secret_sha256": "ab" * 32}}
     match RULES[method, template].body:
         case Body.JSON | Body.ENVELOPE | Body.COMMIT:
             return {"json": REASON}
@@ -490,7 +494,6 @@ def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, pa
 def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method: str, path: str) -> None:
     headers = allowed(walk, method, path)
     for query in ("surprise=1", "access_token=pvdm_x", "token=x"):
-        response = walk.steward.http.request(
-            method, f"{walk.path(path)}?{query}", headers=headers, **good(method, path)
-        )
+        asked = f"{walk.path(path)}?{query}"
+        response = walk.steward.http.request(method, asked, headers=headers, **good(method, path))
         judged(response, path, 400, "query_invalid")

@@ -82,6 +82,7 @@ def files(tmp_path: Path) -> Iterator[FileSet]:
         scene.notary.catalog.tables.create(scene.grant(), SALES, made)
         text = contract().replace("table: raw.orders", f"files: {{manifest: {found.manifest}}}")
         text = text.replace("target: sales.sums", "columns: [id, at]\n  target: sales.times")
+        found.list()
         scene.protect(scene.protection("times", contract=text))
         yield found
 
@@ -148,6 +149,7 @@ def test_what_is_no_parquet_file_is_unavailable_at_opening(files: FileSet) -> No
 
 
 def test_a_manifest_that_is_missing_or_wrong_is_named(files: FileSet) -> None:
+    files.manifest.unlink()
     with pytest.raises(UnavailableError) as missing:
         files.open()
     assert missing.value.code == "source_manifest_unreadable"

@@ -19,8 +19,9 @@ from pvdm.model.core import ExtractionPath
 from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema, StructType
 from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
+from pvdm.verify.fit import require_identity
 from pvdm.verify.job import Tools, Verified
-from pvdm.verify.opening import require_identity, require_usable
+from pvdm.verify.opening import require_usable
 from pvdm.verify.spark.application import Table
 from pvdm.verify.spark.settings import SparkSettings
 from tests.protection_examples import COLUMN, code_of, scene_at
@@ -216,6 +217,7 @@ def test_such_a_type_is_refused_when_the_table_is_protected_already(lab: Lab, ki
     scene.make(name)
     scene.commit(column_of(kind), name)
     text = contract(storage="copied", extraction="spark").replace("sales.sums", f"sales.{name}")
+    text = text.replace("raw.orders", f"raw.{name}")
     said = scene.protection(name, contract=text)
     if code is None:
         scene.protect(said)
@@ -229,7 +231,7 @@ def test_a_variant_is_refused_as_a_key_when_the_table_is_protected(lab: Lab, ide
     scene, name = lab.bench.scene, f"by_{identity}"
     scene.make(name, version=3)
     scene.commit(column_of("variant"), name)
-    text = contract(storage="copied").replace("sales.sums", f"sales.{name}")
+    text = contract(storage="copied").replace("sales.sums", f"sales.{name}").replace("raw.orders", f"raw.{name}")
     said = scene.protection(name, contract=text.replace("identity: [id]", f"identity: [{identity}]"))
     if code is None:
         scene.protect(said)

@@ -23,7 +23,7 @@ from pvdm.verify.threads import Threads, judged
 from tests.planted import traces
 from tests.protection_examples import code_of
 from tests.spark_verify import InProcess, Lab, facts, lab_at
-from tests.steward_examples import context_of, core_of
+from tests.steward_examples import attempt_token, context_of, core_of
 from tests.steward_http import refusal
 from tests.verify_examples import RAW, ROWS, Bench, Row, altered
 
@@ -332,7 +332,7 @@ def test_a_token_of_any_other_role_gets_no_keys_for_a_good_handle(handed: Handed
 def test_an_attempts_own_token_gets_no_keys(lab: Lab, handed: Handed) -> None:
     attempt = lab.bench.attempt(f"work-{next(_NUMBERS)}")
     access = lab.bench.scene.notary.access
-    token, _ = access.attempt_token(lab.bench.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
+    token, _ = attempt_token(access, lab.bench.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
     headers = {"authorization": f"Bearer {token.reveal()}"}
     answer = lab.served.http.post("/v1/keys/redeem", json=handed.asked(), headers=headers)
     assert refusal(answer) == (403, "role_wrong")

@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.glue import GlueCatalog
 
 from pvdm import fault
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.new_table import new_table
 from pvdm.lake.stores.s3_client import S3Settings, open_client
 from pvdm.lake.stores.vended import open_config
@@ -251,7 +251,11 @@ def test_nothing_that_a_tables_properties_name_is_run_by_the_steward(
 def test_metadata_files_are_written_in_the_tables_own_place_alone(house: House) -> None:
     scene: Any = house.scene
     scene.make("free")
-    elsewhere = f"file://{house.vault.root.local}/planted"
+    reserved = f"file://{house.vault.root.local}/planted"
+    with pytest.raises(NotAllowedError) as caught:
+        commit(house, [{"action": "set-properties", "updates": {"write.metadata.path": reserved}}], name="free")
+    assert caught.value.code == "location_reserved"
+    elsewhere = f"file://{house.vault.root.local.parent}/planted"
     commit(house, [{"action": "set-properties", "updates": {"write.metadata.path": elsewhere}}], name="free")
     found = house.found("free")
     assert found.metadata.properties["write.metadata.path"] == elsewhere

@@ -23,6 +23,7 @@ from tests.audit_examples import Local
 from tests.audit_scene import gathered
 from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to, to_main
 from tests.gate_examples import House, contract
+from tests.source_examples import follow_target
 from tests.steward_examples import LOG_ORIGIN
 from tests.upstream_examples import NEW, There, code_of, publish
 from tools.proof_kit import SECOND
@@ -36,7 +37,8 @@ def published(house: House, there: There) -> House:
     """One snapshot from before the protection, and one that was published."""
     house.stand.time.pass_by(SECOND)
     there.steward.stand.time.pass_by(SECOND)
-    publish(house, house.proved("w", NEW))
+    house.open("w", source=house.source())
+    publish(house, house.proved("w", NEW, opened=False))
     return house
 
 
@@ -161,6 +163,7 @@ def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_fo
     swap_names(schema)
     there.commit([{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}])
     assert refused(lambda: shown_to(published, Role.CONSUMER)) == "main_unproved"
+    follow_target(published.notary, published.scene.grant(), text, there.found().metadata)
     published.scene.protect(published.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
     published.scene.protect(published.scene.protection(contract=text))
     assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 2

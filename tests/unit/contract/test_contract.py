@@ -434,7 +434,7 @@ def test_a_type_that_nothing_widens_to_is_refused_in_the_contract(kind: str) -> 
 def test_a_mapped_column_that_the_source_does_not_have_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         resolve(Mapping((Column("x", "x", None),)), SOURCE)
-    assert caught.value.code == "projection_column_unknown"
+    assert caught.value.code == "mapping_column_unknown"
 
 
 def test_a_contract_is_loaded_from_its_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +23,18 @@ class Writable:
     """Folders that the Steward writes to; one answer serves everybody for a while."""
 
     def __init__(
-        self, folders: Mapping[Path, Callable[[], bool]], *, clock: Callable[[], float] = time.monotonic
+        self,
+        folders: Mapping[Path, Callable[[], bool]],
+        only_read: Collection[Path] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Each folder, with whether it was used: it is made at its first use, and missing if it is gone after that."""
+        """Each folder, with whether it was used: it is made at its first use, and missing if it is gone after that.
+
+        Folders that are `only_read` have to be there; nothing is written to them.
+        """
         self._folders = dict(folders)
+        self._only_read = frozenset(only_read)
         self._clock = clock
         self._lock = threading.Lock()
         self._tried = float("-inf")
@@ -45,7 +53,8 @@ class Writable:
     def _wrong(self, folder: Path) -> UnavailableError | None:
         try:
             if folder.is_dir() or not self._folders[folder]():
-                _write(_nearest(folder))
+                if folder not in self._only_read:
+                    _write(_nearest(folder))
                 return None
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)

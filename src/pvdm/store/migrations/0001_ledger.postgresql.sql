@@ -10,6 +10,22 @@ CREATE TABLE catalog_requests (
 --;
 CREATE INDEX catalog_requests_at_micros ON catalog_requests (at_micros)
 --;
+CREATE TABLE claims (
+	workload_id TEXT NOT NULL,
+	target TEXT NOT NULL,
+	claim_column TEXT,
+	column_kind TEXT,
+	lower_bound BYTEA NOT NULL,
+	upper_bound BYTEA,
+	extent TEXT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, target),
+	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
+	CONSTRAINT column_typed CHECK ((claim_column IS NULL) = (column_kind IS NULL))
+)
+--;
+CREATE INDEX claims_target ON claims (target)
+--;
 CREATE TABLE doomed_files (
 	name TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
@@ -183,23 +199,6 @@ CREATE TABLE chunks (
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
 --;
-CREATE TABLE claims (
-	workload_id TEXT NOT NULL,
-	target TEXT NOT NULL,
-	claim_column TEXT,
-	column_kind TEXT,
-	lower_bound BYTEA NOT NULL,
-	upper_bound BYTEA,
-	extent TEXT NOT NULL,
-	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
-	PRIMARY KEY (workload_id, target),
-	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
-	CONSTRAINT column_typed CHECK ((claim_column IS NULL) = (column_kind IS NULL)),
-	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
-)
---;
-CREATE INDEX claims_target ON claims (target)
---;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
 	worker TEXT NOT NULL,
@@ -300,6 +299,8 @@ CREATE TABLE attempts (
 	CONSTRAINT attempts_prefix_once UNIQUE (prefix)
 )
 --;
+CREATE INDEX attempts_at_micros ON attempts (at_micros)
+--;
 CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
 --;
 CREATE TABLE contracts (
@@ -333,8 +334,7 @@ CREATE TABLE receipts (
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (receipt_id),
 	CONSTRAINT receipts_snapshot_once UNIQUE (table_uuid, snapshot_id),
-	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id),
-	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
 )
 --;
 CREATE INDEX receipts_workload_id ON receipts (workload_id)
@@ -401,7 +401,10 @@ CREATE TABLE tokens (
 	name TEXT NOT NULL,
 	attempt_id TEXT,
 	parent_id TEXT,
+	issued_micros BIGINT NOT NULL,
 	expires_micros BIGINT NOT NULL,
+	replaced_micros BIGINT,
+	successor_id TEXT,
 	revoked_micros BIGINT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (token_id),
@@ -409,8 +412,10 @@ CREATE TABLE tokens (
 	CONSTRAINT secret_sha256_hex CHECK (secret_sha256 ~ '^[0-9a-f]{64}$'),
 	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'worker', 'steward')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
+	CONSTRAINT tokens_replaced_by CHECK ((replaced_micros IS NULL) = (successor_id IS NULL)),
 	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
-	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
+	FOREIGN KEY(parent_id) REFERENCES tokens (token_id),
+	FOREIGN KEY(successor_id) REFERENCES tokens (token_id)
 )
 --;
 CREATE TABLE announced_attempts (
@@ -438,8 +443,11 @@ CREATE TABLE challenges (
 --;
 CREATE TABLE proofs (
 	proof_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	domain TEXT NOT NULL,
 	attempt_id TEXT NOT NULL,
 	nonce TEXT NOT NULL,
+	held_nonce TEXT,
 	verdict TEXT NOT NULL,
 	notary TEXT NOT NULL,
 	expires_micros BIGINT NOT NULL,
@@ -448,12 +456,15 @@ CREATE TABLE proofs (
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (proof_id),
 	CONSTRAINT verdict_known CHECK (verdict IN ('PASS', 'FAIL')),
-	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	FOREIGN KEY(attempt_id, held_nonce) REFERENCES nonces (attempt_id, nonce),
+	CONSTRAINT one_nonce CHECK (held_nonce IS NULL OR held_nonce = nonce),
 	CONSTRAINT proofs_notary_once UNIQUE (nonce, notary),
 	FOREIGN KEY(proof_id) REFERENCES statements (statement_id)
 )
 --;
 CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
+--;
+CREATE INDEX proofs_workload_id ON proofs (workload_id)
 --;
 CREATE TABLE protections (
 	protection_id TEXT NOT NULL,
@@ -496,6 +507,23 @@ CREATE TABLE published (
 	FOREIGN KEY(workload_id, chunk_id, attempt_id) REFERENCES attempts (workload_id, chunk_id, attempt_id),
 	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
 	CONSTRAINT published_nonce_once UNIQUE (nonce)
+)
+--;
+CREATE INDEX published_at_micros ON published (at_micros)
+--;
+CREATE TABLE quarantine_removals (
+	attempt_id TEXT NOT NULL,
+	token_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	files BIGINT NOT NULL,
+	bytes BIGINT NOT NULL,
+	done BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attempt_id),
+	CONSTRAINT done_known CHECK (done IN (0, 1)),
+	CONSTRAINT counts_not_negative CHECK (files >= 0 AND bytes >= 0),
+	FOREIGN KEY(attempt_id) REFERENCES disposals (attempt_id)
 )
 --;
 CREATE TABLE table_migrations (
@@ -597,6 +625,31 @@ END $$
 CREATE TRIGGER catalog_requests_event AFTER INSERT ON catalog_requests
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_catalog_requests_event()
+--;
+CREATE TRIGGER claims_no_delete BEFORE DELETE ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
+--;
+CREATE TRIGGER claims_no_update BEFORE UPDATE ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of claims never change')
+--;
+CREATE TRIGGER claims_no_truncate BEFORE TRUNCATE ON claims
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
+--;
+CREATE FUNCTION pvdm_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'target', OLD.target, 'claim_column', OLD.claim_column, 'column_kind', OLD.column_kind, 'lower_bound', encode(OLD.lower_bound, 'hex'), 'upper_bound', encode(OLD.upper_bound, 'hex'), 'extent', OLD.extent, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', encode(NEW.lower_bound, 'hex'), 'upper_bound', encode(NEW.upper_bound, 'hex'), 'extent', NEW.extent, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER claims_event AFTER INSERT ON claims
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_claims_event()
 --;
 CREATE TRIGGER doomed_files_no_delete BEFORE DELETE ON doomed_files
 FOR EACH ROW
@@ -925,31 +978,6 @@ END $$
 CREATE TRIGGER chunks_event AFTER INSERT ON chunks
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_chunks_event()
---;
-CREATE TRIGGER claims_no_delete BEFORE DELETE ON claims
-FOR EACH ROW
-EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
---;
-CREATE TRIGGER claims_no_update BEFORE UPDATE ON claims
-FOR EACH ROW
-EXECUTE FUNCTION pvdm_refuse('rows of claims never change')
---;
-CREATE TRIGGER claims_no_truncate BEFORE TRUNCATE ON claims
-FOR EACH STATEMENT
-EXECUTE FUNCTION pvdm_refuse('rows of claims are never deleted')
---;
-CREATE FUNCTION pvdm_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
-    VALUES (NEW.at_micros, lower(TG_OP), 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'target', OLD.target, 'claim_column', OLD.claim_column, 'column_kind', OLD.column_kind, 'lower_bound', encode(OLD.lower_bound, 'hex'), 'upper_bound', encode(OLD.upper_bound, 'hex'), 'extent', OLD.extent, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', encode(NEW.lower_bound, 'hex'), 'upper_bound', encode(NEW.upper_bound, 'hex'), 'extent', NEW.extent, 'at_micros', NEW.at_micros)::text);
-    RETURN NULL;
-END $$
---;
-CREATE TRIGGER claims_event AFTER INSERT ON claims
-FOR EACH ROW
-EXECUTE FUNCTION pvdm_claims_event()
 --;
 CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers
 FOR EACH ROW
@@ -1308,13 +1336,19 @@ WHEN (NEW.token_id IS DISTINCT FROM OLD.token_id
     OR NEW.name IS DISTINCT FROM OLD.name
     OR NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
     OR NEW.parent_id IS DISTINCT FROM OLD.parent_id
+    OR NEW.issued_micros IS DISTINCT FROM OLD.issued_micros
     OR NEW.expires_micros IS DISTINCT FROM OLD.expires_micros)
-EXECUTE FUNCTION pvdm_refuse('only revoked_micros, at_micros of tokens change')
+EXECUTE FUNCTION pvdm_refuse('only replaced_micros, successor_id, revoked_micros, at_micros of tokens change')
 --;
 CREATE TRIGGER tokens_revoked_once BEFORE UPDATE ON tokens
 FOR EACH ROW
 WHEN (OLD.revoked_micros IS NOT NULL AND (NEW.revoked_micros IS NULL OR NEW.revoked_micros > OLD.revoked_micros))
 EXECUTE FUNCTION pvdm_refuse('a revoked token stays revoked')
+--;
+CREATE TRIGGER tokens_replaced_once BEFORE UPDATE ON tokens
+FOR EACH ROW
+WHEN (OLD.replaced_micros IS NOT NULL AND (NEW.replaced_micros IS NULL OR NEW.replaced_micros > OLD.replaced_micros))
+EXECUTE FUNCTION pvdm_refuse('a replaced token stays replaced')
 --;
 CREATE TRIGGER tokens_no_truncate BEFORE TRUNCATE ON tokens
 FOR EACH STATEMENT
@@ -1324,8 +1358,8 @@ CREATE FUNCTION pvdm_tokens_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'tokens', CAST(NEW.token_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'parent_id', OLD.parent_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'parent_id', OLD.parent_id, 'issued_micros', OLD.issued_micros, 'expires_micros', OLD.expires_micros, 'replaced_micros', OLD.replaced_micros, 'successor_id', OLD.successor_id, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'issued_micros', NEW.issued_micros, 'expires_micros', NEW.expires_micros, 'replaced_micros', NEW.replaced_micros, 'successor_id', NEW.successor_id, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -1399,8 +1433,8 @@ CREATE FUNCTION pvdm_proofs_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'proofs', CAST(NEW.proof_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('proof_id', OLD.proof_id, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'verdict', OLD.verdict, 'notary', OLD.notary, 'expires_micros', OLD.expires_micros, 'summary', OLD.summary, 'context', OLD.context, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('proof_id', OLD.proof_id, 'workload_id', OLD.workload_id, 'domain', OLD.domain, 'attempt_id', OLD.attempt_id, 'nonce', OLD.nonce, 'held_nonce', OLD.held_nonce, 'verdict', OLD.verdict, 'notary', OLD.notary, 'expires_micros', OLD.expires_micros, 'summary', OLD.summary, 'context', OLD.context, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('proof_id', NEW.proof_id, 'workload_id', NEW.workload_id, 'domain', NEW.domain, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'held_nonce', NEW.held_nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;
@@ -1457,6 +1491,37 @@ END $$
 CREATE TRIGGER published_event AFTER INSERT ON published
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_published_event()
+--;
+CREATE TRIGGER quarantine_removals_no_delete BEFORE DELETE ON quarantine_removals
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of quarantine_removals are never deleted')
+--;
+CREATE TRIGGER quarantine_removals_fixed BEFORE UPDATE ON quarantine_removals
+FOR EACH ROW
+WHEN (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
+    OR NEW.token_id IS DISTINCT FROM OLD.token_id
+    OR NEW.name IS DISTINCT FROM OLD.name
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.files IS DISTINCT FROM OLD.files
+    OR NEW.bytes IS DISTINCT FROM OLD.bytes)
+EXECUTE FUNCTION pvdm_refuse('only done, at_micros of quarantine_removals change')
+--;
+CREATE TRIGGER quarantine_removals_no_truncate BEFORE TRUNCATE ON quarantine_removals
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of quarantine_removals are never deleted')
+--;
+CREATE FUNCTION pvdm_quarantine_removals_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'quarantine_removals', CAST(NEW.attempt_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'token_id', OLD.token_id, 'name', OLD.name, 'reason', OLD.reason, 'files', OLD.files, 'bytes', OLD.bytes, 'done', OLD.done, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('attempt_id', NEW.attempt_id, 'token_id', NEW.token_id, 'name', NEW.name, 'reason', NEW.reason, 'files', NEW.files, 'bytes', NEW.bytes, 'done', NEW.done, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER quarantine_removals_event AFTER INSERT OR UPDATE ON quarantine_removals
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_quarantine_removals_event()
 --;
 CREATE TRIGGER table_migrations_no_delete BEFORE DELETE ON table_migrations
 FOR EACH ROW

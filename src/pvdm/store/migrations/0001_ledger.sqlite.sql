@@ -11,6 +11,23 @@ CREATE TABLE catalog_requests (
 --;
 CREATE INDEX catalog_requests_at_micros ON catalog_requests (at_micros)
 --;
+CREATE TABLE claims (
+	workload_id TEXT NOT NULL,
+	target TEXT NOT NULL,
+	claim_column TEXT,
+	column_kind TEXT,
+	lower_bound BLOB NOT NULL,
+	upper_bound BLOB,
+	extent TEXT NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, target),
+	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
+	CONSTRAINT column_typed CHECK ((claim_column IS NULL) = (column_kind IS NULL))
+)
+ STRICT
+--;
+CREATE INDEX claims_target ON claims (target)
+--;
 CREATE TABLE doomed_files (
 	name TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
@@ -197,24 +214,6 @@ CREATE TABLE chunks (
 )
  STRICT
 --;
-CREATE TABLE claims (
-	workload_id TEXT NOT NULL,
-	target TEXT NOT NULL,
-	claim_column TEXT,
-	column_kind TEXT,
-	lower_bound BLOB NOT NULL,
-	upper_bound BLOB,
-	extent TEXT NOT NULL,
-	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
-	PRIMARY KEY (workload_id, target),
-	CONSTRAINT extent_not_empty CHECK (upper_bound IS NULL OR lower_bound < upper_bound),
-	CONSTRAINT column_typed CHECK ((claim_column IS NULL) = (column_kind IS NULL)),
-	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
-)
- STRICT
---;
-CREATE INDEX claims_target ON claims (target)
---;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
 	worker TEXT NOT NULL,
@@ -320,6 +319,8 @@ CREATE TABLE attempts (
 )
  STRICT
 --;
+CREATE INDEX attempts_at_micros ON attempts (at_micros)
+--;
 CREATE UNIQUE INDEX attempts_one_live ON attempts (workload_id, chunk_id) WHERE state IN ('STAGING', 'VERIFYING', 'COMMITTING')
 --;
 CREATE TABLE contracts (
@@ -355,8 +356,7 @@ CREATE TABLE receipts (
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (receipt_id),
 	CONSTRAINT receipts_snapshot_once UNIQUE (table_uuid, snapshot_id),
-	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id),
-	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
 )
  STRICT
 --;
@@ -428,7 +428,10 @@ CREATE TABLE tokens (
 	name TEXT NOT NULL,
 	attempt_id TEXT,
 	parent_id TEXT,
+	issued_micros INTEGER NOT NULL,
 	expires_micros INTEGER NOT NULL,
+	replaced_micros INTEGER,
+	successor_id TEXT,
 	revoked_micros INTEGER,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (token_id),
@@ -436,8 +439,10 @@ CREATE TABLE tokens (
 	CONSTRAINT secret_sha256_hex CHECK (length(secret_sha256) = 64 AND secret_sha256 NOT GLOB '*[^0-9a-f]*'),
 	CONSTRAINT role_known CHECK (role IN ('producer', 'publisher', 'consumer', 'attestor', 'operator', 'auditor', 'worker', 'steward')),
 	CONSTRAINT tokens_secret_once UNIQUE (secret_sha256),
+	CONSTRAINT tokens_replaced_by CHECK ((replaced_micros IS NULL) = (successor_id IS NULL)),
 	FOREIGN KEY(attempt_id) REFERENCES attempts (attempt_id),
-	FOREIGN KEY(parent_id) REFERENCES tokens (token_id)
+	FOREIGN KEY(parent_id) REFERENCES tokens (token_id),
+	FOREIGN KEY(successor_id) REFERENCES tokens (token_id)
 )
  STRICT
 --;
@@ -468,8 +473,11 @@ CREATE TABLE challenges (
 --;
 CREATE TABLE proofs (
 	proof_id TEXT NOT NULL,
+	workload_id TEXT NOT NULL,
+	domain TEXT NOT NULL,
 	attempt_id TEXT NOT NULL,
 	nonce TEXT NOT NULL,
+	held_nonce TEXT,
 	verdict TEXT NOT NULL,
 	notary TEXT NOT NULL,
 	expires_micros INTEGER NOT NULL,
@@ -478,13 +486,16 @@ CREATE TABLE proofs (
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (proof_id),
 	CONSTRAINT verdict_known CHECK (verdict IN ('PASS', 'FAIL')),
-	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
+	FOREIGN KEY(attempt_id, held_nonce) REFERENCES nonces (attempt_id, nonce),
+	CONSTRAINT one_nonce CHECK (held_nonce IS NULL OR held_nonce = nonce),
 	CONSTRAINT proofs_notary_once UNIQUE (nonce, notary),
 	FOREIGN KEY(proof_id) REFERENCES statements (statement_id)
 )
  STRICT
 --;
 CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
+--;
+CREATE INDEX proofs_workload_id ON proofs (workload_id)
 --;
 CREATE TABLE protections (
 	protection_id TEXT NOT NULL,
@@ -528,6 +539,24 @@ CREATE TABLE published (
 	FOREIGN KEY(workload_id, chunk_id, attempt_id) REFERENCES attempts (workload_id, chunk_id, attempt_id),
 	FOREIGN KEY(attempt_id, nonce) REFERENCES nonces (attempt_id, nonce),
 	CONSTRAINT published_nonce_once UNIQUE (nonce)
+)
+ STRICT
+--;
+CREATE INDEX published_at_micros ON published (at_micros)
+--;
+CREATE TABLE quarantine_removals (
+	attempt_id TEXT NOT NULL,
+	token_id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	files INTEGER NOT NULL,
+	bytes INTEGER NOT NULL,
+	done INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (attempt_id),
+	CONSTRAINT done_known CHECK (done IN (0, 1)),
+	CONSTRAINT counts_not_negative CHECK (files >= 0 AND bytes >= 0),
+	FOREIGN KEY(attempt_id) REFERENCES disposals (attempt_id)
 )
  STRICT
 --;
@@ -620,6 +649,24 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'catalog_requests', CAST(NEW.identity AS TEXT) || '/' || CAST(NEW.idempotency_key AS TEXT),
         NULL,
         json_object('identity', NEW.identity, 'idempotency_key', NEW.idempotency_key, 'request_sha256', NEW.request_sha256, 'status', NEW.status, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER claims_no_delete BEFORE DELETE ON claims
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of claims are never deleted');
+END
+--;
+CREATE TRIGGER claims_no_update BEFORE UPDATE ON claims
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of claims never change');
+END
+--;
+CREATE TRIGGER claims_event_insert AFTER INSERT ON claims
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER doomed_files_no_delete BEFORE DELETE ON doomed_files
@@ -932,24 +979,6 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'chunks', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'ordinal', NEW.ordinal, 'definition', NEW.definition, 'at_micros', NEW.at_micros));
-END
---;
-CREATE TRIGGER claims_no_delete BEFORE DELETE ON claims
-BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: rows of claims are never deleted');
-END
---;
-CREATE TRIGGER claims_no_update BEFORE UPDATE ON claims
-BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: rows of claims never change');
-END
---;
-CREATE TRIGGER claims_event_insert AFTER INSERT ON claims
-BEGIN
-    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
-    VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
-        NULL,
-        json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers
@@ -1275,9 +1304,10 @@ WHEN NEW.token_id IS NOT OLD.token_id
     OR NEW.name IS NOT OLD.name
     OR NEW.attempt_id IS NOT OLD.attempt_id
     OR NEW.parent_id IS NOT OLD.parent_id
+    OR NEW.issued_micros IS NOT OLD.issued_micros
     OR NEW.expires_micros IS NOT OLD.expires_micros
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only revoked_micros, at_micros of tokens change');
+    SELECT RAISE(ABORT, 'pvdm rule: only replaced_micros, successor_id, revoked_micros, at_micros of tokens change');
 END
 --;
 CREATE TRIGGER tokens_revoked_once BEFORE UPDATE ON tokens
@@ -1286,20 +1316,26 @@ BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: a revoked token stays revoked');
 END
 --;
+CREATE TRIGGER tokens_replaced_once BEFORE UPDATE ON tokens
+WHEN OLD.replaced_micros IS NOT NULL AND (NEW.replaced_micros IS NULL OR NEW.replaced_micros > OLD.replaced_micros)
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: a replaced token stays replaced');
+END
+--;
 CREATE TRIGGER tokens_event_insert AFTER INSERT ON tokens
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'tokens', CAST(NEW.token_id AS TEXT),
         NULL,
-        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'issued_micros', NEW.issued_micros, 'expires_micros', NEW.expires_micros, 'replaced_micros', NEW.replaced_micros, 'successor_id', NEW.successor_id, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER tokens_event_update AFTER UPDATE ON tokens
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'tokens', CAST(NEW.token_id AS TEXT),
-        json_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'parent_id', OLD.parent_id, 'expires_micros', OLD.expires_micros, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros),
-        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'expires_micros', NEW.expires_micros, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
+        json_object('token_id', OLD.token_id, 'role', OLD.role, 'domain', OLD.domain, 'name', OLD.name, 'attempt_id', OLD.attempt_id, 'parent_id', OLD.parent_id, 'issued_micros', OLD.issued_micros, 'expires_micros', OLD.expires_micros, 'replaced_micros', OLD.replaced_micros, 'successor_id', OLD.successor_id, 'revoked_micros', OLD.revoked_micros, 'at_micros', OLD.at_micros),
+        json_object('token_id', NEW.token_id, 'role', NEW.role, 'domain', NEW.domain, 'name', NEW.name, 'attempt_id', NEW.attempt_id, 'parent_id', NEW.parent_id, 'issued_micros', NEW.issued_micros, 'expires_micros', NEW.expires_micros, 'replaced_micros', NEW.replaced_micros, 'successor_id', NEW.successor_id, 'revoked_micros', NEW.revoked_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER announced_attempts_no_delete BEFORE DELETE ON announced_attempts
@@ -1353,7 +1389,7 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'proofs', CAST(NEW.proof_id AS TEXT),
         NULL,
-        json_object('proof_id', NEW.proof_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros));
+        json_object('proof_id', NEW.proof_id, 'workload_id', NEW.workload_id, 'domain', NEW.domain, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'held_nonce', NEW.held_nonce, 'verdict', NEW.verdict, 'notary', NEW.notary, 'expires_micros', NEW.expires_micros, 'summary', NEW.summary, 'context', NEW.context, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER protections_no_delete BEFORE DELETE ON protections
@@ -1390,6 +1426,38 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'published', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'attempt_id', NEW.attempt_id, 'nonce', NEW.nonce, 'snapshot_id', NEW.snapshot_id, 'rows_added', NEW.rows_added, 'files_added', NEW.files_added, 'rows_removed', NEW.rows_removed, 'files_removed', NEW.files_removed, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER quarantine_removals_no_delete BEFORE DELETE ON quarantine_removals
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of quarantine_removals are never deleted');
+END
+--;
+CREATE TRIGGER quarantine_removals_fixed BEFORE UPDATE ON quarantine_removals
+WHEN NEW.attempt_id IS NOT OLD.attempt_id
+    OR NEW.token_id IS NOT OLD.token_id
+    OR NEW.name IS NOT OLD.name
+    OR NEW.reason IS NOT OLD.reason
+    OR NEW.files IS NOT OLD.files
+    OR NEW.bytes IS NOT OLD.bytes
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only done, at_micros of quarantine_removals change');
+END
+--;
+CREATE TRIGGER quarantine_removals_event_insert AFTER INSERT ON quarantine_removals
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'quarantine_removals', CAST(NEW.attempt_id AS TEXT),
+        NULL,
+        json_object('attempt_id', NEW.attempt_id, 'token_id', NEW.token_id, 'name', NEW.name, 'reason', NEW.reason, 'files', NEW.files, 'bytes', NEW.bytes, 'done', NEW.done, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER quarantine_removals_event_update AFTER UPDATE ON quarantine_removals
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'quarantine_removals', CAST(NEW.attempt_id AS TEXT),
+        json_object('attempt_id', OLD.attempt_id, 'token_id', OLD.token_id, 'name', OLD.name, 'reason', OLD.reason, 'files', OLD.files, 'bytes', OLD.bytes, 'done', OLD.done, 'at_micros', OLD.at_micros),
+        json_object('attempt_id', NEW.attempt_id, 'token_id', NEW.token_id, 'name', NEW.name, 'reason', NEW.reason, 'files', NEW.files, 'bytes', NEW.bytes, 'done', NEW.done, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER table_migrations_no_delete BEFORE DELETE ON table_migrations
