@@ -158,7 +158,7 @@ class Purge:
             if any(parse_location(file).is_under(self._place) for file in files):
                 raise _LeftError(f"the table {row.table_uuid} names a file there")
         except PvdmError as error:
-            raise _LeftError(f"the table {row.table_uuid} cannot be looked at: {error.code}") from None
+            raise _LeftError(f"the table {row.table_uuid} cannot be read: {error.code}") from None
         self._looked_at[row.table_id] = row.pointer.sha256
 
     def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:

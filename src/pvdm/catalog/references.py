@@ -95,7 +95,9 @@ def _look_at(look: _Look, rows: Sequence[TableRow], states: States, known: Mappi
         try:
             look.at(states.of(row).metadata, known.get(row.table_uuid))
         except PvdmError as error:
-            raise UndecidedError(f"the table {_name(row)} cannot be looked at: {error.code}") from None
+            raise UndecidedError(f"the table {_name(row)} cannot be read: {error.code}") from None
+        except UndecidedError as why:
+            raise UndecidedError(f"of the table {_name(row)}, {why}") from None
 
 
 def _pointer(row: TableRow) -> str:
@@ -127,13 +129,19 @@ class _Look:
         for snapshot in metadata.snapshots:
             if snapshot.snapshot_id in past:
                 continue
-            if snapshot.manifest_list is not None:
-                self._note(snapshot.manifest_list)
-            for path in self._manifests(metadata, snapshot):
-                if path not in self._seen and path not in older:
-                    self._seen.add(path)
-                    self._note(path)
-                    self._note_entries(path)
+            try:
+                self._at_snapshot(metadata, snapshot, older)
+            except PvdmError as error:
+                raise UndecidedError(f"{_describe(metadata, snapshot)} cannot be read: {error.code}") from None
+
+    def _at_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, older: set[str]) -> None:
+        if snapshot.manifest_list is not None:
+            self._note(snapshot.manifest_list)
+        for path in self._manifests(metadata, snapshot):
+            if path not in self._seen and path not in older:
+                self._seen.add(path)
+                self._note(path)
+                self._note_entries(path)
 
     def _note_entries(self, path: str) -> None:
         if self._entries:
@@ -161,6 +169,12 @@ class _Look:
             raise UndecidedError("more manifests would have to be read than are allowed")
         self._reads_max -= 1
         return self._reader.read(path, most=most)
+
+
+def _describe(metadata: TableMetadata, snapshot: Snapshot) -> str:
+    """The snapshot, and the branches that end with it: a staging branch is named after its attempt."""
+    heads = sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot.snapshot_id)
+    return f"snapshot {snapshot.snapshot_id}" + (f" of {', '.join(heads)}" if heads else "")
 
 
 def _name(row: TableRow) -> str:

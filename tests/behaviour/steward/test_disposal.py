@@ -232,6 +232,7 @@ def test_while_a_table_cannot_be_read_nothing_is_removed(bench: Bench) -> None:
     with pytest.raises(UnavailableError) as caught:
         bench.disposal.dispose(attempt.attempt_id)
     assert caught.value.code == "references_undecided"
+    assert f"snapshot {source.snapshot_id} of main cannot be read" in str(caught.value)
     assert set(paths) <= set(bench.left(attempt))
     hidden.with_suffix(".away").rename(hidden)
     assert [each.attempt_id for each in bench.disposal.settle()] == [attempt.attempt_id]
