@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -33,6 +37,7 @@ from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.succession import sign_root
 from pvdm.trust.verify import sign_statement
+from tests.databases import in_memory
 from tools.proof_kit import CORE, DAY, KEYS, NOW, SECOND, SIGNERS, fixed
 
 NOTARY = "steward-one"
@@ -264,8 +269,36 @@ def opened(config: StewardConfig, time: Time) -> Notary:
     return open_notary(config, wall=lambda: time.wall, monotonic=lambda: time.monotonic)
 
 
-def created(config: StewardConfig, time: Time, *, rooted: bool = True) -> Notary:
-    """A new Steward; with its trust root handed in unless the test wants none."""
+@functools.cache
+def _template(*, rooted: bool) -> Path:
+    """The files of a new Steward of the examples, made once in a process and copied for each test."""
+    folder = Path(tempfile.mkdtemp(prefix="pvdm-steward-", dir=in_memory()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    created(config_at(folder), Time(), rooted=rooted, own_keys=True).close()
+    return folder
+
+
+def _copy_template(config: StewardConfig, *, rooted: bool) -> bool:
+    """Put the template's files where this Steward has none; whether they fit what it is to be."""
+    ledger = Path(config.ledger_url.removeprefix("sqlite:///"))
+    folder = ledger.parent
+    usual = config_at(folder)
+    # The files do not depend on these parts.
+    if replace(config, service=usual.service, catalog=None, s3=None, vending=None, spark=None) != usual:
+        return False
+    if ledger.exists() or (folder / "keys").exists():
+        return False
+    shutil.copytree(_template(rooted=rooted), folder, dirs_exist_ok=True)
+    return True
+
+
+def created(config: StewardConfig, time: Time, *, rooted: bool = True, own_keys: bool = False) -> Notary:
+    """A new Steward; with its trust root handed in unless the test wants none.
+
+    Stewards of one process have the same keys and log, unless they are to have their own.
+    """
+    if not own_keys and time.wall == NOW and _copy_template(config, rooted=rooted):
+        return opened(config, time)
     notary = create_notary(config, reason="the first epoch", wall=lambda: time.wall, monotonic=lambda: time.monotonic)
     if rooted:
         active = notary.epochs.book().active
@@ -283,11 +316,12 @@ def stand_at(
     rooted: bool = True,
     changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
     clock: Time | None = None,
+    own_keys: bool = False,
 ) -> Iterator[Stand]:
     """A Steward in this folder, closed afterwards; the root of the examples is good for the examples' time only."""
     folder.mkdir(parents=True, exist_ok=True)
     config, now = changed(config_at(folder, ledger_url=ledger_url)), clock or Time()
-    stand = Stand(folder, config, now, created(config, now, rooted=rooted and clock is None))
+    stand = Stand(folder, config, now, created(config, now, rooted=rooted and clock is None, own_keys=own_keys))
     try:
         yield stand
     finally:

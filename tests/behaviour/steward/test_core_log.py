@@ -240,7 +240,7 @@ def test_nothing_is_acknowledged_while_the_outside_is_away_and_all_of_it_afterwa
 
 def test_an_outside_that_another_log_wrote_is_refused(stand: Stand) -> None:
     other = stand.folder.parent / "other"
-    with stand_at(other) as second:
+    with stand_at(other, own_keys=True) as second:
         note = second.config.outside_path.read_bytes()
     stand.notary.close()
     stand.config.outside_path.write_bytes(note)

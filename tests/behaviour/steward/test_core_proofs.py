@@ -278,7 +278,7 @@ def test_a_bundle_is_checked_without_asking_anybody(stand: Stand) -> None:
 
 def test_a_bundle_from_another_log_is_refused(stand: Stand, tmp_path: Path) -> None:
     bundle = stand.notary.proofs.bundle(stand.proved().statement_id, stand.grant())
-    with stand_at(tmp_path / "other") as other:
+    with stand_at(tmp_path / "other", own_keys=True) as other:
         root = stand.notary.trust.current()
         code = code_of(lambda: check_bundle(bundle, root, checker(other), threshold=1, now=stand.time.wall))
     assert code == "note_key_unknown"
