@@ -191,7 +191,8 @@ class WorkloadView:
     """One workload as the ledger has it; `table` is the target's full name, `parameters` its own, by name.
 
     `source_newest_snapshot_id` is where the source of a COMPLETE workload stands now; None in lists, and where the
-    Steward cannot tell.
+    Steward cannot tell. `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload
+    was opened, and its pinned snapshot had not.
     `chunk_states` tells of the last attempt at each chunk that was tried, `problem` what keeps the Steward from going
     on with one, and `override_ids` which overrides it was published by.
     """
@@ -205,6 +206,7 @@ class WorkloadView:
     source: str
     source_snapshot_id: int | None
     source_newest_snapshot_id: int | None
+    source_newer_columns: str
     plan_hash: str
     chunk_count: int
     chunk_states: tuple[ChunkStateView, ...]
@@ -231,6 +233,7 @@ class WorkloadView:
             fields.text("source"),
             fields.optional_decimal("source_snapshot_id"),
             fields.optional_decimal("source_newest_snapshot_id"),
+            fields.text("source_newer_columns"),
             fields.hex("plan_hash", 32),
             fields.number("chunk_count"),
             fields.items("chunk_states", ChunkStateView.read),

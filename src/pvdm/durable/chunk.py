@@ -17,7 +17,7 @@ from pvdm.lake.format.manifest_types import schema_from_text
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_json import TableSchema
 from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.newer_columns import with_newer_columns
+from pvdm.lake.newer_columns import read_columns, with_newer_columns
 from pvdm.lake.paths import parse_location
 from pvdm.lake.scan import schema_of
 from pvdm.lake.spark import SparkCatalog, wire
@@ -118,7 +118,8 @@ class Source:
     def _read_with(self) -> TableSchema:
         if self._snapshot_id is None:
             return self._table.current_schema
-        found = with_newer_columns(self._table, self._snapshot_id, self._wanted)
+        newer = read_columns(self._workload.source_newer_columns.encode())
+        found = with_newer_columns(self._table, self._snapshot_id, newer, self._wanted)
         return schema_of(found, found.snapshot(self._snapshot_id))
 
     def _wanted(self) -> frozenset[str]:

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
-from pvdm.lake.format.document import Json
+from pvdm.lake.format.document import Json, dump_json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.node import Node, Raw
 from pvdm.lake.format.schema_json import TableSchema
 
 
-def with_newer_columns(
-    metadata: TableMetadata, snapshot_id: int, wanted: Callable[[], Collection[str]]
-) -> TableMetadata:
-    """The table with its snapshot under a schema that also has the wanted columns which came later.
+def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[Raw, ...]:
+    """The columns of the table's current schema that came after the snapshot, and that a file may lack.
 
-    A snapshot is read by the schema that it was written under. Its own columns keep their names and types. A column
-    of the table's current schema is added if the snapshot's schema has neither its id nor its name, and if a file may
-    lack it: it is optional or has an initial default. `wanted` is asked only where there is such a column.
+    Such a column has another id and another name than those of the snapshot's schema. It is optional or has an initial
+    default.
     """
     snapshot = metadata.snapshot(snapshot_id)
     own = None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
-    newer = {} if own is None else _newer(own, metadata.current_schema)
+    return () if own is None else _newer(own, metadata.current_schema)
+
+
+def with_newer_columns(
+    metadata: TableMetadata, snapshot_id: int, newer: Sequence[Raw], wanted: Callable[[], Collection[str]]
+) -> TableMetadata:
+    """The table with its snapshot under a schema that also has the wanted ones of these newer columns.
+
+    A snapshot is read by the schema that it was written under. Its own columns keep their names and types. `wanted` is
+    asked only where there are newer columns.
+    """
+    snapshot = metadata.snapshot(snapshot_id)
+    own = None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
     if own is None or not newer:
         return metadata
     asked = wanted()
-    added = [field for name, field in newer.items() if name in asked]
+    added = [field for field in newer if field["name"] in asked]
     if not added:
         return metadata
     schema_id = 1 + max(each.schema_id for each in metadata.schemas)
@@ -42,14 +51,25 @@ def with_newer_columns(
     )
 
 
-def _newer(own: TableSchema, current: TableSchema) -> dict[str, Raw]:
+def dump_columns(newer: Sequence[Raw]) -> bytes:
+    """Columns as a workload keeps them."""
+    return dump_json([dict(each) for each in newer])
+
+
+def read_columns(data: bytes) -> tuple[Raw, ...]:
+    """The columns that a workload keeps."""
+    found = parse_json(data, what="the workload's newer columns")
+    return tuple(node.raw for node in Node({"fields": found}, "newer columns").nodes("fields"))
+
+
+def _newer(own: TableSchema, current: TableSchema) -> tuple[Raw, ...]:
     names = {Node(each, own.place).text("name") for each in _fields(own)}
-    found: dict[str, Raw] = {}
+    found = []
     for node in Node(current.raw, current.place).nodes("fields"):
         lacking = not node.flag("required") or node.raw.get("initial-default") is not None
         if lacking and node.integer("id") not in own.fields and node.text("name") not in names:
-            found[node.text("name")] = node.raw
-    return found
+            found.append(node.raw)
+    return tuple(found)
 
 
 def _fields(schema: TableSchema) -> list[Raw]:

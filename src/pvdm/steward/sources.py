@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pvdm.catalog.desks import Catalog
@@ -13,8 +14,9 @@ from pvdm.catalog.upstream_heads import is_vouched, require_proved, unproved
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.node import Raw
 from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.newer_columns import with_newer_columns
+from pvdm.lake.newer_columns import newer_columns, read_columns, with_newer_columns
 from pvdm.lake.paths import Location, parse_location
 from pvdm.model.contract import BoundContract, DataProductContract, Source, columns_read
 from pvdm.model.schema import Schema
@@ -68,8 +70,10 @@ class Sources:
                 hint=f"write to {ref.name} first",
             )
         require_descends(state.metadata, current, None if last is None else int(last))
-        metadata = self._with_newer(state.metadata, current, contract, table_uuid)
-        return self._own(state, pin_table(ref, metadata, current, self._reader))
+        newer = newer_columns(state.metadata, current)
+        metadata = self._with_newer(state.metadata, current, newer, contract, table_uuid)
+        pinned = self._own(state, pin_table(ref, metadata, current, self._reader))
+        return replace(pinned, newer_columns=newer)
 
     def judge(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
         """Read what the contract's source shows now; gives what refuses a target that it can never fill.
@@ -89,7 +93,8 @@ class Sources:
 
         def require_fit(target: Schema | None) -> None:
             names = () if target is None else target.names
-            read = with_newer_columns(metadata, current, lambda: columns_read(contract, names))
+            newer = newer_columns(metadata, current)
+            read = with_newer_columns(metadata, current, newer, lambda: columns_read(contract, names))
             _judging(contract, pinned_schema(ref, read, current))(target)
 
         return require_fit
@@ -103,7 +108,7 @@ class Sources:
             _require_same(workload, state_of(data))
             return self._readable(pin_files(manifest, data), bound.contract.product.domain)
         ref, state, snapshot_id = self._table(workload)
-        metadata = self._with_newer(state.metadata, snapshot_id, bound.contract, workload.opening.table_uuid)
+        metadata = self._as_pinned(state.metadata, workload, bound.contract)
         return self._own(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def newest(self, workload: Workload, bound: BoundContract) -> str | None:
@@ -124,7 +129,7 @@ class Sources:
         if bound.contract.boundary.source.manifest is not None:
             return self.again(workload, bound).scan.schema
         ref, state, snapshot_id = self._table(workload)
-        metadata = self._with_newer(state.metadata, snapshot_id, bound.contract, workload.opening.table_uuid)
+        metadata = self._as_pinned(state.metadata, workload, bound.contract)
         return pinned_schema(ref, metadata, snapshot_id)
 
     def _files(self, contract: DataProductContract) -> PinnedSource:
@@ -142,10 +147,21 @@ class Sources:
                 target_sources.require_same(unit, table_uuid, asked, state.row.table_uuid)
         return TableRef(catalog.name, state.row.table_uuid, full_name((*levels, name))), state
 
+    def _as_pinned(self, metadata: TableMetadata, workload: Workload, contract: DataProductContract) -> TableMetadata:
+        """The source with the newer columns that it had when the workload was opened, whatever it has by now."""
+        newer = read_columns(workload.newer_columns)
+        snapshot_id = int(str(workload.source_snapshot_id))
+        return self._with_newer(metadata, snapshot_id, newer, contract, workload.opening.table_uuid)
+
     def _with_newer(
-        self, metadata: TableMetadata, snapshot_id: int, contract: DataProductContract, table_uuid: str
+        self,
+        metadata: TableMetadata,
+        snapshot_id: int,
+        newer: Sequence[Raw],
+        contract: DataProductContract,
+        table_uuid: str,
     ) -> TableMetadata:
-        """The source with the columns that the contract reads and that came after the snapshot."""
+        """The source with those of the newer columns that the contract reads."""
 
         def wanted() -> frozenset[str]:
             with self._ledger.read() as unit:
@@ -153,7 +169,7 @@ class Sources:
             target = None if row is None else to_model(self._catalog().states.of(row).metadata.current_schema)
             return columns_read(contract, () if target is None else target.names)
 
-        return with_newer_columns(metadata, snapshot_id, wanted)
+        return with_newer_columns(metadata, snapshot_id, newer, wanted)
 
     def _own(self, state: TableState, source: PinnedSource) -> PinnedSource:
         return self._readable(source, state.row.domain, *self._catalog().shown.places_of(state))

@@ -14,6 +14,7 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.newer_columns import dump_columns
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.seal import Seals
 from pvdm.model import document
@@ -292,7 +293,8 @@ class Workloads:
         require_usable(bound, source, target, self._files)
         plan = plan_workload(bound, source, lambda location: self._files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
-        pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned)
+        newer = dump_columns(source.newer_columns)
+        pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned, newer)
         whole = replace(opening, source=source.ref.uuid)
 
         def work(unit: Unit) -> Workload:

@@ -106,6 +106,7 @@ workloads: Final = table(
     word("domain"),
     word("plan_hash"),
     number("epoch"),
+    word("newer_columns"),
     *states(WORKLOAD),
     word("reason"),
     time(),

@@ -17,6 +17,7 @@ from pvdm.store.schema import Atomicity, published, workloads
 from pvdm.store.unit import Unit
 
 PARAMETERS_MAX_BYTES: Final = 65_536
+NEWER_COLUMNS_MAX_BYTES: Final = 65_536
 WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 
@@ -41,6 +42,8 @@ class Pinned:
     plan_hash: str
     epoch: int
     chunks: Sequence[Chunk]
+    newer_columns: bytes = b"[]"
+    """Iceberg's JSON of the columns that the source had, and its pinned snapshot had not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Workload:
     source_snapshot_id: str | None
     plan_hash: str
     epoch: int
+    newer_columns: bytes
     state: WorkloadState
     reason: str
     at_micros: int
@@ -119,6 +123,7 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
         domain=opening.domain,
         plan_hash=pinned.plan_hash,
         epoch=pinned.epoch,
+        newer_columns=pinned.newer_columns.decode(),
         state=WORKLOAD.initial,
         reason="opened",
     )
@@ -160,6 +165,14 @@ def _judge(opening: Opening, pinned: Pinned) -> None:
             expected=f"at most {PARAMETERS_MAX_BYTES} bytes",
             got=str(len(opening.parameters)),
         )
+    if len(pinned.newer_columns) > NEWER_COLUMNS_MAX_BYTES:
+        raise InputError(
+            "newer_columns_too_large",
+            "too many columns came to the source after its newest snapshot",
+            expected=f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema",
+            got=str(len(pinned.newer_columns)),
+            hint="write to the source once more, so that a snapshot has the columns, and open the workload then",
+        )
 
 
 def _require_same(asked: Opening, stored: Opening) -> None:
@@ -200,6 +213,7 @@ def _workload(row: Row) -> Workload:
         row["source_snapshot_id"],
         row["plan_hash"],
         row["epoch"],
+        row["newer_columns"].encode(),
         WorkloadState(row["state"]),
         row["reason"],
         row["at_micros"],

@@ -19,7 +19,7 @@ from pvdm.lake.entries import FileReader
 from pvdm.lake.format.document import parse_json
 from pvdm.lake.format.manifest_entry import IdMap
 from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.node import Node
+from pvdm.lake.format.node import Node, Raw
 from pvdm.lake.format.schema_json import parse_schema
 from pvdm.lake.format.schema_model import to_model
 from pvdm.lake.format.snapshots import Snapshot
@@ -44,6 +44,8 @@ class PinnedSource:
     scan: Scan
     metadata: TableMetadata | None = None
     """The table's own document, for readers that plan by themselves; a set of files has none."""
+    newer_columns: tuple[Raw, ...] = ()
+    """The table's columns that came after the snapshot: a workload keeps them, so that its intent stays the same."""
 
     def reading(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
         """The same source, read for these columns only; those of `stored` may come as they are stored."""

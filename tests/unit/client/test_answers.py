@@ -45,6 +45,7 @@ WORKLOAD: Json = {
     "source": "raw.orders",
     "source_snapshot_id": "9223372036854775807",
     "source_newest_snapshot_id": None,
+    "source_newer_columns": "[]",
     "plan_hash": HASH,
     "chunk_count": 1,
     "chunk_states": [{"state": "VERIFICATION_FAILED", "chunks": 1}],

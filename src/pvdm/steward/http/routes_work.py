@@ -255,6 +255,7 @@ def _workload(summary: WorkloadSummary, source_newest: str | None = None) -> dic
         "source": opening.source,
         "source_snapshot_id": found.source_snapshot_id,
         "source_newest_snapshot_id": source_newest,
+        "source_newer_columns": found.newer_columns.decode(),
         "plan_hash": found.plan_hash,
         "chunk_count": summary.chunk_count,
         "chunk_states": [{"state": state.value, "chunks": count} for state, count in summary.states],

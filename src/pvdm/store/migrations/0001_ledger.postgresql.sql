@@ -150,6 +150,7 @@ CREATE TABLE workloads (
 	domain TEXT NOT NULL,
 	plan_hash TEXT NOT NULL,
 	epoch BIGINT NOT NULL,
+	newer_columns TEXT NOT NULL,
 	state TEXT NOT NULL,
 	reason TEXT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -880,7 +881,8 @@ WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
     OR NEW.atomicity IS DISTINCT FROM OLD.atomicity
     OR NEW.domain IS DISTINCT FROM OLD.domain
     OR NEW.plan_hash IS DISTINCT FROM OLD.plan_hash
-    OR NEW.epoch IS DISTINCT FROM OLD.epoch)
+    OR NEW.epoch IS DISTINCT FROM OLD.epoch
+    OR NEW.newer_columns IS DISTINCT FROM OLD.newer_columns)
 EXECUTE FUNCTION pvdm_refuse('only state, reason, at_micros of workloads change')
 --;
 CREATE TRIGGER workloads_first_state BEFORE INSERT ON workloads
@@ -902,8 +904,8 @@ CREATE FUNCTION pvdm_workloads_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'workloads', CAST(NEW.workload_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'domain', OLD.domain, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'domain', OLD.domain, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'newer_columns', OLD.newer_columns, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'newer_columns', NEW.newer_columns, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;

@@ -162,6 +162,7 @@ CREATE TABLE workloads (
 	domain TEXT NOT NULL,
 	plan_hash TEXT NOT NULL,
 	epoch INTEGER NOT NULL,
+	newer_columns TEXT NOT NULL,
 	state TEXT NOT NULL,
 	reason TEXT NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -884,6 +885,7 @@ WHEN NEW.workload_id IS NOT OLD.workload_id
     OR NEW.domain IS NOT OLD.domain
     OR NEW.plan_hash IS NOT OLD.plan_hash
     OR NEW.epoch IS NOT OLD.epoch
+    OR NEW.newer_columns IS NOT OLD.newer_columns
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: only state, reason, at_micros of workloads change');
 END
@@ -906,15 +908,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'workloads', CAST(NEW.workload_id AS TEXT),
         NULL,
-        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'newer_columns', NEW.newer_columns, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER workloads_event_update AFTER UPDATE ON workloads
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'workloads', CAST(NEW.workload_id AS TEXT),
-        json_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'domain', OLD.domain, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
-        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('workload_id', OLD.workload_id, 'contract_hash', OLD.contract_hash, 'table_uuid', OLD.table_uuid, 'source', OLD.source, 'source_snapshot_id', OLD.source_snapshot_id, 'parameters', OLD.parameters, 'atomicity', OLD.atomicity, 'domain', OLD.domain, 'plan_hash', OLD.plan_hash, 'epoch', OLD.epoch, 'newer_columns', OLD.newer_columns, 'state', OLD.state, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('workload_id', NEW.workload_id, 'contract_hash', NEW.contract_hash, 'table_uuid', NEW.table_uuid, 'source', NEW.source, 'source_snapshot_id', NEW.source_snapshot_id, 'parameters', NEW.parameters, 'atomicity', NEW.atomicity, 'domain', NEW.domain, 'plan_hash', NEW.plan_hash, 'epoch', NEW.epoch, 'newer_columns', NEW.newer_columns, 'state', NEW.state, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER announced_no_delete BEFORE DELETE ON announced
