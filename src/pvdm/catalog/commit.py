@@ -235,7 +235,7 @@ class Commits:
         else:
             before = self._states.of(row)
             after, _ = self._judged(grant, before, change, permit, now_ms)
-            if after is before.metadata and permit is None:
+            if after is before.metadata:
                 return before
             making, revision = self._access.making(grant, before, after), row.revision + 1
         file = self._files.write(str(after.table_uuid), revision, after.to_bytes())
@@ -274,8 +274,10 @@ class Commits:
             now_ms=now_ms,
             previous_location=location,
             shared_numbers=permit is None and shares_numbers(grant, before.row),
+            # A migration of the contract alone gets a document of its own, which follows the one before it.
+            always=permit is not None,
         )
-        if after is not before.metadata or permit is not None:
+        if after is not before.metadata:
             data = after.to_bytes()
             made = None if permit is None else permit(before, after, data)
             self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)

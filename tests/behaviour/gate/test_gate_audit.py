@@ -86,6 +86,19 @@ def test_a_later_publication_leaves_an_earlier_one_proved_though_a_branch_has_mo
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
 
 
+def test_a_publication_before_a_migration_of_the_contract_alone_stays_proved(house: House) -> None:
+    """The migration's document names the publication's document in its log."""
+    filled(house)
+    house.open("one", source=house.source())
+    published(house, house.proved("one", [(3, 3, "Ulm")], opened=False))
+    shown = house.found().row.pointer.location
+    house.contracts["orders"] = contract() + "limits:\n  chunks: 7\n"
+    house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
+    assert house.found().metadata.metadata_log[-1].metadata_file == shown
+    report = audited(house)
+    assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
+
+
 def keep(house: House, snapshots: int) -> None:
     """Let the table keep so many snapshots of main, before it is protected."""
     house.scene.make("orders")

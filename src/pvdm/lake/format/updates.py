@@ -56,8 +56,11 @@ def apply_updates(
     now_ms: int,
     previous_location: str | None,
     shared_numbers: bool = False,
+    always: bool = False,
 ) -> TableMetadata:
     """The state after the updates; `base` itself if they change nothing. `previous_location` is base's own file.
+
+    With `always` it is a new document even then, with base's file in its metadata log.
 
     With `shared_numbers` a new snapshot may have a sequence number and row ids that another branch has meanwhile: its
     number is above its parent's. Without it, as Iceberg has it, it is above every number that the table has given.
@@ -65,6 +68,7 @@ def apply_updates(
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _actions(updates):
         apply(draft, node)
+    draft.changed = draft.changed or always
     return draft.finish(previous_location)
 
 
