@@ -30,6 +30,7 @@ from pvdm.model.proof import Storage
 from pvdm.model.states import AttemptState
 from pvdm.model.verdict import FailureClass
 from pvdm.steward.opened_contracts import bound_contract
+from pvdm.steward.outdated import require_not_outdated
 from pvdm.steward.proofs import Proofs, Recorded
 from pvdm.steward.reasons import reason_of
 from pvdm.steward.sources import Sources, named
@@ -134,6 +135,9 @@ class Verification:
             loaded = self._load(attempt, nonce)
             self._seal(loaded)
             found = verify(loaded.job, self._tools)
+            if found.core.verdict.passed:
+                removed = found.core.files.removed
+                require_not_outdated(self._ledger, loaded.workload, loaded.job, removed, self._tools.files)
             self._keep(loaded, found)
             fault.point("verify.after_manifest")
             said = self._record(loaded, found), found.core

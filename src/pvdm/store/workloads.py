@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from pvdm.store.unit import Unit
 
 PARAMETERS_MAX_BYTES: Final = 65_536
 NEWER_COLUMNS_MAX_BYTES: Final = 65_536
+_ASKED_AT_ONCE: Final = 500
 WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 
@@ -97,6 +98,20 @@ def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None
     wanted = wanted.where(workloads.c.table_uuid == table_uuid, workloads.c.source == source)
     row = unit.row(wanted.order_by(published.c.at_micros.desc(), workloads.c.at_micros.desc()).limit(1))
     return None if row is None else row["source_snapshot_id"]
+
+
+def published_in(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
+    """The workloads that published these snapshots of the table."""
+    both = published.c.workload_id == workloads.c.workload_id
+    found = []
+    asked = sorted(snapshot_ids)
+    for at in range(0, len(asked), _ASKED_AT_ONCE):
+        wanted = select(workloads).join(published, both).distinct()
+        wanted = wanted.where(
+            workloads.c.table_uuid == table_uuid, published.c.snapshot_id.in_(asked[at : at + _ASKED_AT_ONCE])
+        )
+        found += [_workload(row) for row in unit.rows(wanted.order_by(workloads.c.workload_id))]
+    return found
 
 
 def reopened(unit: Unit, opening: Opening) -> Workload | None:

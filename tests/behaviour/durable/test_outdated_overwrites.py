@@ -1,0 +1,63 @@
+"""A workload that waited does not replace rows that were published from a newer snapshot of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from pvdm import Chunk, Committed, Coordinator, RolledBack
+from pvdm.durable.outcome import Outcome
+from tests.shop import Row, Shop, contract, shop_at, table_of
+
+DAY = "2026-11-15"
+FIRST: Row = (20, DAY, "Kiel")
+LATE: Row = (21, DAY, "Ulm")
+OTHER: Row = (22, "2026-11-16", "Bonn")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        made.make("sales.days", [(2, "day", "identity")])
+        where = {"where": "day = ${date}", "partition": "{day: '${date}'}"}
+        parameters = "parameters:\n  date:\n    type: date"
+        made.protect(contract("sales.days", parameters, operation="overwrite-partitions", **where))
+        yield made
+
+
+def fail(_spark: object, _chunk: Chunk) -> pa.Table:
+    raise ValueError("the job has a bug")
+
+
+def run(shop: Shop, workload_id: str, day: str, rows: Sequence[Row] | None) -> Outcome:
+    """Run the workload with a job that gives these rows; without rows the job ends with an error."""
+
+    def build(_spark: object, _chunk: Chunk) -> pa.Table:
+        return table_of(rows or ())
+
+    with Coordinator(shop.steward) as coordinator:
+        return coordinator.execute_workload(workload_id, build if rows else fail, table="sales.days", date=day)
+
+
+def test_an_overwrite_that_waited_does_not_take_newer_rows_away(shop: Shop) -> None:
+    shop.write([FIRST])
+    assert isinstance(run(shop, "one", DAY, None), RolledBack)
+    shop.write([LATE])
+    assert isinstance(run(shop, "two", DAY, [FIRST, LATE]), Committed)
+    outcome = run(shop, "one", DAY, [FIRST])
+    assert isinstance(outcome, RolledBack), outcome
+    assert outcome.error.code == "source_unusable"
+    assert "workload two has published these rows from a newer snapshot" in outcome.error.message
+    assert "an operator abandons this workload" in str(outcome.error.hint)
+    assert shop.seen("sales.days") == [FIRST, LATE]
+
+
+def test_an_overwrite_that_waited_replaces_older_rows_and_other_days(shop: Shop) -> None:
+    """Another day was published from a newer snapshot meanwhile; its rows are not touched."""
+    shop.write([OTHER])
+    assert isinstance(run(shop, "three", DAY, None), RolledBack)
+    shop.write([(23, OTHER[1], "Jena")])
+    assert isinstance(run(shop, "four", OTHER[1], [OTHER, (23, OTHER[1], "Jena")]), Committed)
+    assert isinstance(run(shop, "three", DAY, [FIRST, LATE]), Committed)
