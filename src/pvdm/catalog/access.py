@@ -305,6 +305,16 @@ def shares_numbers(grant: Grant, row: TableRow) -> bool:
     return grant.attempt_id is not None and row.protected and row.upstream is None
 
 
+def require_staging(unit: Unit, attempt_id: str) -> None:
+    """The attempt is still STAGING when its commit takes effect; it may have ended since the commit was judged.
+
+    Its clean-up may be over by then, and nothing would remove what the commit brings.
+    """
+    state = attempts.lock(unit, attempt_id).state
+    if state is not AttemptState.STAGING:
+        raise _handed_in(state)
+
+
 def _handed_in(state: AttemptState) -> NotAllowedError:
     return NotAllowedError(
         "attempt_not_staging", "the attempt takes no more writes", expected=AttemptState.STAGING, got=state

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pvdm import fault
-from pvdm.catalog.access import CatalogAccess, require_free, shares_numbers
+from pvdm.catalog.access import CatalogAccess, require_free, require_staging, shares_numbers
 from pvdm.catalog.forwarding import Extra, Forwarding, Step, Transact
 from pvdm.catalog.makers import Making
 from pvdm.catalog.queue import TableQueues
@@ -150,6 +150,7 @@ class Commits:
         extra: Extra | None,
         transact: Transact | None,
     ) -> list[TableState]:
+        extra = _while_staging(grant, extra)
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
             return [self._forwarded(grant, changes, permit, extra, transact)]
         planned: list[_Planned | TableState] = []
@@ -375,6 +376,20 @@ def _put(unit: Unit, step: _Planned | TableState) -> TableRow:
         unit.lock_name("places")
         require_free(unit, row.location, of=row)
     return row
+
+
+def _while_staging(grant: Grant, extra: Extra | None) -> Extra | None:
+    """`extra`, and for a token of one attempt that the attempt is still STAGING, in the transaction of the swap."""
+    attempt_id = grant.attempt_id
+    if attempt_id is None:
+        return extra
+
+    def work(unit: Unit, rows: Sequence[TableRow]) -> None:
+        require_staging(unit, attempt_id)
+        if extra is not None:
+            extra(unit, rows)
+
+    return work
 
 
 def _require_apart(changes: Sequence[Change]) -> None:

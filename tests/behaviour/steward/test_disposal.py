@@ -10,9 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from pvdm import fault
+from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
 from pvdm.lake.entries import live_entries
+from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -21,6 +24,7 @@ from pvdm.store import Unit, attempts
 from pvdm.store.attempts import Attempt
 from pvdm.store.schema_verify import DisposalWord
 from pvdm.verify.fetch import Files
+from tests.steward_examples import attempt_token
 from tests.verify_examples import RAW, ROWS, SALES, Bench, Row, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
@@ -408,3 +412,37 @@ def test_a_branch_that_its_owner_wrote_to_since_stays_when_it_was_published(benc
     assert bench.state().metadata.refs["mine"].snapshot_id == more
     bench.orphans.remove(bench.state().row)
     assert "mine" in bench.state().metadata.refs
+
+
+def test_a_commit_that_takes_effect_after_its_attempt_was_cleaned_up_is_refused(tmp_path: Path) -> None:
+    """The branch of a table that shows nothing comes with the first commit, so the clean-up had nothing to remove."""
+    with bench_at(tmp_path) as bench:
+        attempt = bench.attempt()
+        _, own = attempt_token(bench.scene.notary.access, bench.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
+
+        def clean_up() -> None:
+            give_up(bench, attempt)
+            bench.disposal.dispose(attempt.attempt_id)
+
+        metadata, prefix = bench.state().metadata, parse_location(attempt.prefix).local
+        staged = next_snapshot(
+            metadata,
+            Wanted((write(prefix / "data" / "part.parquet", ROWS),), frozenset(), {}),
+            branch=attempt.branch,
+            snapshot_id=77,
+            now_ms=bench.scene.now // 1_000,
+            place=lambda name: f"file://{prefix}/metadata/{name}",
+            reader=bench.files,
+        )
+        for file in staged.files:
+            path = parse_location(file.location).local
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.data)
+        change = Change(SALES, "sums", (), list(staged.updates))
+        with (
+            fault.armed("catalog.after_metadata_file", fault.Call(clean_up)),
+            pytest.raises(NotAllowedError) as caught,
+        ):
+            bench.scene.notary.catalog.commits.commit(own, [change])
+        assert caught.value.code == "attempt_not_staging"
+        assert attempt.branch not in bench.state().metadata.refs
