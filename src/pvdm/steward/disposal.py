@@ -10,7 +10,7 @@ from typing import Final
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
-from pvdm.catalog.references import References, UndecidedError
+from pvdm.catalog.references import References, Search, UndecidedError
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.catalog.upstream_target import fence_of
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
@@ -45,7 +45,10 @@ NOTED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt that has ended, with what decides over its files; `opened_micros` is when it could begin to write."""
+    """An attempt that has ended, with what decides over its files.
+
+    It could begin to write at `opened_micros`, by one Steward's clock, and after the event `opened_event`.
+    """
 
     attempt: Attempt
     table_uuid: str
@@ -54,6 +57,7 @@ class Ended:
     on_fail: OnFail
     bytes_max: int
     opened_micros: int
+    opened_event: int
 
     @property
     def published(self) -> bool:
@@ -153,6 +157,7 @@ class Disposal:
             contract.governance.on_fail,
             contract.limits.bytes,
             opened[0].at_micros,
+            opened[0].event_id,
         )
 
     def _quarantine(self, ended: Ended) -> str:
@@ -244,15 +249,18 @@ class Disposal:
         left = [] if prefix is None else prefix.files()
         if not left and not copies:
             return 0, 0
-        named = self._find_referenced(ended)
-        removed = 0
+        search = self._search(ended)
+        search.look_through()
+        kept, removed = published_files(ended), 0
         if prefix is not None:
-            removed = sum(prefix.remove(each.location) for each in left if each.location not in named)
+            unkept = [each.location for each in left if each.location not in kept]
+            removed = sum(prefix.remove(place) for place in search.unnamed(unkept))
             prefix.remove_empty()
-        unnamed = [each for each in copies if parse_location(each) not in named]
-        for each in unnamed:
-            self._vault.remove(each)
-        return removed + len(unnamed), len(left) + len(copies) - removed - len(unnamed)
+        at = {parse_location(each): each for each in copies}
+        for place in search.unnamed(place for place in at if place not in kept):
+            self._vault.remove(at[place])
+            removed += 1
+        return removed, len(left) + len(copies) - removed
 
     def remove_unfinished(self, ended: Ended) -> None:
         """What a crash left unfinished in the vault."""
@@ -269,16 +277,13 @@ class Disposal:
         prefix = self.prefix_of(ended)
         return [] if prefix is None else prefix.files()
 
-    def _find_referenced(self, ended: Ended) -> set[Location]:
-        """Everything of the attempt that must stay: what it published, and what any snapshot of any table names."""
+    def _search(self, ended: Ended) -> Search:
+        """For what any snapshot of any table names of the attempt."""
         folders = [parse_location(ended.attempt.prefix)]
         folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
         references = References(self._ledger, self._catalog().states, self._files)
         known = {ended.table_uuid: self._before(ended)}
-        named = references.under(folders, since_micros=ended.opened_micros, known=known)
-        if ended.published and ended.core is not None:
-            named |= {parse_location(each.published_path) for each in ended.core.files.added}
-        return named
+        return references.under(folders, after_event=ended.opened_event, known=known)
 
     def _before(self, ended: Ended) -> int | None:
         """A snapshot of `main` that was there before the attempt: its base, or one too old to be younger than it."""
@@ -311,6 +316,13 @@ class Disposal:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self._clock.now_micros()
         return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+
+
+def published_files(ended: Ended) -> set[Location]:
+    """What `main` shows of it, or once showed."""
+    if not ended.published or ended.core is None:
+        return set()
+    return {parse_location(each.published_path) for each in ended.core.files.added}
 
 
 def shown_before(metadata: TableMetadata, micros: int) -> int | None:
