@@ -29,8 +29,10 @@ from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.sources import levels_of
+from pvdm.steward.turns import Turns
+from pvdm.steward.unfinished import working_on
 from pvdm.steward.workloads import is_adopted, staged_head
-from pvdm.store import Ledger, Unit, announced, attempts, events, proofs, tables, verified, workloads
+from pvdm.store import Ledger, Unit, announced, attempts, events, proofs, quarantine, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.clock import LedgerClock
 from pvdm.store.schema_verify import DisposalWord
@@ -65,6 +67,14 @@ class Ended:
         return self.attempt.state is AttemptState.COMMITTED
 
 
+class _DoneError(Exception):
+    """Another Steward has cleaned up meanwhile."""
+
+    def __init__(self, record: DisposalRecord) -> None:
+        super().__init__(record.attempt_id)
+        self.record = record
+
+
 class Disposal:
     """Cleans up after attempts; each step may be done again, and what a crash left is taken up at the start."""
 
@@ -76,13 +86,24 @@ class Disposal:
         self._catalog = catalog
         self._vault = vault
         self._files = files
+        self._turns = Turns()
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
-        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it."""
-        with self._ledger.read() as unit:
-            done = verified.find_disposal(unit, attempt_id)
+        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it.
+
+        Threads of this Steward wait for each other; what another Steward is cleaning up is held (`work_held`).
+        """
+        done = self._find_done(attempt_id)
         if done is not None:
             return done
+        with self._turns.turn(attempt_id), working_on(self._ledger, f"the clean-up of {attempt_id}"):
+            try:
+                self._require_undone(attempt_id)
+                return self._dispose(attempt_id)
+            except _DoneError as error:
+                return error.record
+
+    def _dispose(self, attempt_id: str) -> DisposalRecord:
         ended = self._load(attempt_id)
         if ended.row is None:
             return self._done(ended, DisposalWord.LEFT, 0, 0, "the table is gone; who dropped it has its files")
@@ -95,6 +116,16 @@ class Disposal:
             removed, kept = self._remove_files(ended)
         fault.point("disposal.after_files")
         return self._done(ended, _word(ended), removed, kept, note)
+
+    def _find_done(self, attempt_id: str) -> DisposalRecord | None:
+        with self._ledger.read() as unit:
+            return verified.find_disposal(unit, attempt_id)
+
+    def _require_undone(self, attempt_id: str) -> None:
+        """A lock may be lost with its connection: another Steward has perhaps cleaned up since."""
+        done = self._find_done(attempt_id)
+        if done is not None:
+            raise _DoneError(done)
 
     def settle(self) -> list[DisposalRecord]:
         """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now.
@@ -175,8 +206,18 @@ class Disposal:
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
     def _keep(self, ended: Ended, seen: Seen) -> None:
-        fetched = self._files.fetch_frozen(seen)
-        self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+        self._put_in_quarantine(ended, self._files.fetch_frozen(seen).data)
+
+    def _put_in_quarantine(self, ended: Ended, data: bytes) -> None:
+        """Before and after: what an operator has removed meanwhile does not come back (`QuarantineDesk.remove`)."""
+        attempt_id = ended.attempt.attempt_id
+        self._require_undone(attempt_id)
+        location = self._vault.quarantine(ended.table_uuid, attempt_id, data)
+        with self._ledger.read() as unit:
+            removal = quarantine.find_removal(unit, attempt_id)
+        if removal is not None:
+            self._vault.remove(location)
+            self._require_undone(attempt_id)
 
     def _keep_published(self, ended: Ended, file: AddedFile) -> str:
         """Where the staged file is not what was verified any more, the file that the Steward made of it; as a note."""
@@ -205,7 +246,7 @@ class Disposal:
             except VerificationError as error:
                 lost.append(f"{left.location.parts[-1]}: {error.code}")
                 continue
-            self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+            self._put_in_quarantine(ended, fetched.data)
             room -= len(fetched.data)
         return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
 
