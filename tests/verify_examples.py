@@ -130,7 +130,7 @@ class Bench:
             extracts=None if notary.spark is None else notary.spark.extraction,
         )
         self.disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, self.vault, self.files)
-        self.orphans = OrphanSearch(notary.ledger, notary.clock, lambda: notary.catalog, self.files, self.disposal)
+        self.orphans = OrphanSearch(notary.ledger, lambda: notary.catalog, self.files, self.disposal)
         self.waiving = Waiving(
             notary.ledger, notary.clock, lambda: notary.catalog, self.workloads, self.vault, self.files, self.given_up
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pvdm.catalog.state import States
@@ -19,6 +21,7 @@ from pvdm.store.tables import TableRow
 
 REFERENCES_READ_MAX: Final = 2_000
 ORPHANS_READ_MAX: Final = 50_000
+_LOOK_AGAIN_SECONDS: Final = 0.5
 
 
 class UndecidedError(Exception):
@@ -26,7 +29,11 @@ class UndecidedError(Exception):
 
 
 class References:
-    """Looks through every table that changed since a time: an older pointer cannot name a file that is younger."""
+    """Looks through every table that changed after a step of the ledger: an older pointer names no younger file.
+
+    Steps are told apart by the ids of their events. Times do not tell: a commit takes its own before its transaction
+    begins, from the clock of its Steward.
+    """
 
     def __init__(self, ledger: Ledger, states: States, reader: FileReader) -> None:
         self._ledger = ledger
@@ -37,57 +44,79 @@ class References:
         self,
         folders: Sequence[Location],
         *,
-        since_micros: int,
-        known: dict[str, int | None],
+        after_event: int,
+        known: Mapping[str, int | None],
         entries: bool = True,
-    ) -> set[Location]:
-        """The files below these folders that some snapshot names, metadata files too.
+    ) -> Search:
+        """A search for whatever lies below these folders, metadata files too; nothing in them is older than the event.
 
         `known` gives, by table UUID, a snapshot that was there before the folders were: its manifests are not read,
         and nothing of the snapshots before it.
         Without `entries` none is, for folders in which no data file lies.
         """
-        with self._ledger.read() as unit:
-            rows = tables.changed_since(unit, since_micros)
         look = _Look(
             self._reader,
             lambda place: any(place.is_under(folder) for folder in folders),
             entries=entries,
             reads_max=REFERENCES_READ_MAX,
         )
-        _look_at(look, rows, self._states, known)
-        return look.found
+        return Search(self._ledger, self._states, look, known, after_event)
 
-    def search(self, wanted: Collection[Location], *, known: Mapping[str, int | None]) -> Search:
-        """A search for these files, which reads every list and manifest at most once; `known` as above."""
+    def search(self, wanted: Collection[Location], *, after_event: int, known: Mapping[str, int | None]) -> Search:
+        """A search for these files, none of which is older than the event; `known` as above."""
         sought = frozenset(wanted)
         look = _Look(self._reader, sought.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
-        return Search(self._ledger, self._states, look, known)
+        return Search(self._ledger, self._states, look, known, after_event)
 
 
 class Search:
-    """Looks for files by their locations; a later look reads only what tables have come to name since."""
+    """Looks for named files; every list and manifest is read once, and a later look reads what tables name since."""
 
-    def __init__(self, ledger: Ledger, states: States, look: _Look, known: Mapping[str, int | None]) -> None:
+    def __init__(
+        self, ledger: Ledger, states: States, look: _Look, known: Mapping[str, int | None], after_event: int
+    ) -> None:
         self._ledger = ledger
         self._states = states
         self._look = look
         self._known = known
-        self._pointers: dict[str, str] = {}
+        self._after_event = after_event
+        self._pointers: dict[str, str] | None = None
 
     @property
     def referenced(self) -> set[Location]:
         """Those of the files that were found to be named."""
         return self._look.found
 
-    def look_through(self, *, since_micros: int) -> set[Location]:
-        """Those of the files that some snapshot names, of tables that changed since then, and those found before."""
+    def look_through(self) -> set[Location]:
+        """Those of the files that some snapshot names now, and those found before."""
         with self._ledger.read() as unit:
-            rows = tables.changed_since(unit, since_micros)
-        moved = [row for row in rows if row.upstream is not None or self._pointers.get(row.table_id) != _pointer(row)]
+            rows = tables.all_live(unit)
+            changed = (
+                None if self._pointers else {row.table_id for row in tables.changed_after(unit, self._after_event)}
+            )
+        moved = [row for row in rows if row.upstream is not None or self._has_moved(row, changed)]
         _look_at(self._look, moved, self._states, self._known)
-        self._pointers.update((row.table_id, _pointer(row)) for row in moved)
+        self._pointers = {row.table_id: _pointer(row) for row in rows}
         return self.referenced
+
+    def unnamed(self, places: Iterable[Location]) -> Iterator[Location]:
+        """Those of the places that nothing names, each told soon after a look, and no sooner than it is asked for.
+
+        Who removes one before asking for the next removes none that was named before the last look.
+        """
+        looked = -math.inf
+        for place in places:
+            if time.monotonic() - looked >= _LOOK_AGAIN_SECONDS:
+                self.look_through()
+                looked = time.monotonic()
+            if place not in self.referenced:
+                yield place
+
+    def _has_moved(self, row: TableRow, changed: Collection[str] | None) -> bool:
+        """At the first look by its history, then by what it showed at the last one."""
+        if changed is not None:
+            return row.table_id in changed
+        return self._pointers is None or self._pointers.get(row.table_id) != _pointer(row)
 
 
 def _look_at(look: _Look, rows: Sequence[TableRow], states: States, known: Mapping[str, int | None]) -> None:

@@ -109,6 +109,14 @@ class Vault:
         except OSError as error:
             raise _unavailable(error) from None
 
+    def folders(self, table_uuid: str, kind: VaultKind) -> list[str]:
+        """The names of the folders of a kind: attempts of which something lies there."""
+        folder = self._root.child(self._place(table_uuid, kind, "any").parts[-3], kind.value)
+        try:
+            return [name for name in self._store.folders(folder) if _PART.fullmatch(name)]
+        except OSError as error:
+            raise _unavailable(error) from None
+
     def found(self, table_uuid: str, kind: VaultKind) -> list[FoundFile]:
         """What lies in a kind's own folder, whole or not."""
         folder = self._root.child(self._place(table_uuid, kind, "any").parts[-3], kind.value)

@@ -1,4 +1,4 @@
-"""Branches that somebody staged by themselves: which of them may be published."""
+"""Branches that somebody staged by themselves: which of them may be published, and what asking again means."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.snapshots import MAIN, RefType
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
+from pvdm.model.states import needs_reason
+from pvdm.steward.reasons import refusal_in
+from pvdm.store.attempts import Attempt
+from pvdm.store.chunks import Chunk
 
 _OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 
@@ -30,3 +34,46 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
             expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
             got=ascii(branch[:80]),
         )
+
+
+def require_one_chunk(planned: list[Chunk]) -> Chunk:
+    """The only chunk of a plan; a branch that was staged before is no part of a plan of several."""
+    if len(planned) != 1:
+        raise InputError(
+            "workload_parameters_differ",
+            "the workload was opened to be staged chunk by chunk",
+            expected="another workload id",
+            got=f"a plan of {len(planned)} chunks",
+        )
+    return planned[0]
+
+
+def require_same_branch(found: Attempt, branch: str) -> None:
+    """Refuse another branch than the one that the attempt took over."""
+    if found.branch != branch:
+        raise InputError(
+            "workload_parameters_differ",
+            f"workload {found.workload_id} publishes another branch",
+            expected=found.branch,
+            got=ascii(branch[:80]),
+            hint="use another workload id",
+            workload_id=found.workload_id,
+        )
+
+
+def needs_why(ended: Attempt) -> bool:
+    """Whether another attempt after this one needs a reason."""
+    return needs_reason(ended.state, refused=refusal_in(ended.reason) is not None)
+
+
+def same_failed(found: Attempt, branch: str) -> Attempt:
+    """The same branch again without a reason is answered by how it ended; another one is not taken unsaid."""
+    if found.branch != branch:
+        raise InputError(
+            "reason_missing",
+            f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
+            expected="the reason: what was mended (--reason)",
+            got="none",
+            workload_id=found.workload_id,
+        )
+    return found

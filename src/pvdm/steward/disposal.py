@@ -10,7 +10,7 @@ from typing import Final
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
-from pvdm.catalog.references import References, UndecidedError
+from pvdm.catalog.references import References, Search, UndecidedError
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.catalog.upstream_target import fence_of
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
@@ -29,8 +29,10 @@ from pvdm.model.states import ATTEMPT, AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.sources import levels_of
+from pvdm.steward.turns import Turns
+from pvdm.steward.unfinished import working_on
 from pvdm.steward.workloads import is_adopted, staged_head
-from pvdm.store import Ledger, Unit, announced, attempts, events, proofs, tables, verified, workloads
+from pvdm.store import Ledger, Unit, announced, attempts, events, proofs, quarantine, tables, verified, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.clock import LedgerClock
 from pvdm.store.schema_verify import DisposalWord
@@ -45,7 +47,10 @@ NOTED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt that has ended, with what decides over its files; `opened_micros` is when it could begin to write."""
+    """An attempt that has ended, with what decides over its files.
+
+    It could begin to write at `opened_micros`, by one Steward's clock, and after the event `opened_event`.
+    """
 
     attempt: Attempt
     table_uuid: str
@@ -54,11 +59,20 @@ class Ended:
     on_fail: OnFail
     bytes_max: int
     opened_micros: int
+    opened_event: int
 
     @property
     def published(self) -> bool:
         """Whether its files are what `main` shows."""
         return self.attempt.state is AttemptState.COMMITTED
+
+
+class _DoneError(Exception):
+    """Another Steward has cleaned up meanwhile."""
+
+    def __init__(self, record: DisposalRecord) -> None:
+        super().__init__(record.attempt_id)
+        self.record = record
 
 
 class Disposal:
@@ -72,13 +86,24 @@ class Disposal:
         self._catalog = catalog
         self._vault = vault
         self._files = files
+        self._turns = Turns()
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
-        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it."""
-        with self._ledger.read() as unit:
-            done = verified.find_disposal(unit, attempt_id)
+        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it.
+
+        Threads of this Steward wait for each other; what another Steward is cleaning up is held (`work_held`).
+        """
+        done = self._find_done(attempt_id)
         if done is not None:
             return done
+        with self._turns.turn(attempt_id), working_on(self._ledger, f"the clean-up of {attempt_id}"):
+            try:
+                self._require_undone(attempt_id)
+                return self._dispose(attempt_id)
+            except _DoneError as error:
+                return error.record
+
+    def _dispose(self, attempt_id: str) -> DisposalRecord:
         ended = self._load(attempt_id)
         if ended.row is None:
             return self._done(ended, DisposalWord.LEFT, 0, 0, "the table is gone; who dropped it has its files")
@@ -91,6 +116,16 @@ class Disposal:
             removed, kept = self._remove_files(ended)
         fault.point("disposal.after_files")
         return self._done(ended, _word(ended), removed, kept, note)
+
+    def _find_done(self, attempt_id: str) -> DisposalRecord | None:
+        with self._ledger.read() as unit:
+            return verified.find_disposal(unit, attempt_id)
+
+    def _require_undone(self, attempt_id: str) -> None:
+        """A lock may be lost with its connection: another Steward has perhaps cleaned up since."""
+        done = self._find_done(attempt_id)
+        if done is not None:
+            raise _DoneError(done)
 
     def settle(self) -> list[DisposalRecord]:
         """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now.
@@ -153,6 +188,7 @@ class Disposal:
             contract.governance.on_fail,
             contract.limits.bytes,
             opened[0].at_micros,
+            opened[0].event_id,
         )
 
     def _quarantine(self, ended: Ended) -> str:
@@ -170,8 +206,18 @@ class Disposal:
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
     def _keep(self, ended: Ended, seen: Seen) -> None:
-        fetched = self._files.fetch_frozen(seen)
-        self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+        self._put_in_quarantine(ended, self._files.fetch_frozen(seen).data)
+
+    def _put_in_quarantine(self, ended: Ended, data: bytes) -> None:
+        """Before and after: what an operator has removed meanwhile does not come back (`QuarantineDesk.remove`)."""
+        attempt_id = ended.attempt.attempt_id
+        self._require_undone(attempt_id)
+        location = self._vault.quarantine(ended.table_uuid, attempt_id, data)
+        with self._ledger.read() as unit:
+            removal = quarantine.find_removal(unit, attempt_id)
+        if removal is not None:
+            self._vault.remove(location)
+            self._require_undone(attempt_id)
 
     def _keep_published(self, ended: Ended, file: AddedFile) -> str:
         """Where the staged file is not what was verified any more, the file that the Steward made of it; as a note."""
@@ -200,7 +246,7 @@ class Disposal:
             except VerificationError as error:
                 lost.append(f"{left.location.parts[-1]}: {error.code}")
                 continue
-            self._vault.quarantine(ended.table_uuid, ended.attempt.attempt_id, fetched.data)
+            self._put_in_quarantine(ended, fetched.data)
             room -= len(fetched.data)
         return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
 
@@ -244,15 +290,18 @@ class Disposal:
         left = [] if prefix is None else prefix.files()
         if not left and not copies:
             return 0, 0
-        named = self._find_referenced(ended)
-        removed = 0
+        search = self._search(ended)
+        search.look_through()
+        kept, removed = published_files(ended), 0
         if prefix is not None:
-            removed = sum(prefix.remove(each.location) for each in left if each.location not in named)
+            unkept = [each.location for each in left if each.location not in kept]
+            removed = sum(prefix.remove(place) for place in search.unnamed(unkept))
             prefix.remove_empty()
-        unnamed = [each for each in copies if parse_location(each) not in named]
-        for each in unnamed:
-            self._vault.remove(each)
-        return removed + len(unnamed), len(left) + len(copies) - removed - len(unnamed)
+        at = {parse_location(each): each for each in copies}
+        for place in search.unnamed(place for place in at if place not in kept):
+            self._vault.remove(at[place])
+            removed += 1
+        return removed, len(left) + len(copies) - removed
 
     def remove_unfinished(self, ended: Ended) -> None:
         """What a crash left unfinished in the vault."""
@@ -269,16 +318,13 @@ class Disposal:
         prefix = self.prefix_of(ended)
         return [] if prefix is None else prefix.files()
 
-    def _find_referenced(self, ended: Ended) -> set[Location]:
-        """Everything of the attempt that must stay: what it published, and what any snapshot of any table names."""
+    def _search(self, ended: Ended) -> Search:
+        """For what any snapshot of any table names of the attempt."""
         folders = [parse_location(ended.attempt.prefix)]
         folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
         references = References(self._ledger, self._catalog().states, self._files)
         known = {ended.table_uuid: self._before(ended)}
-        named = references.under(folders, since_micros=ended.opened_micros, known=known)
-        if ended.published and ended.core is not None:
-            named |= {parse_location(each.published_path) for each in ended.core.files.added}
-        return named
+        return references.under(folders, after_event=ended.opened_event, known=known)
 
     def _before(self, ended: Ended) -> int | None:
         """A snapshot of `main` that was there before the attempt: its base, or one too old to be younger than it."""
@@ -311,6 +357,13 @@ class Disposal:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self._clock.now_micros()
         return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+
+
+def published_files(ended: Ended) -> set[Location]:
+    """What `main` shows of it, or once showed."""
+    if not ended.published or ended.core is None:
+        return set()
+    return {parse_location(each.published_path) for each in ended.core.files.added}
 
 
 def shown_before(metadata: TableMetadata, micros: int) -> int | None:

@@ -19,10 +19,9 @@ from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.prefix import Left, Prefix
 from pvdm.model.proof import Proof
-from pvdm.steward.disposal import Disposal, Ended, decided, is_quarantined, shown_before
+from pvdm.steward.disposal import Disposal, Ended, decided, is_quarantined, published_files, shown_before
 from pvdm.steward.workloads import is_adopted
 from pvdm.store import Ledger, attempts, proofs, tables, workloads
-from pvdm.store.clock import LedgerClock
 from pvdm.store.tables import TableRow
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
@@ -67,11 +66,8 @@ class _InUse:
 class OrphanSearch:
     """Finds them for one table at a time, and removes them; each list and manifest is read at most once."""
 
-    def __init__(
-        self, ledger: Ledger, clock: LedgerClock, catalog: Callable[[], Catalog], files: Files, disposal: Disposal
-    ) -> None:
+    def __init__(self, ledger: Ledger, catalog: Callable[[], Catalog], files: Files, disposal: Disposal) -> None:
         self._ledger = ledger
-        self._clock = clock
         self._catalog = catalog
         self._files = files
         self._disposal = disposal
@@ -102,29 +98,29 @@ class OrphanSearch:
         return [each.orphan for each in before if each.prefix.find(each.left.location) is None]
 
     def _remove(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, Ended]) -> None:
-        """Once more just before: what was named while everything was looked through stays too."""
-        begun = self._clock.now_micros()
-        named = self._search(row, found, copies).look_through(since_micros=begun)
-        for each in found:
-            if each.left.location not in named:
-                each.prefix.remove(each.left.location)
+        """What is named while everything is looked through, or while others are removed, stays too."""
+        search = self._search(row, found, copies)
+        at = {each.left.location: each.prefix for each in found}
+        for place in search.unnamed(at):
+            at[place].remove(place)
         for ended in {each.ended.attempt.attempt_id: each.ended for each in found if not each.of_job}.values():
             prefix = self._disposal.prefix_of(ended)
             if prefix is not None:
                 prefix.remove_empty()
-        for copy in copies:
-            if parse_location(copy) not in named:
-                self._disposal.remove_copy(copy)
+        copied = {parse_location(copy): copy for copy in copies}
+        for place in search.unnamed(copied):
+            self._disposal.remove_copy(copied[place])
 
     def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, Ended]) -> Search:
         """Every table that may name one of these files, looked through."""
         wanted = {each.left.location for each in found} | {parse_location(each) for each in copies}
         # A job may have written its files at any time before its branch was taken over.
-        opened = [0 if each.of_job else each.ended.opened_micros for each in found]
-        since = min(opened + [each.opened_micros for each in copies.values()])
-        known = {row.table_uuid: shown_before(self._metadata(row), since)}
-        search = References(self._ledger, self._catalog().states, self._files).search(wanted, known=known)
-        search.look_through(since_micros=since)
+        opened = [(0, 0) if each.of_job else _opened(each.ended) for each in found]
+        opened += [_opened(each) for each in copies.values()]
+        known = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
+        references = References(self._ledger, self._catalog().states, self._files)
+        search = references.search(wanted, after_event=min(event for _, event in opened), known=known)
+        search.look_through()
         return search
 
     def _metadata(self, row: TableRow) -> TableMetadata:
@@ -133,14 +129,14 @@ class OrphanSearch:
         return self._catalog().states.of(fresh).metadata
 
     def _unpublished_copies(self, ended: Ended) -> list[str]:
-        published = _published(ended)
+        published = published_files(ended)
         return [each for each in self._disposal.copies_of(ended) if parse_location(each) not in published]
 
     # What may be one
 
     def _candidates(self, row: TableRow, ended: Sequence[Ended]) -> list[_Candidate]:
         """Files that lie in folders of ended attempts, and those of jobs; none that was published in its place."""
-        published = {place for each in ended for place in _published(each)}
+        published = {place for each in ended for place in published_files(each)}
         in_use = self._in_use(row)
         found: dict[Location, _Candidate] = {}
         for each in (*self._in_folders(ended), *self._of_jobs(row, ended)):
@@ -221,11 +217,8 @@ class OrphanSearch:
             return None, []
 
 
-def _published(ended: Ended) -> set[Location]:
-    """What `main` shows of it, or once showed."""
-    if not ended.published or ended.core is None:
-        return set()
-    return {parse_location(each.published_path) for each in ended.core.files.added}
+def _opened(ended: Ended) -> tuple[int, int]:
+    return ended.opened_micros, ended.opened_event
 
 
 def _above(location: Location) -> Location:

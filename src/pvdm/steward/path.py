@@ -104,7 +104,7 @@ def open_path(to: Joined) -> Path:
 
 
 def _orphans(to: Joined, disposal: Disposal, files: Files) -> OrphanSearch:
-    return OrphanSearch(to.ledger, to.clock, to.catalog, files, disposal)
+    return OrphanSearch(to.ledger, to.catalog, files, disposal)
 
 
 def _waiving(to: Joined, vault: Vault | None, workloads: Workloads, work: Work, files: Files) -> Waiving:

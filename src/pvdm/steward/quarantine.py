@@ -51,8 +51,9 @@ class QuarantineDesk:
         """A page of what lies in quarantine, oldest first, of the bearer's domain and perhaps of one table."""
         require_attempt(grant, None)
         uuid = None if table is None else self._uuid(grant, table)
+        back = self._all_that_came_back(uuid)
         with self._ledger.read() as unit:
-            found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after)
+            found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
             told = [(each, _facts(unit, each)) for each in found]
         now = self._clock.trusted_micros()
         return [self._describe(attempt, facts, now) for attempt, facts in told]
@@ -63,12 +64,32 @@ class QuarantineDesk:
         Raises before anything is removed if one of them is not in quarantine, or may still be published.
         """
         require_attempt(grant, None)
+        back = {attempt_id: self._came_back(attempt_id) for attempt_id in attempt_ids}
         with self._ledger.read() as unit:
             for attempt_id in attempt_ids:
-                _require_removable(unit, grant, attempt_id)
-        return [self._removed(grant, attempt_id, reason) for attempt_id in dict.fromkeys(attempt_ids)]
+                _require_removable(unit, grant, attempt_id, back=back[attempt_id])
+        return [self._removed(grant, attempt_id, reason, back=came) for attempt_id, came in back.items()]
 
-    def _removed(self, grant: Grant, attempt_id: str, reason: str) -> Removal:
+    def _came_back(self, attempt_id: str) -> bool:
+        """Whether files lie there that the ledger has as removed: a clean-up that had stood still wrote them since."""
+        with self._ledger.read() as unit:
+            removal = quarantine.find_removal(unit, attempt_id)
+            if removal is None or not removal.done:
+                return False
+            uuid = workloads.get(unit, attempts.get(unit, attempt_id).workload_id).opening.table_uuid
+        return bool(self._files(uuid, attempt_id))
+
+    def _all_that_came_back(self, table_uuid: str | None) -> list[str]:
+        """The attempts of which that is so, of one table or of all, by the folders that there are."""
+        if self._kept is None:
+            return []
+        asked = self._kept.tables() if table_uuid is None else [table_uuid]
+        lying = [name for uuid in asked for name in self._kept.folders(uuid, VaultKind.QUARANTINE)]
+        with self._ledger.read() as unit:
+            removed = quarantine.removed_among(unit, lying)
+        return [each for each in removed if self._came_back(each)]
+
+    def _removed(self, grant: Grant, attempt_id: str, reason: str, *, back: bool) -> Removal:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
@@ -79,11 +100,13 @@ class QuarantineDesk:
 
         def begin(unit: Unit) -> Removal:
             # In the transaction that notes it: nothing that was decided is decided otherwise later, so this holds.
-            _require_removable(unit, grant, attempt_id)
-            return quarantine.begin_removal(unit, noted)
+            _require_removable(unit, grant, attempt_id, back=back)
+            return quarantine.note_again(unit, noted) if back else quarantine.begin_removal(unit, noted)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
-        for each in files:
+        # Listed anew: who wrote a file and found no removal noted did so before this, and whoever finds it takes his
+        # file back.
+        for each in self._files(uuid, attempt_id):
             self._vault.remove(str(each.place))
         self._ledger.transact(lambda unit: quarantine.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
         log_event(
@@ -157,7 +180,8 @@ def _undecided(unit: Unit, attempt: Attempt) -> str | None:
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
 
 
-def _require_removable(unit: Unit, grant: Grant, attempt_id: str) -> None:
+def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, back: bool) -> None:
+    """`back` says that files lie there again, or still, though they were removed."""
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
@@ -169,7 +193,7 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str) -> None:
             hint="nothing was removed; wait for its verdict",
             attempt_id=attempt_id,
         )
-    if not quarantine.holds(unit, attempt_id):
+    if not back and not quarantine.holds(unit, attempt_id):
         raise InputError(
             "quarantine_unknown",
             "nothing of this attempt is in quarantine",

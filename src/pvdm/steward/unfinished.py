@@ -23,7 +23,7 @@ def publication_of(workload_id: str, attempt_ids: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def working_on(ledger: Ledger, subject: str) -> Iterator[None]:
-    """Verify or publish the attempt, or publish the workload, while no other Steward of the ledger does."""
+    """Verify, publish or clean up the attempt, or publish the workload, while no other Steward of the ledger does."""
     with ledger.try_alone(_name(subject)) as held:
         if not held:
             raise UnavailableError(

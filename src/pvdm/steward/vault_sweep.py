@@ -76,7 +76,7 @@ class VaultSweep:
         folder = self._vault.root.child(table_uuid, VaultKind.METADATA.value)
         references = References(self._ledger, self._catalog().states, self._reader)
         try:
-            named = references.under([folder], since_micros=0, known={}, entries=False)
+            named = references.under([folder], after_event=0, known={}, entries=False).look_through()
         except UndecidedError:
             return []
         return [each for each in files if parse_location(each.location) not in named]

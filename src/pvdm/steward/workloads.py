@@ -24,12 +24,11 @@ from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProduct
 from pvdm.model.core import ExtractionPath, Operation
 from pvdm.model.proof import Storage
 from pvdm.model.schema import Schema
-from pvdm.model.states import AttemptState, WorkloadState, needs_reason
+from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.access import OWN, require_attempt, require_domain
-from pvdm.steward.adopting import require_adoptable
+from pvdm.steward.adopting import needs_why, require_adoptable, require_one_chunk, require_same_branch, same_failed
 from pvdm.steward.contracts import require_for_table, require_target_fit
 from pvdm.steward.opened_contracts import bound_contract, contract_of
-from pvdm.steward.reasons import refusal_in
 from pvdm.steward.sources import Sources, levels_of
 from pvdm.steward.turns import Turns
 from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, tables, workloads
@@ -130,6 +129,9 @@ class Workloads:
         ids.workload_id(workload_id)
         # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
         with self._opening.turn(workload_id):
+            done = self._find_done_before(grant, workload_id, table, parameters)
+            if done is not None:
+                return done
             row, bound = self._standing(grant, table, parameters)
             if bound.contract.storage is Storage.SEALED and self._seals is not None:
                 self._seals.require_able(parse_location(row.location))
@@ -241,12 +243,36 @@ class Workloads:
         require_attempt(grant, None)
         ids.workload_id(workload_id)
         with self._opening.turn(workload_id):
-            row, bound = self._standing(grant, table, parameters)
-            whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
-            workload = self._opened(workload_id, row, whole)
-            found = self._adopted(workload, bound.contract, branch, reason)
+            workload = self._find_done_before(grant, workload_id, table, parameters)
+            if workload is None:
+                row, bound = self._standing(grant, table, parameters)
+                whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
+                workload = self._opened(workload_id, row, whole)
+            found = self._adopted(workload, branch, reason)
         self._queue.hurry(found)
         return found
+
+    def _find_done_before(
+        self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]
+    ) -> Workload | None:
+        """The workload of this id if it is complete, under another contract than the table has now; else None.
+
+        Nothing is to be done for it. One that is not complete ends with its contract (`contract_moved`).
+        """
+        *levels, name = parse_full_name(table)
+        row = self._catalog().tables.load(grant, tuple(levels), name).row
+        with self._ledger.read() as unit:
+            earlier = workloads.find(unit, workload_id)
+            if earlier is None or earlier.opening.table_uuid != row.table_uuid or row.contract_hash is None:
+                return None
+            if earlier.opening.contract_hash == row.contract_hash:
+                return None
+            bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
+            same = replace(earlier.opening, parameters=document.dump(dict(bound.parameters)), domain=row.domain)
+            workloads.reopened(unit, same)
+        if earlier.state is not WorkloadState.COMPLETE:
+            _require_contract(row, earlier)
+        return earlier
 
     def _standing(self, grant: Grant, table: str, parameters: Mapping[str, str]) -> tuple[TableRow, BoundContract]:
         """The table, and the contract that it is protected under, bound; a producer brings none along."""
@@ -368,17 +394,18 @@ class Workloads:
         self._queue.changed(found.attempt_id)
         return begun
 
-    def _adopted(self, workload: Workload, contract: DataProductContract, branch: str, reason: str | None) -> Attempt:
+    def _adopted(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
         """The attempt that took the branch over; one that failed is followed by another if somebody says why."""
         workload_id = workload.opening.workload_id
         with self._ledger.read() as unit:
-            (chunk,) = _one(chunks.of_workload(unit, workload_id))
+            contract = contract_of(unit, workload.opening.contract_hash)
+            chunk = require_one_chunk(chunks.of_workload(unit, workload_id))
             tried = attempts.of_chunk(unit, workload_id, chunk.chunk_id)
         if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self._require_as_staged(workload, tried[-1], branch)
             return tried[-1]
-        if tried and reason is None and _needs_reason(tried[-1]):
-            return _same_failed(tried[-1], branch)
+        if tried and reason is None and needs_why(tried[-1]):
+            return same_failed(tried[-1], branch)
         row = self._row_of(workload)
         metadata = self._catalog().states.newest(row).metadata
         require_adoptable(metadata, branch)
@@ -411,7 +438,7 @@ class Workloads:
 
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
         """Refuse a branch that holds something else by now: the id means what it held when it was taken over."""
-        _require_same_branch(found, branch)
+        require_same_branch(found, branch)
         with self._ledger.read() as unit:
             row = tables.find_uuid(unit, workload.opening.table_uuid)
         head = None if row is None else staged_head(self._catalog().states.newest(row).metadata, branch)
@@ -427,46 +454,6 @@ class Workloads:
             hint="nothing was changed; publish the branch under another workload id",
             workload_id=found.workload_id,
         )
-
-
-def _one(planned: list[Chunk]) -> list[Chunk]:
-    if len(planned) != 1:
-        raise InputError(
-            "workload_parameters_differ",
-            "the workload was opened to be staged chunk by chunk",
-            expected="another workload id",
-            got=f"a plan of {len(planned)} chunks",
-        )
-    return planned
-
-
-def _require_same_branch(found: Attempt, branch: str) -> None:
-    if found.branch != branch:
-        raise InputError(
-            "workload_parameters_differ",
-            f"workload {found.workload_id} publishes another branch",
-            expected=found.branch,
-            got=ascii(branch[:80]),
-            hint="use another workload id",
-            workload_id=found.workload_id,
-        )
-
-
-def _needs_reason(ended: Attempt) -> bool:
-    return needs_reason(ended.state, refused=refusal_in(ended.reason) is not None)
-
-
-def _same_failed(found: Attempt, branch: str) -> Attempt:
-    """The same branch again without a reason is answered by how it ended; another one is not taken unsaid."""
-    if found.branch != branch:
-        raise InputError(
-            "reason_missing",
-            f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
-            expected="the reason: what was mended (--reason)",
-            got="none",
-            workload_id=found.workload_id,
-        )
-    return found
 
 
 def _require_contract(row: TableRow, workload: Workload) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import and_, or_, select, update
 
 from pvdm.model.states import AttemptState
-from pvdm.store import attempts, ids
+from pvdm.store import attempts, events, ids
 from pvdm.store.attempts import Attempt
 from pvdm.store.link import Row
 from pvdm.store.schema import attempts as attempts_table
@@ -17,6 +18,7 @@ from pvdm.store.schema_verify import DisposalWord, disposals, quarantine_removal
 from pvdm.store.unit import Unit
 
 QUARANTINE_PAGE_MAX_ROWS: Final = 100
+_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,13 @@ def page(
     table_uuid: str | None = None,
     after: str | None = None,
     count: int = QUARANTINE_PAGE_MAX_ROWS,
+    back: Collection[str] = (),
 ) -> list[Attempt]:
-    """Attempts whose files are in quarantine, oldest first, after the one of this id; all domains, or one."""
-    wanted = _select_quarantined()
+    """Attempts whose files are in quarantine, oldest first, after the one of this id; all domains, or one.
+
+    `back` are those whose files were removed, and of which some lie there all the same.
+    """
+    wanted = _select_quarantined(back)
     if domain is not None:
         wanted = wanted.where(workloads.c.domain == domain)
     if table_uuid is not None:
@@ -84,14 +90,37 @@ def begin_removal(unit: Unit, removal: Removal) -> Removal:
     return found
 
 
+def note_again(unit: Unit, removal: Removal) -> Removal:
+    """Note who removes files that lie there though they were removed before, and why; the first record stays."""
+    facts: dict[str, str | int] = {
+        "token_id": removal.token_id,
+        "name": ids.name(removal.name, "name"),
+        "reason": ids.reason(removal.reason),
+        "files": removal.files,
+        "bytes": removal.size_bytes,
+    }
+    events.note(unit, "quarantine_removed_again", "quarantine_removals", removal.attempt_id, facts)
+    return replace(removal, done=True)
+
+
+def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+    """Those of the attempts whose files were removed, all of them."""
+    found: list[str] = []
+    for start in range(0, len(attempt_ids), _ASKED_AT_ONCE):
+        asked = quarantine_removals.c.attempt_id.in_(attempt_ids[start : start + _ASKED_AT_ONCE])
+        wanted = select(quarantine_removals.c.attempt_id).where(asked, quarantine_removals.c.done == 1)
+        found += [row["attempt_id"] for row in unit.rows(wanted)]
+    return found
+
+
 def end_removal(unit: Unit, attempt_id: str) -> None:
     """All files of the attempt are gone."""
     wanted = update(quarantine_removals).where(quarantine_removals.c.attempt_id == attempt_id)
     unit.execute(wanted.where(quarantine_removals.c.done == 0).values(done=1, at_micros=unit.at_micros))
 
 
-def _select_quarantined() -> Any:
-    """Attempts that failed, were cleaned up into quarantine, and whose files were not removed from it."""
+def _select_quarantined(back: Collection[str] = ()) -> Any:
+    """Attempts that failed, were cleaned up into quarantine, and whose files were not removed from it, or are back."""
     both = workloads.c.workload_id == attempts_table.c.workload_id
     kept = disposals.c.attempt_id == attempts_table.c.attempt_id
     gone = quarantine_removals.c.attempt_id == attempts_table.c.attempt_id
@@ -100,7 +129,11 @@ def _select_quarantined() -> Any:
     return wanted.where(
         attempts_table.c.state == AttemptState.VERIFICATION_FAILED,
         disposals.c.outcome == DisposalWord.QUARANTINED,
-        or_(quarantine_removals.c.done.is_(None), quarantine_removals.c.done == 0),
+        or_(
+            quarantine_removals.c.done.is_(None),
+            quarantine_removals.c.done == 0,
+            attempts_table.c.attempt_id.in_(back),
+        ),
     )
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, func, or_, select, update
+from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.store import announced, ids
 from pvdm.store.link import Row
 from pvdm.store.namespaces import Levels, Namespace, key, of_row
+from pvdm.store.schema import events
 from pvdm.store.schema_catalog import namespaces, tables
 from pvdm.store.unit import Unit
 from pvdm.store.view_names import require_no_view
@@ -270,10 +271,11 @@ def all_live(unit: Unit) -> list[TableRow]:
     return [_table(row) for row in unit.rows(wanted)]
 
 
-def changed_since(unit: Unit, micros: int) -> list[TableRow]:
-    """Every table of the catalog that may have changed at this time or later, by id."""
+def changed_after(unit: Unit, event_id: int) -> list[TableRow]:
+    """Every table of the catalog that may have changed after this event, by id, whatever any clock says."""
+    step = and_(events.c.subject == "tables", events.c.row_key == tables.c.table_id, events.c.event_id > event_id)
     # What an upstream's table shows changes without its row.
-    changed = or_(tables.c.at_micros >= micros, tables.c.upstream.is_not(None))
+    changed = or_(exists().where(step), tables.c.upstream.is_not(None))
     wanted = select(tables).where(tables.c.dropped_micros.is_(None), changed)
     return [_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
 

@@ -1,0 +1,229 @@
+"""Two clean-ups after one attempt: one does it, and rows that an operator removed from quarantine do not come back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.errors import InputError, UnavailableError
+from pvdm.lake.vault import Vault
+from pvdm.model.role import Role
+from pvdm.steward.disposal import Disposal
+from pvdm.steward.quarantine import QuarantineDesk
+from pvdm.steward.verification import Verification
+from pvdm.store import Ledger, events
+from pvdm.store.attempts import Attempt
+from pvdm.store.schema_verify import DisposalWord
+from pvdm.store.verified import DisposalRecord
+from pvdm.verify.job import Tools
+from tests.verify_examples import ROWS, Bench, altered, bench_at
+
+pytest.importorskip("pvdm_kernel")
+
+WRONG = altered(ROWS, 5, amount=17.0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, shown=ROWS[:3]) as made:
+        yield made
+
+
+def failed(bench: Bench) -> Attempt:
+    """An attempt that failed, and after which nobody has cleaned up."""
+    notary = bench.scene.notary
+    attempt, _ = bench.staged(WRONG)
+    tools = Tools(bench.files, notary.handles, notary.keys, bench.vault, threads=2)
+    Verification(
+        notary.ledger,
+        notary.clock,
+        lambda: notary.catalog,
+        bench.sources,
+        notary.proofs,
+        bench.vault,
+        tools,
+        lambda _: None,
+    ).verify(attempt.attempt_id)
+    return attempt
+
+
+def desk_of(bench: Bench) -> QuarantineDesk:
+    notary = bench.scene.notary
+    return QuarantineDesk(notary.ledger, notary.clock, lambda: notary.catalog, bench.vault)
+
+
+def remove(bench: Bench, attempt: Attempt, reason: str = "personal data") -> int:
+    return desk_of(bench).remove(bench.scene.grant(), [attempt.attempt_id], reason)[0].files
+
+
+def listed(bench: Bench) -> list[tuple[str, int]]:
+    return [(each.attempt.attempt_id, each.files) for each in desk_of(bench).listed(bench.scene.grant())]
+
+
+class _Stalled(Vault):
+    """Stands still once, before or after a file is put into quarantine."""
+
+    def __init__(self, root: Path, when: str) -> None:
+        super().__init__(root)
+        self._when = when
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def quarantine(self, table_uuid: str, attempt_id: str, data: bytes) -> str:
+        if self._when == "before":
+            self._stand_still()
+        location = super().quarantine(table_uuid, attempt_id, data)
+        if self._when == "after":
+            self._stand_still()
+        return location
+
+    def _stand_still(self) -> None:
+        self.reached.set()
+        assert self.go.wait(30)
+
+
+@contextmanager
+def stalled(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Callable[[], DisposalRecord]]:
+    """A Steward that stands still inside its clean-up; what is given lets it go on, and gives what it made of it."""
+    notary, vault = bench.scene.notary, _Stalled(bench.folder / "vault", when)
+    disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, vault, bench.files)
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(disposal.dispose(attempt.attempt_id))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def finish() -> DisposalRecord:
+        vault.go.set()
+        thread.join(30)
+        (made,) = found
+        if isinstance(made, BaseException):
+            raise made
+        assert isinstance(made, DisposalRecord)
+        return made
+
+    try:
+        assert vault.reached.wait(20)
+        yield finish
+    finally:
+        vault.go.set()
+        thread.join(30)
+
+
+@pytest.fixture
+def lost_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks that are lost with their connections: everybody is given one."""
+
+    @contextmanager
+    def given(self: Ledger, name: str) -> Iterator[bool]:
+        yield True
+
+    monkeypatch.setattr(Ledger, "try_alone", given)
+
+
+def give_up(bench: Bench) -> None:
+    bench.workloads.abandon(bench.scene.grant(), "work", "it is not wanted")
+
+
+def test_what_another_steward_is_cleaning_up_is_left_to_it(bench: Bench) -> None:
+    attempt = failed(bench)
+    with stalled(bench, attempt) as finish:
+        with pytest.raises(UnavailableError) as caught:
+            bench.disposal.dispose(attempt.attempt_id)
+        assert caught.value.code == "work_held"
+        with pytest.raises(UnavailableError) as caught:
+            bench.disposal.settle()
+        assert caught.value.code == "work_held", "settling is due again: that Steward may go away"
+        with pytest.raises(InputError) as unknown:
+            remove(bench, attempt)
+        assert unknown.value.code == "quarantine_unknown"
+        assert finish().outcome is DisposalWord.QUARANTINED
+    assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalWord.QUARANTINED
+    assert len(bench.quarantined(attempt)) == 1
+
+
+def test_threads_of_one_steward_wait_for_each_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = failed(bench)
+    vault = _Stalled(bench.folder / "vault", "before")
+    monkeypatch.setattr(bench.disposal, "_vault", vault)
+    found: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(bench.disposal.dispose(attempt.attempt_id))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    assert vault.reached.wait(20)
+    vault.go.set()
+    for thread in threads:
+        thread.join(30)
+    assert found == [bench.disposed(attempt)] * 3
+
+
+@pytest.mark.usefixtures("lost_locks")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_rows_that_an_operator_removed_do_not_come_back(when: str, bench: Bench) -> None:
+    """The stalled Steward has lost its lock; another one cleans up, and what is in quarantine is removed."""
+    attempt = failed(bench)
+    with stalled(bench, attempt, when) as finish:
+        done = bench.disposal.dispose(attempt.attempt_id)
+        give_up(bench)
+        assert remove(bench, attempt) == 1
+        assert bench.quarantined(attempt) == []
+        assert finish() == done
+    assert bench.quarantined(attempt) == []
+    assert listed(bench) == []
+
+
+@pytest.mark.usefixtures("lost_locks")
+def test_what_comes_into_quarantine_while_it_is_removed_goes_with_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer asked before the removal was noted, and is not there to take it back."""
+    attempt = failed(bench)
+    bench.disposal.dispose(attempt.attempt_id)
+    give_up(bench)
+    desk, uuid = desk_of(bench), bench.state().row.table_uuid
+    list_files = desk._files
+
+    def late(table_uuid: str, attempt_id: str) -> object:
+        found = list_files(table_uuid, attempt_id)
+        if len(found) == 1:
+            bench.vault.quarantine(uuid, attempt.attempt_id, b"a row that failed")
+        return found
+
+    monkeypatch.setattr(desk, "_files", late)
+    desk.remove(bench.scene.grant(), [attempt.attempt_id], "personal data")
+    assert bench.quarantined(attempt) == []
+
+
+def test_files_that_lie_there_though_they_were_removed_are_listed_and_can_be_removed(bench: Bench) -> None:
+    attempt = failed(bench)
+    bench.disposal.dispose(attempt.attempt_id)
+    give_up(bench)
+    remove(bench, attempt)
+    assert listed(bench) == []
+    with pytest.raises(InputError) as caught:
+        remove(bench, attempt)
+    assert caught.value.code == "quarantine_unknown"
+    bench.vault.quarantine(bench.state().row.table_uuid, attempt.attempt_id, b"a row that failed")
+    assert listed(bench) == [(attempt.attempt_id, 1)]
+    desk, others = desk_of(bench), bench.scene.grant(Role.OPERATOR, "others")
+    assert desk.listed(others) == []
+    assert [each.files for each in desk.listed(bench.scene.grant(), table="sales.sums")] == [1]
+    assert remove(bench, attempt, "it came back") == 1
+    assert bench.quarantined(attempt) == []
+    assert listed(bench) == []
+    with bench.scene.notary.ledger.read() as unit:
+        told = events.newest(unit, "quarantine_removed_again", "quarantine_removals", attempt.attempt_id)
+    assert told is not None
+    assert told.new is not None
+    assert (told.new["reason"], told.new["files"]) == ("it came back", 1)

@@ -1,0 +1,99 @@
+"""The same workload id again after the table's contract was migrated: what is published already is answered so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.store import Unit, workloads
+from pvdm.store.attempts import Attempt
+from pvdm.store.tokens import Grant
+from pvdm.store.workloads import Workload
+from tests.behaviour.steward.test_orphan_search import published, taken_over
+from tests.verify_examples import ROWS, Bench, bench_at, contract
+from tools.proof_kit import SECOND
+
+pytest.importorskip("pvdm_kernel")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, shown=ROWS[:3]) as made:
+        yield made
+
+
+def migrate(bench: Bench) -> None:
+    bench.scene.stand.time.pass_by(SECOND)
+    change = {"action": "set-properties", "updates": {"owner": "sales"}}
+    bench.scene.migrate(bench.scene.migration([change], "sums", contract=contract(on_fail="delete")))
+
+
+def complete(bench: Bench, workload_id: str) -> None:
+    """What the gate does with the last chunk."""
+    notary = bench.scene.notary
+
+    def work(unit: Unit) -> None:
+        workloads.move(unit, workload_id, WorkloadState.COMPLETE, reason="every chunk is published")
+
+    notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+
+
+def producer(bench: Bench) -> Grant:
+    return bench.scene.grant(Role.PRODUCER, "sales")
+
+
+def adopt(bench: Bench, branch: str = "mine", **parameters: str) -> Attempt:
+    return bench.workloads.adopt(producer(bench), "job-own", "sales.sums", branch, parameters)
+
+
+def open_again(bench: Bench, workload_id: str, **parameters: str) -> Workload:
+    return bench.workloads.open(producer(bench), workload_id, "sales.sums", parameters)
+
+
+def test_a_branch_that_was_published_before_the_migration_is_answered_as_published(bench: Bench) -> None:
+    attempt, _ = published(bench)
+    complete(bench, "job-own")
+    migrate(bench)
+    again = adopt(bench)
+    assert (again.attempt_id, again.state) == (attempt.attempt_id, AttemptState.COMMITTED)
+
+
+def test_a_workload_that_was_published_before_the_migration_is_answered_as_complete(bench: Bench) -> None:
+    attempt, _ = bench.staged(ROWS)
+    bench.verify(attempt)
+    bench.publish(attempt)
+    complete(bench, "work")
+    before = open_again(bench, "work")
+    migrate(bench)
+    again = open_again(bench, "work")
+    assert again == before
+    assert again.state is WorkloadState.COMPLETE
+
+
+def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
+    taken_over(bench)
+    bench.attempt()
+    migrate(bench)
+    for call in (lambda: adopt(bench), lambda: open_again(bench, "work")):
+        with pytest.raises(NotAllowedError) as caught:
+            call()
+        assert caught.value.code == "contract_moved"
+        assert "open another workload under the contract that the table has now" in str(caught.value.hint)
+
+
+def test_other_words_than_the_first_are_refused_as_ever(bench: Bench) -> None:
+    """Another branch, and parameters that the first contract does not know."""
+    published(bench)
+    complete(bench, "job-own")
+    migrate(bench)
+    with pytest.raises(InputError) as caught:
+        adopt(bench, "another")
+    assert caught.value.code == "workload_parameters_differ"
+    with pytest.raises(PvdmError) as unknown:
+        adopt(bench, day="2026-11-14")
+    assert unknown.value.code == "parameters_differ"
