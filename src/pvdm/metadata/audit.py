@@ -6,13 +6,23 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from pvdm.metadata.audit_carried import judge_carried
 from pvdm.metadata.audit_changes import Changed
 from pvdm.metadata.audit_evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit_gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit_lost import judge_lost
 from pvdm.metadata.audit_protection import Protected, read_protection
 from pvdm.metadata.audit_rehash import Bound, Progress, rehash
-from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Explained, Gap, Notes, Rehashed, Standing
+from pvdm.metadata.audit_report import (
+    AuditedSnapshot,
+    AuditReport,
+    CountedFiles,
+    Explained,
+    Gap,
+    Notes,
+    Rehashed,
+    Standing,
+)
 from pvdm.metadata.audit_statements import Statements
 from pvdm.metadata.audit_walk import Walk, Walked
 from pvdm.trust.root import TrustRoot
@@ -52,10 +62,12 @@ def audit(
     statements = Statements(evidence, judge.root, judge.origin, judge.at, notes)
     protected, explained = read_protection(evidence, metadata, statements, notes)
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
+    walk.judge_expired()
     for done, each in enumerate(walk.walked):
         walk.judge(each)
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
+    before = judge_carried(walk)
     lost = judge_lost(walk.lost(), statements, notes, accept_lost)
     gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes)
     data = (*_data(walk.walked), *elsewhere)
@@ -71,7 +83,7 @@ def audit(
         tuple(notes.findings),
         rehashed,
         tuple(_shown(walk.walked, judge, rehashed)),
-        (*lost, *_not_shown(snapshots, gaps, rehashed)),
+        (*lost, *_not_shown(snapshots, gaps, rehashed, before)),
     )
 
 
@@ -170,10 +182,17 @@ def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | Non
         yield f"{rehashed.data_files} data files were read, and are compared with their proofs by SHA-256"
 
 
-def _not_shown(snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: Rehashed | None) -> Iterator[str]:
+def _not_shown(
+    snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: Rehashed | None, carried: CountedFiles
+) -> Iterator[str]:
     before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)
     if before:
         yield f"anything about the {before} snapshots from before the protection: the table began with what they show"
+    if carried.files:
+        yield (
+            f"anything about {carried.files} files that the oldest snapshot shows and no proof binds: the table had"
+            " them before the oldest receipt"
+        )
     for each in gaps:
         yield f"what main showed in gap {each.gap_id}, and what came or went in it: the table was not protected"
     if rehashed is None:

@@ -1,16 +1,26 @@
-"""History that goes with a publication: never a snapshot whose receipt is still to be made."""
+"""History that goes with a publication: what has to stay, and what an audit says of what is left."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from pvdm import fault
+from pvdm.catalog.commit import Change
 from pvdm.errors import StateUnknownError
+from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.vault import VaultKind
+from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.model.role import Role
 from pvdm.store import receipts
 from pvdm.store.attempts import Attempt
-from tests.audit_examples import codes
+from pvdm.trust.log.entry import EntryKind
+from tests.audit_examples import Local, codes
+from tests.audit_scene import gathered, permitted
 from tests.gate_examples import House
 from tests.history_examples import audited, keep, published
+from tests.steward_examples import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
 
@@ -101,3 +111,52 @@ def test_what_was_there_before_the_protection_goes_without_a_receipt(house: Hous
         published(house, proved(house, number))
     assert not set(first) & set(shown(house))
     assert codes(audited(house)) == set()
+
+
+# Rows that nothing proves
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["on an empty table", "after a publication"])
+def test_rows_that_slipped_in_are_found_when_their_snapshot_has_expired(house: House, first: bool) -> None:
+    opened(house)
+    if first:
+        published(house, proved(house, 0))
+    slip(house, 666)
+    assert codes(audited(house)) == {"audit_receipt_missing"}
+    for number in (1, 2, 3, 4):
+        published(house, proved(house, number))
+    assert 666 in house.rows()
+    assert len(shown(house)) == 2
+    assert "audit_receipt_missing" in codes(audited(house))
+
+
+def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(house: House) -> None:
+    opened(house)
+    for number in range(4):
+        published(house, proved(house, number))
+    evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
+    first = next(each for each in evidence.statements if each.kind is EntryKind.RECEIPT)
+    left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
+    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    assert codes(audit(left, Local(), judge)) == {"audit_receipt_missing"}
+
+
+def slip(house: House, number: int) -> None:
+    """A snapshot of main past the gate, by who can write to vault and catalog."""
+    state, vault = house.found(), house.vault
+    uuid = state.row.table_uuid
+    made = next_snapshot(
+        state.metadata,
+        Wanted(house.written(vault.place(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}),
+        branch="main",
+        snapshot_id=424_242,
+        now_ms=house.scene.now // 1_000,
+        place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
+        reader=house.files,
+        in_vault=True,
+    )
+    for file in made.files:
+        vault.write(uuid, VaultKind.METADATA, file.name, file.data)
+    change = Change(("sales",), "orders", (), list(made.updates))
+    house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change], permit=permitted)
+    house.stand.time.pass_by(SECOND)
