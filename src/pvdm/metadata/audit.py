@@ -69,7 +69,7 @@ def audit(
     walk.judge_head()
     before = judge_carried(walk)
     lost = judge_lost(walk.lost(), statements, notes, accept_lost)
-    gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes)
+    gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
     data = (*_data(walk.walked), *elsewhere)
     rehashed = None if again is None else rehash(data, _manifests(walk.walked, hashed), again, watch)
     in_gaps = {snapshot_id for each in gaps for snapshot_id in each.snapshot_ids}
@@ -88,11 +88,17 @@ def audit(
 
 
 def _gaps(
-    walk: Walk, explained: Sequence[Explained], protected: Protected, accepted: Collection[str], notes: Notes
+    walk: Walk,
+    explained: Sequence[Explained],
+    protected: Protected,
+    accepted: Collection[str],
+    notes: Notes,
+    *,
+    reads: bool,
 ) -> tuple[tuple[Gap, ...], tuple[Bound, ...]]:
-    """The gaps in protection, and the files that only proofs of expired snapshots bind; without a gap none is read."""
+    """The gaps in protection, and the live files that only proofs of expired snapshots bind, if files are read."""
     unprotected = find_unprotected(explained, born_protected=protected.born)
-    if not unprotected:
+    if not unprotected and not (reads and walk.has_expired):
         with notes.held():
             require_known(accepted, ())
         return (), ()

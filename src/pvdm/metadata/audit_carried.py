@@ -21,7 +21,7 @@ def judge_carried(walk: Walk) -> CountedFiles:
     The walk holds what changed since then, so that nothing is shown that neither covers. Gives what was there before.
     """
     first = walk.walked[0] if walk.walked else None
-    if first is None or first.snapshot.parent_id is None or not walk.leads_back:
+    if first is None or not walk.has_expired or not walk.leads_back:
         return NONE_FOUND
     live: list[ManifestEntry] = []
     with first.notes.held(changed=True):

@@ -193,6 +193,11 @@ class Walk:
             self._expired_hold = self._expired_hold and not own.findings
 
     @property
+    def has_expired(self) -> bool:
+        """Whether `main` goes back to snapshots that the table no longer has."""
+        return bool(self.walked) and self.walked[0].snapshot.parent_id is not None
+
+    @property
     def leads_back(self) -> bool:
         """Whether the oldest snapshot, and everything that receipts lead back to from it, holds so far."""
         first = self.walked[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from pvdm.model.role import Role
 from pvdm.store import receipts
 from pvdm.store.attempts import Attempt
 from pvdm.trust.log.entry import EntryKind
-from tests.audit_examples import Local, codes
+from tests.audit_examples import Local, codes, local
 from tests.audit_scene import gathered, permitted
 from tests.gate_examples import House
 from tests.history_examples import audited, keep, published
@@ -139,6 +140,29 @@ def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(hous
     left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
     judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     assert codes(audit(left, Local(), judge)) == {"audit_receipt_missing"}
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["open", "copied"])
+@pytest.mark.parametrize("gone", [False, True], ids=["changed", "removed"])
+def test_the_files_of_an_expired_publication_are_read_again(house: House, copied: bool, gone: bool) -> None:
+    opened(house)
+    published(house, house.proved("one", [(0, 3, "Ulm")], chunk_id="a", opened=False, copied=copied))
+    (path,) = house.paths()
+    for number in (1, 2, 3):
+        published(house, proved(house, number))
+    report = audited(house)
+    assert (codes(report), report.rehashed and report.rehashed.data_files) == (set(), 4)
+    spoil(local(path), gone=gone)
+    assert codes(audited(house)) == {"file_missing" if gone else "audit_bytes_changed"}
+
+
+def spoil(path: Path, *, gone: bool) -> None:
+    """The file is gone, or one bit of it is another."""
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if not gone:
+        data[20] ^= 1
+        path.write_bytes(data)
 
 
 def slip(house: House, number: int) -> None:

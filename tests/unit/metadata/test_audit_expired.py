@@ -13,7 +13,7 @@ from pvdm.metadata.audit_report import Notes, Standing
 from pvdm.model.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.table import NamespaceRef
 from pvdm.trust.log.entry import EntryKind
-from tests.audit_examples import HASH, History, codes, standings, with_deletes
+from tests.audit_examples import HASH, History, codes, local, standings, with_deletes
 from tools.proof_kit import fixed
 
 UNPROTECT = ProtectionAction.UNPROTECT
@@ -284,3 +284,20 @@ def test_a_nonce_that_an_expired_publication_used_pays_no_more(either: History) 
     again(either)
     expire_all_but(either, 1)
     assert codes(either.audit()) == {"audit_used_twice"}
+
+
+# Bytes that are read again
+
+
+def test_files_of_expired_publications_are_read_again_while_main_shows_them(either: History) -> None:
+    first, second = either.data_file("first"), either.data_file("second")
+    either.publish(first)
+    either.publish(second)
+    publish(either, "third", "fourth")
+    expire_all_but(either, 2)
+    report = either.audit(again=True)
+    assert (codes(report), report.rehashed and report.rehashed.data_files) == (set(), 4)
+    local(second.file_path).write_bytes(b"others")
+    assert codes(either.audit(again=True)) == {"audit_bytes_changed"}
+    either.publish(either.data_file("fifth"), removed=[second.file_path])
+    assert codes(either.audit(again=True)) == set()
