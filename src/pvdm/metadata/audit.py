@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pvdm.metadata.audit_carried import judge_carried
+from pvdm.metadata.audit_carried import NONE_FOUND, judge_carried
 from pvdm.metadata.audit_changes import Changed
 from pvdm.metadata.audit_evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit_gaps import GapJudge, find_unprotected, require_accepted, require_known
@@ -63,11 +63,13 @@ def audit(
     protected, explained = read_protection(evidence, metadata, statements, notes)
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
     walk.judge_expired()
+    before = NONE_FOUND
     for done, each in enumerate(walk.walked):
         walk.judge(each)
+        if done == 0:
+            before = judge_carried(walk)  # now, since the oldest snapshot is the next that expires
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
-    before = judge_carried(walk)
     lost = judge_lost(walk.lost(), statements, notes, accept_lost)
     gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
     data = (*_data(walk.walked), *elsewhere)
