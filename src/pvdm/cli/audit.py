@@ -41,6 +41,8 @@ from pvdm.verify.fetch import Files
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
+# Each with evidence that is gathered anew: history may expire between an audit's evidence and its files.
+AUDIT_TRIES_MAX: Final = 3
 _GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
 ITS_OWN: Final = (
     "the Steward itself said whose keys count: that finds accidents, not a Steward that lies."
@@ -161,15 +163,24 @@ def audit_command(
         report = _audited(found.evidence, found, judge, by, again, accepted, accept_lost)
     else:
         with service.connect() as client:
-            judge = by.judge(client)
-            evidence = gather(client, table or "")
-            files = RecordingFiles(_served(client, evidence)) if export is not None else _served(client, evidence)
-            again = files_of(client, evidence) if rehash else None
-            report = _audited(evidence, files, judge, by, again, accepted, accept_lost)
+            for _ in range(AUDIT_TRIES_MAX):
+                judge = by.judge(client)
+                evidence = gather(client, table or "")
+                files = RecordingFiles(_served(client, evidence)) if export is not None else _served(client, evidence)
+                again = files_of(client, evidence) if rehash else None
+                report = _audited(evidence, files, judge, by, again, accepted, accept_lost)
+                if not _has_moved(report):
+                    break
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
     _tell(report, judge, export, own=by.root_file is not None, as_json=as_json)
     return 0 if report.holds else VerificationError.exit_code
+
+
+def _has_moved(report: AuditReport) -> bool:
+    """Whether a snapshot of the evidence may have expired at the Steward before its files were asked for."""
+    found = (*report.findings, *(each for snapshot in report.snapshots for each in snapshot.findings))
+    return any(each.code == "audit_snapshot_unknown" for each in found)
 
 
 def _served(client: StewardClient, evidence: Evidence) -> ManifestFiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from pvdm.lake.format.metadata import TableMetadata
@@ -14,10 +15,11 @@ AGE_DEFAULT_MS: Final = 5 * 86_400_000
 _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-def expired_history(metadata: TableMetadata, now_ms: int) -> frozenset[int]:
+def expired_history(metadata: TableMetadata, now_ms: int, *, held: Collection[int] = ()) -> frozenset[int]:
     """The oldest snapshots of `main` that may go: too old, and more than the table keeps. None unless it says so.
 
     What is kept has no gap: as far back as a branch or tag leads into `main`, everything stays.
+    So does everything since the oldest snapshot of `held`, which somebody still needs.
     """
     limits = _limits(metadata)
     if limits is None or metadata.current_snapshot_id is None:
@@ -32,6 +34,7 @@ def expired_history(metadata: TableMetadata, now_ms: int) -> frozenset[int]:
         if name != MAIN:
             branched = (places.get(each.snapshot_id) for each in metadata.ancestry(ref.snapshot_id))
             kept = max(kept, 1 + next((at for at in branched if at is not None), -1))
+    kept = max(kept, 1 + max((places.get(each, -1) for each in held), default=-1))
     return frozenset(each.snapshot_id for each in shown[kept:])
 
 

@@ -6,13 +6,23 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from pvdm.metadata.audit_carried import NONE_FOUND, judge_carried
 from pvdm.metadata.audit_changes import Changed
 from pvdm.metadata.audit_evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit_gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit_lost import judge_lost
 from pvdm.metadata.audit_protection import Protected, read_protection
 from pvdm.metadata.audit_rehash import Bound, Progress, rehash
-from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Explained, Gap, Notes, Rehashed, Standing
+from pvdm.metadata.audit_report import (
+    AuditedSnapshot,
+    AuditReport,
+    CountedFiles,
+    Explained,
+    Gap,
+    Notes,
+    Rehashed,
+    Standing,
+)
 from pvdm.metadata.audit_statements import Statements
 from pvdm.metadata.audit_walk import Walk, Walked
 from pvdm.trust.root import TrustRoot
@@ -52,12 +62,16 @@ def audit(
     statements = Statements(evidence, judge.root, judge.origin, judge.at, notes)
     protected, explained = read_protection(evidence, metadata, statements, notes)
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
+    walk.judge_expired()
+    before = NONE_FOUND
     for done, each in enumerate(walk.walked):
         walk.judge(each)
+        if done == 0:
+            before = judge_carried(walk)  # now, since the oldest snapshot is the next that expires
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
     lost = judge_lost(walk.lost(), statements, notes, accept_lost)
-    gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes)
+    gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
     data = (*_data(walk.walked), *elsewhere)
     rehashed = None if again is None else rehash(data, _manifests(walk.walked, hashed), again, watch)
     in_gaps = {snapshot_id for each in gaps for snapshot_id in each.snapshot_ids}
@@ -71,16 +85,22 @@ def audit(
         tuple(notes.findings),
         rehashed,
         tuple(_shown(walk.walked, judge, rehashed)),
-        (*lost, *_not_shown(snapshots, gaps, rehashed)),
+        (*lost, *_not_shown(snapshots, gaps, rehashed, before)),
     )
 
 
 def _gaps(
-    walk: Walk, explained: Sequence[Explained], protected: Protected, accepted: Collection[str], notes: Notes
+    walk: Walk,
+    explained: Sequence[Explained],
+    protected: Protected,
+    accepted: Collection[str],
+    notes: Notes,
+    *,
+    reads: bool,
 ) -> tuple[tuple[Gap, ...], tuple[Bound, ...]]:
-    """The gaps in protection, and the files that only proofs of expired snapshots bind; without a gap none is read."""
+    """The gaps in protection, and the live files that only proofs of expired snapshots bind, if files are read."""
     unprotected = find_unprotected(explained, born_protected=protected.born)
-    if not unprotected:
+    if not unprotected and not (reads and walk.has_expired):
         with notes.held():
             require_known(accepted, ())
         return (), ()
@@ -170,10 +190,17 @@ def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | Non
         yield f"{rehashed.data_files} data files were read, and are compared with their proofs by SHA-256"
 
 
-def _not_shown(snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: Rehashed | None) -> Iterator[str]:
+def _not_shown(
+    snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: Rehashed | None, carried: CountedFiles
+) -> Iterator[str]:
     before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)
     if before:
         yield f"anything about the {before} snapshots from before the protection: the table began with what they show"
+    if carried.files:
+        yield (
+            f"anything about {carried.files} files that the oldest snapshot shows and no proof binds: the table had"
+            " them before the oldest receipt"
+        )
     for each in gaps:
         yield f"what main showed in gap {each.gap_id}, and what came or went in it: the table was not protected"
     if rehashed is None:

@@ -226,8 +226,8 @@ def require_added(chunks: Sequence[ProvedChunk], changed: Changed) -> dict[str, 
         raise refused(
             "audit_files_added_differ",
             "the snapshot adds other files than its proofs bind",
-            _named(sorted(path for path, _ in proved - set(shown)), "every file of the proofs"),
-            _named(sorted(path for path, _ in set(shown) - proved), "no other, but one twice or none of them"),
+            name_paths(sorted(path for path, _ in proved - set(shown)), "every file of the proofs"),
+            name_paths(sorted(path for path, _ in set(shown) - proved), "no other, but one twice or none of them"),
         )
     return bound
 
@@ -240,8 +240,8 @@ def require_removed(chunks: Sequence[ProvedChunk], changed: Changed) -> None:
         raise refused(
             "audit_files_removed_differ",
             "the snapshot removes other files than its proofs bind",
-            _named(sorted(proved - set(shown)), "every file of the proofs"),
-            _named(sorted(set(shown) - proved), "no other, but one twice or none of them"),
+            name_paths(sorted(proved - set(shown)), "every file of the proofs"),
+            name_paths(sorted(set(shown) - proved), "no other, but one twice or none of them"),
         )
 
 
@@ -283,7 +283,8 @@ def schema_fingerprints(metadata: TableMetadata) -> dict[int, str]:
     return {schema.schema_id: fingerprint(to_model(schema)).hex() for schema in metadata.schemas}
 
 
-def _named(paths: Sequence[str], otherwise: str) -> str:
+def name_paths(paths: Sequence[str], otherwise: str) -> str:
+    """The first of them, and how many more there are."""
     if not paths:
         return otherwise
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES
 from pvdm.lake.format.manifest_entry import DataFile, FileContent
-from pvdm.metadata import audit_checks as checks
+from pvdm.metadata.audit_carried import read_live
 from pvdm.metadata.audit_changes import EntryFacts, entry_facts
 from pvdm.metadata.audit_rehash import Bound
 from pvdm.metadata.audit_report import CountedFiles, Explained, Gap, Notes
@@ -163,8 +162,8 @@ class GapJudge:
                 if each.receipt is said and not each.notes.findings:
                     yield _Published(said, each.chunks, _row_counts(each))
                 continue
-            # A proof that is missing would make what was lost look smaller: it is noted.
-            with notes.held():
+            # A proof that is missing would make what was lost look smaller: it is noted, unless the walk has done so.
+            with (Notes() if snapshot_id in self._walk.past.older else notes).held():
                 yield _Published(said, self._walk.chunks(said), {})
 
     def _read_head(self) -> _LiveEntries:
@@ -187,21 +186,11 @@ class GapJudge:
 
     def _read_shown(self, each: Walked, *, bound: bool) -> _LiveEntries:
         """The live entries of a snapshot; with `bound` from the very manifests that its receipt binds."""
-        snapshot, manifests = each.snapshot, self._walk.manifests
-        listed = manifests.listed(snapshot)
-        hashes = checks.require_bound(listed) if bound else {}
         data: list[tuple[EntryFacts, DataFile]] = []
         deletes: list[tuple[EntryFacts, DataFile]] = []
-        for one in listed.manifests:
-            entries = manifests.entries(snapshot.snapshot_id, [one])
-            if bound:
-                self._walk.files.read(snapshot.snapshot_id, one.manifest_path, most=MANIFEST_MAX_BYTES)
-                seen = self._walk.files.seen[one.manifest_path][1]
-                checks.require_manifests(hashes, [(one.manifest_path, seen)])
-            for entry in entries:
-                if entry.is_live:
-                    file = entry.data_file
-                    (data if file.content is FileContent.DATA else deletes).append((entry_facts(entry), file))
+        for entry in read_live(self._walk, each, bound=bound):
+            file = entry.data_file
+            (data if file.content is FileContent.DATA else deletes).append((entry_facts(entry), file))
         return _LiveEntries(tuple(data), tuple(deletes))
 
     def _head_text(self) -> str:

@@ -26,12 +26,13 @@ class Edge:
 class Past:
     """The history of `main`: the places of its snapshots, those older than all of them that are known by their ids.
 
-    `cut` where still older ones may have expired, of which nothing is known.
+    `cut_at` is one that has expired and has no receipt: of those before it nothing is known. None: the way back leads
+    to the table's beginning.
     """
 
     places: Mapping[int, int]
     older: AbstractSet[int]
-    cut: bool
+    cut_at: int | None
 
     def place(self, snapshot_id: int | None) -> int | None:
         """Where the snapshot stands; nothing, and what has expired, stand before all others. None: nowhere."""
@@ -68,6 +69,8 @@ def owed(edges: Sequence[Edge], past: Past, notes: Notes) -> Owed:
                 place = BEFORE_ALL
                 unseen = edge.index
         if edge.begins and begin is None:
+            with notes.held():
+                require_begun(edges, at, past)
             begin = BEFORE_ALL if place is None else place
         elif not edge.begins and begin is not None and place is not None:
             spans.append((begin, place))
@@ -75,6 +78,23 @@ def owed(edges: Sequence[Edge], past: Past, notes: Notes) -> Owed:
     if begin is not None:
         spans.append((begin, _AFTER_ALL))
     return Owed(tuple(spans), unseen)
+
+
+def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
+    """What is protected since the table showed nothing goes back to the table's beginning, by receipts.
+
+    Unless protection ended before the first snapshot, or so long ago that its end has expired out of sight too.
+    """
+    if edges[at].snapshot_id is not None or past.cut_at is None:
+        return
+    ended = next((each for each in edges[at:] if not each.begins), None)
+    if ended is None or (ended.snapshot_id is not None and past.place(ended.snapshot_id) is not None):
+        raise refused(
+            "audit_receipt_missing",
+            "nothing says that a snapshot was proved that main goes back to and that has expired",
+            f"a receipt of snapshot {past.cut_at}",
+            "none that holds",
+        )
 
 
 def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
@@ -88,7 +108,7 @@ def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
         each.snapshot_id is not None and past.place(each.snapshot_id) is not None for each in edges[:at]
     )
     ended_out_of_sight = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
-    if not past.cut or older_in_sight or not ended_out_of_sight:
+    if past.cut_at is None or older_in_sight or not ended_out_of_sight:
         raise refused(
             "audit_head_not_shown",
             f"main does not descend from what it showed when protection {'began' if edges[at].begins else 'ended'}",

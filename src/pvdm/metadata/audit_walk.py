@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES
@@ -15,6 +15,7 @@ from pvdm.metadata import audit_checks as checks
 from pvdm.metadata.audit_changes import Changed, Manifests, Step
 from pvdm.metadata.audit_evidence import AUDIT_SNAPSHOTS_MAX, Evidence, HashedFiles
 from pvdm.metadata.audit_heads import BEFORE_ALL, Past, owed
+from pvdm.metadata.audit_proofs import Proofs, Rested
 from pvdm.metadata.audit_protection import Protected
 from pvdm.metadata.audit_report import Notes
 from pvdm.metadata.audit_statements import ProvedChunk, Said, Statements
@@ -84,11 +85,14 @@ class Walk:
         self.manifests = Manifests(metadata, files)
         self._fingerprints = checks.schema_fingerprints(metadata)
         self._listed: tuple[int | None, ManifestList | None] = (None, None)
-        self._used: dict[tuple[str, ...], int] = {}
+        self._proofs = Proofs(statements, protected, evidence)
         self.walked = [Walked(snapshot) for snapshot in history(metadata)]
         self.places = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
         for each in self.walked:
             self._find_receipt(each)
+        self.expired: list[Said[Receipt]] = []
+        self.expired_proofs: list[Rested] = []
+        self._expired_hold = True
         self.past = self._find_past()
         self._owed = owed(protected.edges, self.past, notes)
         self._mark_wanted()
@@ -117,7 +121,7 @@ class Walk:
         return notes
 
     def _find_past(self) -> Past:
-        """What the oldest snapshot goes back to: its parent, and from there as far as receipts lead."""
+        """What the oldest snapshot goes back to: its parent, and from there as far as receipts lead, newest first."""
         older: set[int] = set()
         at = self.walked[0].snapshot.parent_id if self.walked else None
         while at is not None and at not in older and at not in self.places:
@@ -125,9 +129,18 @@ class Walk:
             said = self._statements.receipts.get(at, ())
             good = next((each for each in said if not self._judged_receipt(each, None).findings), None)
             if good is None:
-                return Past(self.places, older, cut=True)
+                return Past(self.places, older, cut_at=at)
+            self.expired.append(good)
             at = good.predicate.old_snapshot_id
-        return Past(self.places, older, cut=False)
+        if at is not None:
+            with self._notes.held():
+                raise refused(
+                    "audit_receipt_wrong_snapshot",
+                    "the receipts of snapshots that have expired lead in a circle",
+                    "a snapshot that is older",
+                    at,
+                )
+        return Past(self.places, older, cut_at=None)
 
     def _mark_wanted(self) -> None:
         """What came after the snapshot that a protection binds has to have a receipt, whatever time it says."""
@@ -170,6 +183,26 @@ class Walk:
         """The proofs that a receipt names, once they hold."""
         return self._statements.chunks(said.predicate.proof_ids)
 
+    def judge_expired(self) -> None:
+        """The proofs of the publications that have expired and that receipts lead back to, oldest first."""
+        for said in reversed(self.expired):
+            own = Notes()
+            self.expired_proofs.append(self._proofs.judge(said, own))
+            where = f"snapshot {said.predicate.new_snapshot_id}, which has expired"
+            self._notes.findings += [replace(each, message=f"{where}: {each.message}") for each in own.findings]
+            self._expired_hold = self._expired_hold and not own.findings
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether `main` goes back to snapshots that the table no longer has."""
+        return bool(self.walked) and self.walked[0].snapshot.parent_id is not None
+
+    @property
+    def leads_back(self) -> bool:
+        """Whether the oldest snapshot, and everything that receipts lead back to from it, holds so far."""
+        first = self.walked[0]
+        return first.receipt is not None and not first.notes.findings and self._expired_hold
+
     def judge(self, each: Walked) -> None:
         """Its bytes, what it changed, and the proofs of that."""
         if not each.judged:
@@ -181,9 +214,13 @@ class Walk:
             checks.require_metadata(each.receipt.predicate, self._evidence)
         with each.notes.held():
             checks.require_metadata_known(each.receipt.predicate, each.snapshot, self._evidence, self._metadata)
-        self._find_proofs(each, each.receipt)
+        rested = self._proofs.judge(each.receipt, each.notes)
+        each.chunks, each.override = rested.chunks, rested.override
         for chunk in each.chunks:
-            self._judge_chunk(each, each.receipt, chunk)
+            with each.notes.held():
+                self._require_base(chunk.proof.core, each)
+            with each.notes.held():
+                checks.require_schema(chunk.proof.core, each.snapshot, self._fingerprints)
         if each.chunks and each.changed is not None:
             self._compare(each, each.changed)
 
@@ -269,38 +306,6 @@ class Walk:
         parent = self._metadata.snapshot(snapshot.parent_id)
         return None if parent is None else self.manifests.listed(parent)
 
-    def _find_proofs(self, each: Walked, receipt: Said[Receipt]) -> None:
-        said = receipt.predicate
-        with each.notes.held():
-            each.chunks = self._statements.chunks(said.proof_ids)
-        if said.override_id is not None:
-            with each.notes.held():
-                override, index = self._statements.override(said.override_id)
-                each.override = override.predicate
-                checks.require_logged_before(index, receipt.logged.index)
-                self._require_unused("override", said.override_id, each=each)
-        if each.chunks:
-            with each.notes.held():
-                checks.require_workload(said, each.chunks)
-            with each.notes.held():
-                checks.require_override_needed(each.chunks, each.override)
-
-    def _judge_chunk(self, each: Walked, receipt: Said[Receipt], chunk: ProvedChunk) -> None:
-        core = chunk.proof.core
-        standing = self._protected.contracts(chunk.first_index, receipt.logged.index)
-        tried: Sequence[Callable[[], None]] = (
-            lambda: checks.require_target(core, self._evidence),
-            lambda: checks.require_contract(core, standing),
-            lambda: checks.require_logged_before(chunk.last_index, receipt.logged.index),
-            lambda: self._require_base(core, each),
-            lambda: checks.require_verdict(core, each.override),
-            lambda: checks.require_schema(core, each.snapshot, self._fingerprints),
-            lambda: self._require_once(core, each),
-        )
-        for check in tried:
-            with each.notes.held():
-                check()
-
     def _compare(self, each: Walked, changed: Changed) -> None:
         with each.notes.held():
             each.files = checks.require_added(each.chunks, changed)
@@ -322,21 +327,6 @@ class Walk:
                 "the proof was judged on a snapshot that this one does not follow",
                 "an ancestor",
                 base,
-            )
-
-    def _require_once(self, core: ProofCore, each: Walked) -> None:
-        """A nonce pays once, and a chunk is published once."""
-        self._require_unused("nonce", core.attempt.nonce, each=each)
-        self._require_unused("chunk", core.attempt.workload_id, core.attempt.chunk_id, each=each)
-
-    def _require_unused(self, *key: str, each: Walked) -> None:
-        other = self._used.setdefault(key, each.snapshot.snapshot_id)
-        if other != each.snapshot.snapshot_id:
-            raise refused(
-                "audit_used_twice",
-                f"one {key[0]} was published with twice",
-                f"{' '.join(key[1:])} once",
-                f"in snapshot {other} too",
             )
 
 

@@ -37,7 +37,7 @@ from pvdm.metadata.order import Order, OrderPart
 from pvdm.metadata.proposal import Proposal, Published, Shown
 from pvdm.metadata.publication import permit_publication, publication
 from pvdm.metadata.target import Base, Next
-from pvdm.store import Unit, doomed, protections
+from pvdm.store import Unit, doomed, protections, receipts
 from pvdm.store.chunks import Extent
 from pvdm.store.tables import TableRow
 from pvdm.verify.claim_columns import with_target_column
@@ -67,6 +67,7 @@ class _Swap:
         self._judged_on = base.row
         self._tried: tuple[Base, Publication] | None = None
         self._written: list[str] = []
+        self._expired: frozenset[int] = frozenset()
         self._done: Published | None = None
 
     def run(self) -> Published:
@@ -112,13 +113,23 @@ class _Swap:
         gone = BranchRemoval()
         if self._gate.target.removes_branches:
             own = BranchRemoval.plan(metadata, branches)
-            expired = expired_history(metadata, self._gate.clock.now_micros() // 1_000)
+            expired = self._expired = self._history_that_goes(base)
             gone = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
         return Next(
             (*made.updates, *gone.updates()),
             lambda after, data: permit_publication(base, made, after, data, gone),
             branches,
         )
+
+    def _history_that_goes(self, base: Base) -> frozenset[int]:
+        """What the table keeps no longer; everything since the oldest publication without a receipt stays."""
+        now_ms = self._gate.clock.now_micros() // 1_000
+        expired = expired_history(base.metadata, now_ms)
+        if not expired:
+            return expired
+        with self._gate.ledger.read() as unit:
+            held = receipts.missing_among(unit, base.row.table_uuid, expired)
+        return expired_history(base.metadata, now_ms, held=held)
 
     def _found_sha256(self, table_uuid: str) -> str | None:
         with self._gate.ledger.read() as unit:
@@ -131,6 +142,7 @@ class _Swap:
         (base, made), judged = self._tried, self._judged
         # Who slept since the files were written may find them swept away: then they are written anew.
         doomed.require_none(unit, [file.name for file in made.files])
+        receipts.require_made(unit, base.row.table_uuid, self._expired)
         judge_again(judged, unit, base, row, now=max(unit.at_micros, self._gate.clock.now_micros()))
         unit.lock_name(f"workload {judged.proposal.workload.opening.workload_id}")
         with check(12):

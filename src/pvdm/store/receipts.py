@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import select
 
@@ -12,6 +13,8 @@ from pvdm.store import ids, statements
 from pvdm.store.link import Row
 from pvdm.store.schema import StatementKind, published, receipts, workloads
 from pvdm.store.unit import Unit
+
+_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,29 @@ def missing(unit: Unit, *, since_micros: int = 0) -> list[Unwitnessed]:
     wanted = select(published, workloads.c.table_uuid).select_from(of).where(receipts.c.receipt_id.is_(None))
     wanted = wanted.where(published.c.at_micros >= since_micros)
     return _grouped(unit.rows(wanted.order_by(published.c.at_micros, published.c.snapshot_id, published.c.nonce)))
+
+
+def missing_among(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
+    """Those of these snapshots of a table that were published, and whose receipt is not made yet."""
+    wanted = sorted(str(each) for each in snapshot_ids)
+    made = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
+    left = set(wanted)
+    for at in range(0, len(wanted), _ASKED_AT_ONCE):
+        some = made.where(receipts.c.snapshot_id.in_(wanted[at : at + _ASKED_AT_ONCE]))
+        left -= {row["snapshot_id"] for row in unit.rows(some)}
+    if not left:
+        return set()
+    of = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
+    shown = select(published.c.snapshot_id).select_from(of).where(workloads.c.table_uuid == table_uuid)
+    return {int(row["snapshot_id"]) for row in unit.rows(shown) if row["snapshot_id"] in left}
+
+
+def require_made(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
+    """No snapshot goes from a table while its receipt is missing: a receipt is made of what `main` shows."""
+    if missing_among(unit, table_uuid, snapshot_ids):
+        raise ConflictError(
+            "table_moved", "history that goes has a publication without a receipt", expected="a receipt of each"
+        )
 
 
 def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Unwitnessed:

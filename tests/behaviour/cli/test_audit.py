@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.catalog.commit import Change
+from pvdm.cli.audit import AUDIT_TRIES_MAX
+from pvdm.cli.audit_service import gather
+from pvdm.client import StewardClient
 from pvdm.metadata.audit_bundle import parse_audit_bundle
+from pvdm.metadata.audit_evidence import Evidence
 from pvdm.model.role import Role
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
 from tests.audit_examples import History
-from tests.audit_scene import FULL_NAME, Audited
+from tests.audit_scene import FULL_NAME, NAME, Audited, permitted
 from tests.behaviour.cli.house import open_house
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import EXAMPLES, Ran, Run
+from tests.protection_examples import SALES
 from tests.steward_examples import root_naming, signed_root
 from tools.proof_kit import ORIGIN, SIGNERS
 
@@ -76,6 +82,46 @@ def test_a_snapshot_without_a_receipt_ends_it_with_3_and_is_exported_too(place: 
     assert "audit_receipt_missing" in ran.out
     told = place.audit("--bundle", "sold.audit.json", "--json")
     assert (told.code, told.json["holds"], told.json["counts"]["unproved"]) == (3, False, 1)
+
+
+class Moving:
+    """Gathers evidence; history expires at the Steward right after the first time, or before every answer."""
+
+    def __init__(self, place: House, *, stale: bool) -> None:
+        self.place, self.stale = place, stale
+        self.first: Evidence | None = None
+        self.count = 0
+
+    def __call__(self, client: StewardClient, table: str) -> Evidence:
+        self.count += 1
+        found = gather(client, table)
+        if self.first is None:
+            self.first = found
+            self.expire()
+        return self.first if self.stale else found
+
+    def expire(self) -> None:
+        scene, metadata = self.place.audited.scene, self.place.audited.state.metadata
+        shown = [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
+        change = Change(SALES, NAME, (), [{"action": "remove-snapshots", "snapshot-ids": shown[1:]}])
+        scene.notary.catalog.commits.commit(scene.grant(Role.OPERATOR), [change], permit=permitted)
+
+
+def test_history_that_expires_while_an_audit_runs_is_no_finding(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(place, stale=False)
+    monkeypatch.setattr("pvdm.cli.audit.gather", moving)
+    ran = place.audit(FULL_NAME, "--rehash", "--export", "sold.audit.json", "--json")
+    assert ran.code == 0, ran.out + ran.err
+    assert (moving.count, len(ran.json["snapshots"])) == (2, 1)
+    assert place.audit("--bundle", "sold.audit.json").code == 0
+
+
+def test_a_snapshot_that_stays_unknown_is_told_in_the_end(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(place, stale=True)
+    monkeypatch.setattr("pvdm.cli.audit.gather", moving)
+    ran = place.audit(FULL_NAME)
+    assert (ran.code, moving.count) == (3, AUDIT_TRIES_MAX)
+    assert "audit_snapshot_unknown" in ran.out
 
 
 def test_changed_data_is_found_by_rehash(place: House) -> None:

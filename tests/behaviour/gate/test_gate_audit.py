@@ -7,27 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_report import AuditReport, Standing
-from pvdm.metadata.gate import validate_then_commit
+from pvdm.metadata.audit_report import Standing
 from pvdm.model.role import Role
-from pvdm.store.attempts import Attempt
-from tests.audit_examples import Local, codes, local, standings
-from tests.audit_scene import gathered
+from tests.audit_examples import codes, local, standings
 from tests.catalog_examples import set_ref
-from tests.gate_examples import Doc, House, Row, contract
-from tests.places import files
-from tests.steward_examples import LOG_ORIGIN
+from tests.gate_examples import House, Row, contract
+from tests.history_examples import audited, keep, published
 from tools.proof_kit import SECOND
 
 OK, BEFORE = Standing.OK, Standing.BEFORE
 OLD: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
-
-
-def audited(house: House) -> AuditReport:
-    evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
-    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    return audit(evidence, Local(), judge, again=files())
 
 
 def filled(house: House, text: str | None = None, *, version: int = 2) -> None:
@@ -38,12 +27,6 @@ def filled(house: House, text: str | None = None, *, version: int = 2) -> None:
     house.stand.time.pass_by(SECOND)
     house.contracts["orders"] = text or contract()
     house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
-
-
-def published(house: House, attempt: Attempt) -> None:
-    house.stand.time.pass_by(SECOND)
-    validate_then_commit(house.proposal(attempt), house.gate())
-    house.stand.time.pass_by(SECOND)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -97,18 +80,6 @@ def test_a_publication_before_a_migration_of_the_contract_alone_stays_proved(hou
     assert house.found().metadata.metadata_log[-1].metadata_file == shown
     report = audited(house)
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
-
-
-def keep(house: House, snapshots: int) -> None:
-    """Let the table keep so many snapshots of main, before it is protected."""
-    house.scene.make("orders")
-    settings = {"history.expire.min-snapshots-to-keep": str(snapshots), "history.expire.max-snapshot-age-ms": "1"}
-    update: Doc = {"action": "set-properties", "updates": settings}
-    change = Change(("sales",), "orders", (), [update])
-    house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change])
-    house.stand.time.pass_by(SECOND)
-    house.contracts["orders"] = contract()
-    house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
 
 
 def test_history_that_the_table_keeps_no_longer_goes_with_a_publication_and_the_audit_holds(house: House) -> None:

@@ -76,3 +76,10 @@ def test_the_head_stays_though_none_need_to() -> None:
 def test_history_stays_as_far_back_as_a_ref_leads(kind: str) -> None:
     metadata = grown(8, settings("1", "1"), ("stage", 104, kind))
     assert kept_snapshot_ids(metadata, NOW + 1_000 * DAY) == [107, 106, 105, 104]
+
+
+def test_everything_stays_since_the_oldest_snapshot_that_somebody_still_needs() -> None:
+    metadata = grown(8, settings("1", "1"))
+    gone = expired_history(metadata, NOW + 1_000 * DAY, held={105, 103, 999})
+    shown = [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
+    assert [each for each in shown if each not in gone] == [107, 106, 105, 104, 103]

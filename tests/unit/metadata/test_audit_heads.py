@@ -255,7 +255,7 @@ def test_what_was_published_after_the_heads_that_are_out_of_sight_is_missed(hist
 # The rule itself
 
 
-CUT, WHOLE = True, False
+CUT, WHOLE = 4, None
 HEADS: dict[str, tuple[list[Edge], Past, list[bool], int]] = {
     "never protected": ([], Past({1: 0, 2: 1}, set(), WHOLE), [False, False], 0),
     "from the head on": ([Edge(0, True, 1)], Past({1: 0, 2: 1}, set(), WHOLE), [False, True], 0),
