@@ -71,8 +71,11 @@ def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> N
 
 def require_published_bytes(
     receipt: Receipt, metadata: TableMetadata, added: Sequence[AddedFile], files: Files
-) -> None:
-    """The list, its manifests, and those of the added files that `main` of the document shows have the bound bytes."""
+) -> frozenset[str]:
+    """The files that `main` of the document shows, once the list, its manifests, and those that were added are right.
+
+    Right is what has the bound bytes.
+    """
     head = _head(receipt, metadata)
     reader = SteadyFiles(files)
     if head.manifest_list is not None:
@@ -86,3 +89,4 @@ def require_published_bytes(
         entries = read_listed(metadata, each, reader).entries
         live |= {entry.data_file.file_path for entry in entries if entry.is_live}
     check_10_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
+    return frozenset(live)

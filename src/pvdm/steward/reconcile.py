@@ -107,12 +107,12 @@ def _reconcile(
 ) -> dict[str, Any]:
     """What receipts of the lost time say became visible: settled where the attempt is known, else its id is spent.
 
-    What its table does not show any more is neither: it is to be published again.
+    What its table does not show any more is neither: it is to be published again. Where that cannot be told it is not.
     """
     settled: list[str] = []
     used_up: set[str] = set()
     blocked: list[dict[str, str]] = []
-    lost = {each.receipt_id for each in pointers.lost}
+    lost = {each.receipt_id for each in pointers.lost} - pointers.unclear
     for each in found:
         if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
             continue
@@ -150,10 +150,13 @@ def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
 
     Where a proof or its contract is lost, the source stays that of the backup: another one needs a signature.
     """
-    for each in found:
-        if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
-            continue
-        said = read_signed(each.envelope, Receipt)
+    said_of = (
+        read_signed(each.envelope, Receipt)
+        for each in found
+        if each.envelope is not None and each.entry.kind is EntryKind.RECEIPT
+    )
+    # A receipt may have been logged late: the last source is that of the last publication.
+    for said in sorted(said_of, key=lambda said: said.published_at):
         for core in (_proved(unit, proof_id) for proof_id in said.proof_ids):
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue

@@ -20,7 +20,8 @@ from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
 from pvdm.steward.restore_claims import derive_claims
-from pvdm.steward.restore_pointers import LostPublication, find_pointers
+from pvdm.steward.restore_lineage import LostPublication
+from pvdm.steward.restore_pointers import find_pointers
 from pvdm.store import Unit, restores, statements
 from pvdm.store.clock import monotonic_micros, wall_micros
 from pvdm.store.log_storage import LedgerLog

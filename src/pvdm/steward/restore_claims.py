@@ -13,7 +13,8 @@ from pvdm.model.migration import Migration, Protection, contract_sha256
 from pvdm.model.schema import Schema
 from pvdm.steward.notary import Notary
 from pvdm.steward.refill_check import Found
-from pvdm.steward.restore_pointers import Pointers, Publication
+from pvdm.steward.restore_lineage import Publication
+from pvdm.steward.restore_pointers import Pointers
 from pvdm.store import protections, tables
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed

@@ -9,7 +9,7 @@ import pytest
 
 from pvdm.steward import restore
 from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored
-from pvdm.steward.restore_pointers import LostPublication
+from pvdm.steward.restore_lineage import LostPublication
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
 
