@@ -83,6 +83,9 @@ def _tell(done: Restored) -> None:
     for table in done.advanced:
         made = ", which the backup lacked" if table.created else ""
         say(f"  advanced   {table.table}{made}: main shows snapshot {table.snapshot_id or 'none'}")
+    for shown in done.unreceipted:
+        of = f"{shown.table}, snapshot {shown.snapshot_id}, chunk {shown.chunk_id} of workload {shown.workload_id}"
+        say(f"  unreceipted {of}: shown without a receipt; it is not to be published again", style="yellow")
     for lost in done.lost_publications:
         say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=LOUD)
         say(f"             {lost.code}: {lost.why} ({lost.metadata_path})")

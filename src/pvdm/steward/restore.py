@@ -59,12 +59,24 @@ class BlockedClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreceiptedChunk:
+    """A chunk that a table shows though its publication has no receipt: a later publication was made on it."""
+
+    table: str
+    snapshot_id: str
+    workload_id: str
+    chunk_id: str
+    proof_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
     `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
     What is in `protected` (tables by UUID, namespaces by id) came under its contract again, or out of it; the tables
     in `migrated` lack a migration of the lost time. Tables in `advanced` show a newer document than the backup named;
+    `unreceipted` are shown without a receipt, and their workload ids are used up like those of receipts;
     `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
     newer documents than theirs lie in the catalog's folder. `repeated` is the outcome of an earlier
     restore of this very ledger: nothing was missing, and nothing was changed.
@@ -82,6 +94,7 @@ class Restored:
     protected: tuple[str, ...]
     migrated: tuple[str, ...]
     advanced: tuple[AdvancedTable, ...]
+    unreceipted: tuple[UnreceiptedChunk, ...]
     lost_publications: tuple[LostPublication, ...]
     behind: tuple[str, ...]
     nonces: int
@@ -187,6 +200,7 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         protected=tuple(outcome["protected"]),
         migrated=tuple(outcome["migrated"]),
         advanced=tuple(AdvancedTable(**each) for each in outcome["advanced"]),
+        unreceipted=tuple(UnreceiptedChunk(**each) for each in outcome["unreceipted"]),
         lost_publications=tuple(
             LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
         ),

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pvdm.errors import PvdmError
+from pvdm.errors import PvdmError, VerificationError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration, Protection, ProtectionAction, TableTarget
@@ -69,11 +69,12 @@ class FreeTimes:
 class Lineage:
     """The snapshots that lead from the backup to a publication, as far as receipts and its document tell.
 
-    `gaps` are snapshots without a receipt that came while the table was protected. With `closed` it is whole: nothing
-    else led there. With `free` it leads through a time in which the table was not protected.
+    `receipted` have a receipt of the lost time; `gaps` have none, and came while the table was protected. With `closed`
+    it is whole: nothing else led there. With `free` it leads through a time in which the table was not protected.
     """
 
     reached: frozenset[int]
+    receipted: frozenset[int]
     gaps: tuple[int, ...]
     closed: bool
     free: bool
@@ -95,7 +96,7 @@ def trace(
     while at is not None and at not in reached:
         reached.add(at)
         if is_known(at):
-            return Lineage(frozenset(reached), tuple(gaps), closed=True, free=was_free)
+            return Lineage(frozenset(reached), frozenset(parents), tuple(gaps), closed=True, free=was_free)
         if at in parents:
             free = False
             at = parents[at]
@@ -106,9 +107,9 @@ def trace(
             gaps.append(at)
         snapshot = metadata.snapshot(at)
         if snapshot is None:
-            return Lineage(frozenset(reached), tuple(gaps), closed=False, free=was_free)
+            return Lineage(frozenset(reached), frozenset(parents), tuple(gaps), closed=False, free=was_free)
         at = snapshot.parent_id
-    return Lineage(frozenset(reached), tuple(gaps), closed=at is None, free=was_free)
+    return Lineage(frozenset(reached), frozenset(parents), tuple(gaps), closed=at is None, free=was_free)
 
 
 def publications_by_table(ledger: Ledger, found: Sequence[Found]) -> dict[str, list[Publication]]:
@@ -171,6 +172,27 @@ def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
         said.metadata_path,
         error.code,
         error.message,
+    )
+
+
+def passed_over(said: Receipt, newest: Receipt) -> VerificationError:
+    """Why a publication is lost whose bytes may well hold."""
+    return VerificationError(
+        "restore_publication_passed_over",
+        "the newest publication that can be shown was not made on it, so it shows nothing of it",
+        expected=f"snapshot {said.new_snapshot_id} among those that led to {newest.new_snapshot_id}",
+        got="another history",
+    )
+
+
+def unclear(said: Receipt) -> VerificationError:
+    """Why a publication is neither shown for sure nor lost for sure."""
+    return VerificationError(
+        "restore_publication_unclear",
+        "whether the table shows its rows cannot be told; its workload id stays used up, and claims on the table are"
+        " blocked until somebody has compared it with its source",
+        expected=f"snapshot {said.new_snapshot_id} in the history of main, or its files",
+        got="a history with a gap, and none of its files",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
@@ -26,6 +26,7 @@ from pvdm.metadata.migration import (
 )
 from pvdm.metadata.state import state_changes, state_of
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
+from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration, TableState
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
@@ -33,6 +34,15 @@ from pvdm.model.table import TableRef
 from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
 from pvdm.steward.refill import Plan
+from pvdm.steward.refill_check import Found
+from pvdm.steward.restore_gaps import (
+    Filled,
+    LooseProofs,
+    Unreceipted,
+    describe_gap,
+    live_files,
+    require_rows_proved,
+)
 from pvdm.steward.restore_lineage import (
     FreeTimes,
     Lineage,
@@ -41,8 +51,10 @@ from pvdm.steward.restore_lineage import (
     describe_lost,
     free_times,
     migrations_by_table,
+    passed_over,
     publications_by_table,
     trace,
+    unclear,
 )
 from pvdm.store import Unit, attempts, chunks, doomed, namespaces, receipts, tables
 from pvdm.store.namespaces import Namespace
@@ -70,8 +82,10 @@ class Pointers:
     """What the restore does to the catalog: documents to show, publications that are lost, migrations made again.
 
     `shown` are the ids of receipts whose snapshots the tables show afterwards. Of the lost ones, `unclear` are the ids
-    of receipts whose rows a table may show all the same: these are not to be published again. `migrated` has, for each
-    migration that is in force again, the hash of the document that it led to; None where a receipt's document has it.
+    of receipts whose rows a table may show all the same: these are not to be published again. `unreceipted` are
+    shown, or may be, without a receipt; `doubted` are shown, and one of these led to them that nobody knows. `migrated`
+    has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
+    document has it.
     `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for. `schemas`
     are the columns of the tables as they are shown.
     """
@@ -80,6 +94,8 @@ class Pointers:
     lost: list[LostPublication] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
     unclear: set[str] = field(default_factory=set)
+    unreceipted: list[Unreceipted] = field(default_factory=list)
+    doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
@@ -96,7 +112,7 @@ def find_pointers(notary: Notary, plan: Plan, *, accept_lost: bool) -> Pointers:
     if config is None:
         return found
     stores = Stores(notary.config.s3)
-    desk = _Desk(notary, MetadataFiles(config.metadata, stores), Files(stores), free_times(plan.found))
+    desk = _Desk(notary, MetadataFiles(config.metadata, stores), Files(stores), plan.found)
     published = publications_by_table(notary.ledger, plan.found)
     found.published = [each for of_table in published.values() for each in of_table]
     migrations = migrations_by_table(plan.found)
@@ -147,13 +163,14 @@ class _Newest:
     metadata: TableMetadata
     pointer: Pointer
     lineage: Lineage
-    live: frozenset[str]
+    live: Mapping[str, int | None]
+    filled: Filled
 
     def shows(self, each: Publication) -> bool:
         """Whether its document shows what this publication, which is no younger, made visible."""
         snapshot_id = each.said.new_snapshot_id
         in_history = snapshot_id in self.lineage.reached or snapshot_id in _history(self.metadata)
-        return in_history or not self.live.isdisjoint(each.paths)
+        return in_history or not each.paths.isdisjoint(self.live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +188,12 @@ class _JudgedTable:
 class _Desk:
     """Judges the tables of one restore."""
 
-    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files, times: Mapping[str, FreeTimes]) -> None:
+    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files, found: Sequence[Found]) -> None:
         self._notary = notary
         self._metadata = metadata
         self._files = files
-        self._times = times
+        self._times = free_times(found)
+        self._loose = LooseProofs(notary.ledger, found)
 
     def judge(self, uuid: str, published: Sequence[Publication], found: Pointers) -> _JudgedTable | None:
         """The table's newest document that a receipt binds; None where the ledger has nothing to point with."""
@@ -200,6 +218,11 @@ class _Desk:
             self._sort_out(each, newest, now, refusals.get(each.receipt_id), found)
         if newest is None:
             return _JudgedTable(uuid, row, home, now, pointer, None)
+        found.unreceipted += newest.filled.shown
+        if newest.filled.open_gaps:
+            found.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
+            found.unclear.add(newest.publication.receipt_id)
+            found.doubted.append(newest.publication)
         return _JudgedTable(uuid, row, home, newest.metadata, newest.pointer, newest.publication)
 
     def _sort_out(
@@ -216,9 +239,9 @@ class _Desk:
         elif self._is_known(each.said, backup) or (newest is not None and newest.shows(each)):
             found.shown.add(each.receipt_id)
         elif newest is not None and newest.lineage.closed and not newest.lineage.free:
-            found.lost.append(describe_lost(each, _passed_over(each.said, newest.publication.said)))
+            found.lost.append(describe_lost(each, passed_over(each.said, newest.publication.said)))
         else:
-            found.lost.append(describe_lost(each, _unclear(each.said)))
+            found.lost.append(describe_lost(each, unclear(each.said)))
             found.unclear.add(each.receipt_id)
 
     def _is_known(self, said: Receipt, backup: TableMetadata | None) -> bool:
@@ -309,10 +332,39 @@ class _Desk:
         for before in until:
             checks_receipt.require_proved(before.said, before.cores)
         cores = [core for before in until for core in before.cores.values() if core is not None]
+        cores += self._loose.of(said.table.uuid).values()
         added = {file.published_path: file for core in cores for file in core.files.added}
         live = checks_receipt.require_published_bytes(said, metadata, list(added.values()), self._files)
         self._require_place(said, metadata)
-        return _Newest(each, metadata, Pointer(stored.location, stored.sha256), lineage, live)
+        filled = self._filled(each, metadata, lineage, live, cores, backup)
+        return _Newest(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
+
+    def _filled(
+        self,
+        each: Publication,
+        metadata: TableMetadata,
+        lineage: Lineage,
+        live: Mapping[str, int | None],
+        cores: Sequence[ProofCore],
+        backup: TableMetadata | None,
+    ) -> Filled:
+        """Whose the snapshots without a receipt are that led to this one."""
+        if not lineage.gaps:
+            return Filled()
+        filled = self._loose.fill(each, metadata, lineage, live)
+        proved = [*cores, *(shown.core for shown in filled.shown)]
+        before = self._live_before(backup)
+        times = self._times.get(each.said.table.uuid, FreeTimes())
+        if require_rows_proved(live, proved, before, times):
+            return filled
+        return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])
+
+    def _live_before(self, backup: TableMetadata | None) -> frozenset[str] | None:
+        """The files that the backup's document shows; None where that cannot be told."""
+        try:
+            return None if backup is None else live_files(backup, self._files)
+        except _REFUSALS:
+            return None
 
     def _lineage(
         self, each: Publication, until: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
@@ -431,25 +483,6 @@ def _is_in(state: TableState, metadata: TableMetadata) -> bool:
 def _contract(each: Publication) -> str | None:
     """The contract that the publication was made under; approvals after it change that again."""
     return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)
-
-
-def _passed_over(said: Receipt, newest: Receipt) -> VerificationError:
-    return VerificationError(
-        "restore_publication_passed_over",
-        "the newest publication that can be shown was not made on it, so it shows nothing of it",
-        expected=f"snapshot {said.new_snapshot_id} among those that led to {newest.new_snapshot_id}",
-        got="another history",
-    )
-
-
-def _unclear(said: Receipt) -> VerificationError:
-    return VerificationError(
-        "restore_publication_unclear",
-        "whether the table shows its rows cannot be told; its workload id stays used up, and claims on the table are"
-        " blocked until somebody has compared it with its source",
-        expected=f"snapshot {said.new_snapshot_id} in the history of main, or its files",
-        got="a history with a gap, and none of its files",
-    )
 
 
 def _refused(lost: Iterable[LostPublication]) -> VerificationError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.steward import restore
-from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored
+from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
 from pvdm.steward.restore_lineage import LostPublication
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
@@ -42,6 +42,7 @@ DONE = Restored(
         AdvancedTable("sales.orders", LOST.table_uuid, "8826827733202108831", created=False),
         AdvancedTable("sales.later", "5f0c2d5e-1111-4222-8333-9a8b7c6d5e4f", None, created=True),
     ),
+    unreceipted=(UnreceiptedChunk("sales.orders", "77", "orders-13", "all", "ef" * 32),),
     lost_publications=(LOST,),
     behind=("raw.orders",),
     nonces=1,
@@ -66,6 +67,7 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "advanced sales.later, which the backup lacked: main shows snapshot none",
         "*** LOST *** sales.orders, snapshot 1206533119840177310 of workload orders-15",
         "metadata_file_missing: the table's metadata file is gone (file:///srv/lake/catalog/a.metadata.json)",
+        "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
         "behind raw.orders: not protected",
         "blocked sales.returns: it is unknown which rows workload returns-14 took",
         f"pvdm steward release-claim {'cd' * 32}",
