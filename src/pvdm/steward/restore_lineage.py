@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.metadata.state import state_changes, state_of
 from pvdm.model.core import ProofCore
-from pvdm.model.migration import Migration, Protection, ProtectionAction, TableTarget
+from pvdm.model.migration import Migration, Protection, ProtectionAction, TableState, TableTarget
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
 from pvdm.steward.refill_check import Found
@@ -194,6 +195,27 @@ def unclear(said: Receipt) -> VerificationError:
         expected=f"snapshot {said.new_snapshot_id} in the history of main, or its files",
         got="a history with a gap, and none of its files",
     )
+
+
+def count_contained(
+    metadata: TableMetadata, newest: Publication | None, migrations: Sequence[tuple[int, str, Migration]]
+) -> int:
+    """How many of the migrations the document has.
+
+    Those before its last proof, and none after its receipt. Which of those in between, the state tells that they were
+    signed to lead to: a receipt may have come late, after a migration of what it is about.
+    """
+    if newest is None:
+        return 0
+    contained = sum(index < newest.proved for index, _, _ in migrations)
+    for at, (index, _, said) in enumerate(migrations):
+        if newest.proved <= index < newest.index and _is_in(said.after, metadata):
+            contained = at + 1
+    return contained
+
+
+def _is_in(state: TableState, metadata: TableMetadata) -> bool:
+    return not state_changes(state, state_of(metadata, state.contract_sha256))
 
 
 def _in_order(published: Collection[Publication]) -> list[Publication]:

@@ -24,16 +24,15 @@ from pvdm.metadata.migration import (
     require_same_table,
     require_state,
 )
-from pvdm.metadata.state import state_changes, state_of
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
-from pvdm.model.migration import Migration, TableState
+from pvdm.model.migration import Migration
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
-from pvdm.steward.refill import Plan
+from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_check import Found
 from pvdm.steward.restore_gaps import (
     Filled,
@@ -48,6 +47,7 @@ from pvdm.steward.restore_lineage import (
     Lineage,
     LostPublication,
     Publication,
+    count_contained,
     describe_lost,
     free_times,
     migrations_by_table,
@@ -56,6 +56,7 @@ from pvdm.steward.restore_lineage import (
     trace,
     unclear,
 )
+from pvdm.steward.restore_readable import UnreadableTable, find_unreadable, require_readable
 from pvdm.store import Unit, attempts, chunks, doomed, namespaces, receipts, tables
 from pvdm.store.namespaces import Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
@@ -86,8 +87,8 @@ class Pointers:
     shown, or may be, without a receipt; `doubted` are shown, and one of these led to them that nobody knows. `migrated`
     has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
     document has it.
-    `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for. `schemas`
-    are the columns of the tables as they are shown.
+    `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for;
+    `unreadable` are tables whose document is gone. `schemas` are the columns of the tables as they are shown.
     """
 
     advances: list[Advance] = field(default_factory=list)
@@ -98,27 +99,33 @@ class Pointers:
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
+    unreadable: list[UnreadableTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
 
 
-def find_pointers(notary: Notary, plan: Plan, *, accept_lost: bool) -> Pointers:
+def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     """Judge every receipt and migration that the backup lacks; only documents of migrations are written.
 
-    Raise `restore_publications_lost` where a publication cannot be shown again, unless that is accepted.
+    Raise `restore_publications_lost` where a publication cannot be shown again, and `restore_tables_unreadable`
+    where nobody could read a table, unless that is accepted.
     """
     config = notary.config.catalog
     found = Pointers()
     if config is None:
         return found
     stores = Stores(notary.config.s3)
-    desk = _Desk(notary, MetadataFiles(config.metadata, stores), Files(stores), plan.found)
+    files = MetadataFiles(config.metadata, stores)
+    desk = _Desk(notary, files, Files(stores), plan.found)
     published = publications_by_table(notary.ledger, plan.found)
     found.published = [each for of_table in published.values() for each in of_table]
     migrations = migrations_by_table(plan.found)
     judged = [desk.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())]
-    if found.lost and not accept_lost:
+    if found.lost and not order.accept_lost:
         raise _refused(found.lost)
+    read = {each.uuid for each in judged if each is not None and each.pointer is not None}
+    found.unreadable = find_unreadable(notary.ledger, files, but=read)
+    require_readable(found.unreadable, accepted=order.accept_unreadable)
     for each in judged:
         if each is not None:
             desk.advance(each, migrations.get(each.uuid, []), found)
@@ -428,7 +435,7 @@ class _Desk:
         found: Pointers,
     ) -> tuple[TableMetadata, Pointer]:
         """Make the signed changes again that the document lacks; one that does not fit ends this."""
-        contained = _contained(now, judged.newest, migrations)
+        contained = count_contained(now, judged.newest, migrations)
         for at, (_, migration_id, said) in enumerate(migrations):
             if at < contained:
                 found.migrated[migration_id] = None
@@ -457,27 +464,6 @@ def _history(metadata: TableMetadata | None) -> set[int]:
     if metadata is None or head is None:
         return set()
     return {each.snapshot_id for each in metadata.ancestry(head)}
-
-
-def _contained(
-    metadata: TableMetadata, newest: Publication | None, migrations: Sequence[tuple[int, str, Migration]]
-) -> int:
-    """How many of the migrations the document has.
-
-    Those before its last proof, and none after its receipt. Which of those in between, the state tells that they were
-    signed to lead to: a receipt may have come late, after a migration of what it is about.
-    """
-    if newest is None:
-        return 0
-    contained = sum(index < newest.proved for index, _, _ in migrations)
-    for at, (index, _, said) in enumerate(migrations):
-        if newest.proved <= index < newest.index and _is_in(said.after, metadata):
-            contained = at + 1
-    return contained
-
-
-def _is_in(state: TableState, metadata: TableMetadata) -> bool:
-    return not state_changes(state, state_of(metadata, state.contract_sha256))
 
 
 def _contract(each: Publication) -> str | None:

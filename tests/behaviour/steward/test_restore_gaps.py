@@ -78,10 +78,10 @@ def test_what_is_shown_without_a_receipt_cannot_be_published_again(lost: Lost, k
     snapshot = publish_gap(lost, kind)
     done = lost.lose_and_restore(accept_missing=kind == "missing")
     assert lost.house.rows() == [11, 12, 13, 14, 15, 16]
+    assert (done.lost_publications, set(done.spent)) == ((), {"two", "three", "four", "five", "six"})
     assert [(each.workload_id, each.chunk_id, each.snapshot_id) for each in done.unreceipted] == [
         ("three", "all", snapshot)
     ]
-    assert (done.lost_publications, set(done.spent)) == ((), {"two", "three", "four", "five", "six"})
     assert "three" in {each.workload_id for each in done.blocked}
     release_claims(lost, done)
     with pytest.raises(VerificationError) as caught:
