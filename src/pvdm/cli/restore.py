@@ -37,6 +37,9 @@ _RESTORE_MEANS = (
 @click.option("--lost-origin", metavar="LOG", help="Give up what no archive has: the old log's name.")
 @click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")
 @click.option("--accept-lost", is_flag=True, help="Go on without publications whose documents or files are gone.")
+@click.option(
+    "--accept-unreadable", is_flag=True, help="Go on with tables that nobody can read: their document is gone."
+)
 @click.option("--again", is_flag=True, help="Restore though this ledger was restored before and lacks nothing.")
 @click.option("--confirm-clock", is_flag=True, help="Say that the clock is right after a long rest; it is noted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -51,7 +54,8 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
 
     Without an archive that has every entry it is refused. With --lost-origin the log goes on under the new origin of
     steward.toml, and its first entry there says what was lost. A publication whose document or files are gone stops
-    the restore; with --accept-lost it is named, and is to be published again.
+    the restore; with --accept-lost it is named, and is to be published again. So does a table whose document is gone,
+    while no receipt binds a newer one; with --accept-unreadable it is named, and nobody can read it.
 
     \b
     Examples:
@@ -83,9 +87,17 @@ def _tell(done: Restored) -> None:
     for table in done.advanced:
         made = ", which the backup lacked" if table.created else ""
         say(f"  advanced   {table.table}{made}: main shows snapshot {table.snapshot_id or 'none'}")
+    for shown in done.unreceipted:
+        of = f"{shown.table}, snapshot {shown.snapshot_id}, chunk {shown.chunk_id} of workload {shown.workload_id}"
+        say(f"  unreceipted {of}: shown without a receipt; it is not to be published again", style="yellow")
     for lost in done.lost_publications:
         say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=LOUD)
         say(f"             {lost.code}: {lost.why} ({lost.metadata_path})")
+    for unreadable in done.unreadable:
+        say(
+            f"  *** UNREADABLE *** {unreadable.table}: bring its document back, or restore a younger backup", style=LOUD
+        )
+        say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
         say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
     say(f"  abandoned  {len(done.abandoned):,} open workloads; {len(done.settled):,} attempts settled by receipts")

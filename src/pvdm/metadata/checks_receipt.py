@@ -71,18 +71,22 @@ def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> N
 
 def require_published_bytes(
     receipt: Receipt, metadata: TableMetadata, added: Sequence[AddedFile], files: Files
-) -> None:
-    """The list, its manifests, and those of the added files that `main` of the document shows have the bound bytes."""
+) -> dict[str, int | None]:
+    """The files that `main` of the document shows, each with the snapshot that added it.
+
+    The list, its manifests, and those of the added files that are shown must have the bound bytes.
+    """
     head = _head(receipt, metadata)
     reader = SteadyFiles(files)
     if head.manifest_list is not None:
         audit_checks.require_list(receipt, reader.read(head.manifest_list, most=MANIFEST_LIST_MAX_BYTES))
     listed = manifest_list(metadata, head, reader)
     bound = audit_checks.require_bound(listed)
-    live: set[str] = set()
+    live: dict[str, int | None] = {}
     for each in listed.manifests:
         reader.read(each.manifest_path, most=MANIFEST_MAX_BYTES)
         audit_checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
         entries = read_listed(metadata, each, reader).entries
-        live |= {entry.data_file.file_path for entry in entries if entry.is_live}
+        live |= {entry.data_file.file_path: entry.snapshot_id for entry in entries if entry.is_live}
     check_10_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
+    return live

@@ -18,6 +18,7 @@ from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
 from pvdm.steward.refill_verdicts import refill_verdicts
 from pvdm.steward.restore_claims import took_rows
+from pvdm.steward.restore_gaps import Unreceipted
 from pvdm.steward.restore_pointers import Advance, Pointers, apply_pointers
 from pvdm.store import (
     Unit,
@@ -62,6 +63,8 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
         outcome["advanced"] = [_advanced(each) for each in pointers.advances]
         outcome["behind"] = pointers.behind
+        outcome["unreadable"] = [asdict(each) for each in pointers.unreadable]
+        outcome["unreceipted"] = [_unreceipted(each) for each in pointers.unreceipted if each.certain]
         outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
         outcome["announced"] = end_announced(unit)
         outcome["abandoned"] = _end_what_was_open(unit)
@@ -102,17 +105,27 @@ def _advanced(each: Advance) -> dict[str, Any]:
     }
 
 
+def _unreceipted(each: Unreceipted) -> dict[str, str]:
+    return {
+        "table": each.table.name,
+        "snapshot_id": each.snapshot_id,
+        "workload_id": each.core.attempt.workload_id,
+        "chunk_id": each.core.attempt.chunk_id,
+        "proof_id": each.proof_id,
+    }
+
+
 def _reconcile(
     unit: Unit, found: Sequence[Found], pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> dict[str, Any]:
     """What receipts of the lost time say became visible: settled where the attempt is known, else its id is spent.
 
-    What its table does not show any more is neither: it is to be published again.
+    What its table does not show any more is neither: it is to be published again. Where that cannot be told it is not.
     """
     settled: list[str] = []
     used_up: set[str] = set()
     blocked: list[dict[str, str]] = []
-    lost = {each.receipt_id for each in pointers.lost}
+    lost = {each.receipt_id for each in pointers.lost} - pointers.unclear
     for each in found:
         if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
             continue
@@ -131,8 +144,25 @@ def _reconcile(
             spent.put(unit, said.workload_id, chunk_id, snapshot_id=snapshot, receipt_id=receipt_id)
             used_up.add(said.workload_id)
         _complete(unit, said.workload_id)
-        if took_rows(cores.values()) and _block(unit, said, receipt_id, known_claims.get(receipt_id)):
+        claim = known_claims.get(receipt_id)
+        if took_rows(cores.values()) and _block(unit, said.table.uuid, said.workload_id, receipt_id, claim):
             blocked.append({"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id})
+    for shown in pointers.unreceipted:
+        proved, proof_id = shown.core.attempt, shown.proof_id
+        if shown.certain and _settle(unit, shown.core, shown.snapshot_id):
+            settled.append(proved.attempt_id)
+        else:
+            spent.put(unit, proved.workload_id, proved.chunk_id, snapshot_id=shown.snapshot_id, receipt_id=proof_id)
+            used_up.add(proved.workload_id)
+        _complete(unit, proved.workload_id)
+        claim = known_claims.get(proof_id)
+        if took_rows([shown.core]) and _block(unit, shown.table.uuid, proved.workload_id, proof_id, claim):
+            blocked.append({"table": shown.table.name, "receipt_id": proof_id, "workload_id": proved.workload_id})
+    for doubted in pointers.doubted:
+        said, receipt_id = doubted.said, doubted.receipt_id
+        lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+        named = {"table": said.table.name, "receipt_id": receipt_id, "workload_id": said.workload_id}
+        blocked += [] if named in blocked else [named]
     return {"settled": settled, "spent": sorted(used_up), "blocked": blocked}
 
 
@@ -150,10 +180,13 @@ def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
 
     Where a proof or its contract is lost, the source stays that of the backup: another one needs a signature.
     """
-    for each in found:
-        if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
-            continue
-        said = read_signed(each.envelope, Receipt)
+    said_of = (
+        read_signed(each.envelope, Receipt)
+        for each in found
+        if each.envelope is not None and each.entry.kind is EntryKind.RECEIPT
+    )
+    # A receipt may have been logged late: the last source is that of the last publication.
+    for said in sorted(said_of, key=lambda said: said.published_at):
         for core in (_proved(unit, proof_id) for proof_id in said.proof_ids):
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue
@@ -161,14 +194,13 @@ def _reconcile_sources(unit: Unit, found: Sequence[Found]) -> None:
             target_sources.note(unit, said.table.uuid, named, core.sources[0].table.uuid, workload_id=said.workload_id)
 
 
-def _block(unit: Unit, said: Receipt, receipt_id: str, claim: Claim | None) -> bool:
+def _block(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
     """Block claims on the target if it is unknown which rows the append took; gives whether they are blocked."""
-    target = said.table.uuid
-    if lost_claims.is_claimed(unit, said.workload_id, target):
+    if lost_claims.is_claimed(unit, workload_id, target):
         return False
-    if claim is not None and claims.refill(unit, said.workload_id, target=target, claim=claim):
+    if claim is not None and claims.refill(unit, workload_id, target=target, claim=claim):
         return False
-    lost_claims.put(unit, receipt_id, said.workload_id, target=target)
+    lost_claims.put(unit, statement_id, workload_id, target=target)
     return True
 
 

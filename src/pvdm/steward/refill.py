@@ -45,6 +45,7 @@ class Order:
     log_keys: tuple[bytes, ...] = ()
     accept_missing: bool = False
     accept_lost: bool = False
+    accept_unreadable: bool = False
     again: bool = False
     confirm_clock: bool = False
 

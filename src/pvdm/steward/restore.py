@@ -20,7 +20,9 @@ from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
 from pvdm.steward.restore_claims import derive_claims
-from pvdm.steward.restore_pointers import LostPublication, find_pointers
+from pvdm.steward.restore_lineage import LostPublication
+from pvdm.steward.restore_pointers import find_pointers
+from pvdm.steward.restore_readable import UnreadableTable
 from pvdm.store import Unit, restores, statements
 from pvdm.store.clock import monotonic_micros, wall_micros
 from pvdm.store.log_storage import LedgerLog
@@ -58,14 +60,27 @@ class BlockedClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreceiptedChunk:
+    """A chunk that a table shows though its publication has no receipt: a later publication was made on it."""
+
+    table: str
+    snapshot_id: str
+    workload_id: str
+    chunk_id: str
+    proof_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
     `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
     What is in `protected` (tables by UUID, namespaces by id) came under its contract again, or out of it; the tables
     in `migrated` lack a migration of the lost time. Tables in `advanced` show a newer document than the backup named;
+    `unreceipted` are shown without a receipt, and their workload ids are used up like those of receipts;
     `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
-    newer documents than theirs lie in the catalog's folder. `repeated` is the outcome of an earlier
+    newer documents than theirs lie in the catalog's folder; nobody can read those in `unreadable`, whose documents are
+    gone. `repeated` is the outcome of an earlier
     restore of this very ledger: nothing was missing, and nothing was changed.
     """
 
@@ -81,8 +96,10 @@ class Restored:
     protected: tuple[str, ...]
     migrated: tuple[str, ...]
     advanced: tuple[AdvancedTable, ...]
+    unreceipted: tuple[UnreceiptedChunk, ...]
     lost_publications: tuple[LostPublication, ...]
     behind: tuple[str, ...]
+    unreadable: tuple[UnreadableTable, ...]
     nonces: int
     tokens: int
     new_epoch: int
@@ -112,7 +129,7 @@ def restore(
             if newest is not None and not plan.found and not plan.lost and not order.again:
                 # Nothing of the log is missing, so it is the ledger that was restored before, and not a backup.
                 return replace(_result(notary, newest), repeated=True)
-            pointers = find_pointers(notary, plan, accept_lost=order.accept_lost)
+            pointers = find_pointers(notary, plan, order)
             claims = derive_claims(notary, plan.found, pointers)
             marker = reconcile.apply(notary, order, plan, pointers, claims)
             fault.point("steward.restore.after_refill")
@@ -186,10 +203,12 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         protected=tuple(outcome["protected"]),
         migrated=tuple(outcome["migrated"]),
         advanced=tuple(AdvancedTable(**each) for each in outcome["advanced"]),
+        unreceipted=tuple(UnreceiptedChunk(**each) for each in outcome["unreceipted"]),
         lost_publications=tuple(
             LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
         ),
         behind=tuple(outcome["behind"]),
+        unreadable=tuple(UnreadableTable(**each) for each in outcome["unreadable"]),
         nonces=outcome["nonces"],
         tokens=outcome["tokens"],
         new_epoch=said.new_epoch,

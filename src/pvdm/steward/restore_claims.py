@@ -13,7 +13,7 @@ from pvdm.model.migration import Migration, Protection, contract_sha256
 from pvdm.model.schema import Schema
 from pvdm.steward.notary import Notary
 from pvdm.steward.refill_check import Found
-from pvdm.steward.restore_pointers import Pointers, Publication
+from pvdm.steward.restore_pointers import Pointers
 from pvdm.store import protections, tables
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
@@ -28,23 +28,30 @@ def took_rows(cores: Iterable[ProofCore | None]) -> bool:
 
 
 def derive_claims(notary: Notary, found: Iterable[Found], pointers: Pointers) -> dict[str, Claim]:
-    """The claim of each append that its table shows, by the receipt; one that cannot be told for sure is left out."""
+    """The claim of each append that its table shows, by the receipt; one that cannot be told for sure is left out.
+
+    Where there is no receipt, it is by the proof.
+    """
     contracts = _contracts(found)
     claims: dict[str, Claim] = {}
     for each in pointers.published:
         if each.receipt_id not in pointers.shown or not took_rows(each.cores.values()):
             continue
-        claim = _derive(notary, each, contracts, pointers.schemas.get(each.said.table.uuid))
+        core = next((core for core in each.cores.values() if core is not None), None)
+        claim = _derive(notary, core, contracts, pointers.schemas.get(each.said.table.uuid))
         if claim is not None:
             claims[each.receipt_id] = claim
+    for shown in pointers.unreceipted:
+        claim = _derive(notary, shown.core, contracts, pointers.schemas.get(shown.table.uuid))
+        if claim is not None and shown.certain and took_rows([shown.core]):
+            claims[shown.proof_id] = claim
     return claims
 
 
 def _derive(
-    notary: Notary, each: Publication, contracts: dict[str, DataProductContract], target: Schema | None
+    notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
 ) -> Claim | None:
     """What the workload's filter bounds, as it was derived when the workload was opened."""
-    core = next((core for core in each.cores.values() if core is not None), None)
     if core is None or target is None:
         return None
     try:

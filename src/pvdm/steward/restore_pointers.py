@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
@@ -27,48 +27,43 @@ from pvdm.metadata.migration import (
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration
-from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
 from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
-from pvdm.steward.refill import Plan
+from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_check import Found
-from pvdm.store import Ledger, Unit, attempts, doomed, namespaces, statements, tables
+from pvdm.steward.restore_gaps import (
+    Filled,
+    LooseProofs,
+    Unreceipted,
+    describe_gap,
+    live_files,
+    require_rows_proved,
+)
+from pvdm.steward.restore_lineage import (
+    FreeTimes,
+    Lineage,
+    LostPublication,
+    Publication,
+    count_contained,
+    describe_lost,
+    free_times,
+    migrations_by_table,
+    passed_over,
+    publications_by_table,
+    trace,
+    unclear,
+)
+from pvdm.steward.restore_readable import UnreadableTable, find_unreadable, require_readable
+from pvdm.store import Unit, attempts, chunks, doomed, namespaces, receipts, tables
 from pvdm.store.namespaces import Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
-from pvdm.trust.log.entry import EntryKind
-from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
 _REFUSALS = (VerificationError, InputError, NotAllowedError)
 _SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A receipt that the backup lacks, and the cores of its proofs; None for a proof that is lost."""
-
-    index: int
-    receipt_id: str
-    said: Receipt
-    cores: Mapping[str, ProofCore | None]
-
-
-@dataclass(frozen=True, slots=True)
-class LostPublication:
-    """A publication that the table does not show after the restore, and why; `chunk_ids` are to be published again."""
-
-    table: str
-    table_uuid: str
-    snapshot_id: str
-    workload_id: str
-    chunk_ids: tuple[str, ...]
-    receipt_id: str
-    metadata_path: str
-    code: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,38 +82,50 @@ class Advance:
 class Pointers:
     """What the restore does to the catalog: documents to show, publications that are lost, migrations made again.
 
-    `shown` are the ids of receipts whose snapshots the tables show afterwards. `migrated` has, for each migration that
-    is in force again, the hash of the document that it led to; None where a later receipt's document has it.
-    `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for. `schemas`
-    are the columns of the tables as they are shown.
+    `shown` are the ids of receipts whose snapshots the tables show afterwards. Of the lost ones, `unclear` are the ids
+    of receipts whose rows a table may show all the same: these are not to be published again. `unreceipted` are
+    shown, or may be, without a receipt; `doubted` are shown, and one of these led to them that nobody knows. `migrated`
+    has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
+    document has it.
+    `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for;
+    `unreadable` are tables whose document is gone. `schemas` are the columns of the tables as they are shown.
     """
 
     advances: list[Advance] = field(default_factory=list)
     lost: list[LostPublication] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
+    unclear: set[str] = field(default_factory=set)
+    unreceipted: list[Unreceipted] = field(default_factory=list)
+    doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
+    unreadable: list[UnreadableTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
 
 
-def find_pointers(notary: Notary, plan: Plan, *, accept_lost: bool) -> Pointers:
+def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     """Judge every receipt and migration that the backup lacks; only documents of migrations are written.
 
-    Raise `restore_publications_lost` where a publication cannot be shown again, unless that is accepted.
+    Raise `restore_publications_lost` where a publication cannot be shown again, and `restore_tables_unreadable`
+    where nobody could read a table, unless that is accepted.
     """
     config = notary.config.catalog
     found = Pointers()
     if config is None:
         return found
     stores = Stores(notary.config.s3)
-    desk = _Desk(notary, MetadataFiles(config.metadata, stores), Files(stores))
-    published = _by_table(notary.ledger, plan.found)
+    files = MetadataFiles(config.metadata, stores)
+    desk = _Desk(notary, files, Files(stores), plan.found)
+    published = publications_by_table(notary.ledger, plan.found)
     found.published = [each for of_table in published.values() for each in of_table]
-    migrations = _migrations(plan.found)
+    migrations = migrations_by_table(plan.found)
     judged = [desk.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())]
-    if found.lost and not accept_lost:
+    if found.lost and not order.accept_lost:
         raise _refused(found.lost)
+    read = {each.uuid for each in judged if each is not None and each.pointer is not None}
+    found.unreadable = find_unreadable(notary.ledger, files, but=read)
+    require_readable(found.unreadable, accepted=order.accept_unreadable)
     for each in judged:
         if each is not None:
             desk.advance(each, migrations.get(each.uuid, []), found)
@@ -156,6 +163,24 @@ def apply_pointers(unit: Unit, found: Pointers) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest publication whose bytes hold, with its document and the data files that `main` shows there."""
+
+    publication: Publication
+    metadata: TableMetadata
+    pointer: Pointer
+    lineage: Lineage
+    live: Mapping[str, int | None]
+    filled: Filled
+
+    def shows(self, each: Publication) -> bool:
+        """Whether its document shows what this publication, which is no younger, made visible."""
+        snapshot_id = each.said.new_snapshot_id
+        in_history = snapshot_id in self.lineage.reached or snapshot_id in _history(self.metadata)
+        return in_history or not each.paths.isdisjoint(self.live)
+
+
+@dataclass(frozen=True, slots=True)
 class _JudgedTable:
     """A table as it may be shown; without a row the backup lacks it, and `home` is its namespace."""
 
@@ -170,10 +195,12 @@ class _JudgedTable:
 class _Desk:
     """Judges the tables of one restore."""
 
-    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files) -> None:
+    def __init__(self, notary: Notary, metadata: MetadataFiles, files: Files, found: Sequence[Found]) -> None:
         self._notary = notary
         self._metadata = metadata
         self._files = files
+        self._times = free_times(found)
+        self._loose = LooseProofs(notary.ledger, found)
 
     def judge(self, uuid: str, published: Sequence[Publication], found: Pointers) -> _JudgedTable | None:
         """The table's newest document that a receipt binds; None where the ledger has nothing to point with."""
@@ -190,30 +217,55 @@ class _Desk:
             try:
                 home = self._home(published[-1].said.table)
             except _REFUSALS as error:
-                found.lost += [_lost(each, error) for each in published]
+                found.lost += [describe_lost(each, error) for each in published]
                 return None
         now, pointer = self._current(row)
-        shown = _history(now)
-        newest, refusals = self._newest(published, shown)
-        if newest is not None:
-            at, now, pointer = newest
-            shown = _history(now) | _chain(published, at)
+        newest, refusals = self._newest(published, now)
         for each in published:
-            if each.said.new_snapshot_id in shown:
-                found.shown.add(each.receipt_id)
-            elif each.receipt_id in refusals:
-                found.lost.append(_lost(each, refusals[each.receipt_id]))
-        return _JudgedTable(uuid, row, home, now, pointer, None if newest is None else newest[0])
+            self._sort_out(each, newest, now, refusals.get(each.receipt_id), found)
+        if newest is None:
+            return _JudgedTable(uuid, row, home, now, pointer, None)
+        found.unreceipted += newest.filled.shown
+        if newest.filled.open_gaps:
+            found.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
+            found.unclear.add(newest.publication.receipt_id)
+            found.doubted.append(newest.publication)
+        return _JudgedTable(uuid, row, home, newest.metadata, newest.pointer, newest.publication)
+
+    def _sort_out(
+        self,
+        each: Publication,
+        newest: _Newest | None,
+        backup: TableMetadata | None,
+        refusal: PvdmError | None,
+        found: Pointers,
+    ) -> None:
+        """Every publication is shown, lost, or unclear; none goes by in silence."""
+        if refusal is not None:
+            found.lost.append(describe_lost(each, refusal))
+        elif self._is_known(each.said, backup) or (newest is not None and newest.shows(each)):
+            found.shown.add(each.receipt_id)
+        elif newest is not None and newest.lineage.closed and not newest.lineage.free:
+            found.lost.append(describe_lost(each, passed_over(each.said, newest.publication.said)))
+        else:
+            found.lost.append(describe_lost(each, unclear(each.said)))
+            found.unclear.add(each.receipt_id)
+
+    def _is_known(self, said: Receipt, backup: TableMetadata | None) -> bool:
+        """Whether the backup itself has the publication, though not its receipt."""
+        if said.new_snapshot_id in _history(backup):
+            return True
+        with self._notary.ledger.read() as unit:
+            return chunks.is_published_at(unit, said.table.uuid, str(said.new_snapshot_id))
 
     def advance(self, judged: _JudgedTable, migrations: Sequence[tuple[int, str, Migration]], found: Pointers) -> None:
         """Show the document that was judged, with the signed migrations that came after it."""
         now, pointer, newest = judged.metadata, judged.pointer, judged.newest
         if now is None or pointer is None:
             return
-        after = -1 if newest is None else newest.index
         if newest is not None:
             now, pointer = self._without_branches(judged, now, pointer)
-        now, pointer = self._migrated(judged, now, pointer, migrations, after, found)
+        now, pointer = self._migrated(judged, now, pointer, migrations, found)
         found.schemas[judged.uuid] = to_model(now.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:
             return
@@ -262,32 +314,78 @@ class _Desk:
         return home
 
     def _newest(
-        self, published: Sequence[Publication], shown: set[int]
-    ) -> tuple[tuple[Publication, TableMetadata, Pointer] | None, dict[str, PvdmError]]:
+        self, published: Sequence[Publication], backup: TableMetadata | None
+    ) -> tuple[_Newest | None, dict[str, PvdmError]]:
         """The newest publication whose document, proofs and files hold; of newer ones, why they do not."""
         refusals: dict[str, PvdmError] = {}
         for at in range(len(published) - 1, -1, -1):
             each = published[at]
-            if each.said.new_snapshot_id in shown:
+            if backup is not None and self._is_known(each.said, backup):
                 return None, refusals
             try:
-                return (each, *self._receipted(each, published[: at + 1])), refusals
+                return self._receipted(each, published[: at + 1], backup), refusals
             except _REFUSALS as error:
                 refusals[each.receipt_id] = error
         return None, refusals
 
-    def _receipted(self, each: Publication, until: Sequence[Publication]) -> tuple[TableMetadata, Pointer]:
+    def _receipted(self, each: Publication, until: Sequence[Publication], backup: TableMetadata | None) -> _Newest:
         """The document of this receipt, once all that it adds to the backup was read again and holds."""
         said = each.said
         stored = StoredFile(said.metadata_path, said.metadata_sha256)
         metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
+        lineage = self._lineage(each, until, metadata, backup)
+        if lineage.closed and not lineage.free:
+            until = [before for before in until if before.said.new_snapshot_id in lineage.reached]
         for before in until:
             checks_receipt.require_proved(before.said, before.cores)
         cores = [core for before in until for core in before.cores.values() if core is not None]
+        cores += self._loose.of(said.table.uuid).values()
         added = {file.published_path: file for core in cores for file in core.files.added}
-        checks_receipt.require_published_bytes(said, metadata, list(added.values()), self._files)
+        live = checks_receipt.require_published_bytes(said, metadata, list(added.values()), self._files)
         self._require_place(said, metadata)
-        return metadata, Pointer(stored.location, stored.sha256)
+        filled = self._filled(each, metadata, lineage, live, cores, backup)
+        return _Newest(each, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
+
+    def _filled(
+        self,
+        each: Publication,
+        metadata: TableMetadata,
+        lineage: Lineage,
+        live: Mapping[str, int | None],
+        cores: Sequence[ProofCore],
+        backup: TableMetadata | None,
+    ) -> Filled:
+        """Whose the snapshots without a receipt are that led to this one."""
+        if not lineage.gaps:
+            return Filled()
+        filled = self._loose.fill(each, metadata, lineage, live)
+        proved = [*cores, *(shown.core for shown in filled.shown)]
+        before = self._live_before(backup)
+        times = self._times.get(each.said.table.uuid, FreeTimes())
+        if require_rows_proved(live, proved, before, times):
+            return filled
+        return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])
+
+    def _live_before(self, backup: TableMetadata | None) -> frozenset[str] | None:
+        """The files that the backup's document shows; None where that cannot be told."""
+        try:
+            return None if backup is None else live_files(backup, self._files)
+        except _REFUSALS:
+            return None
+
+    def _lineage(
+        self, each: Publication, until: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
+    ) -> Lineage:
+        uuid, history = each.said.table.uuid, _history(backup)
+
+        def is_known(snapshot_id: int) -> bool:
+            if snapshot_id in history:
+                return True
+            with self._notary.ledger.read() as unit:
+                published = chunks.is_published_at(unit, uuid, str(snapshot_id))
+                return published or receipts.of_snapshot(unit, uuid, str(snapshot_id)) is not None
+
+        return trace(each, until, metadata, self._times.get(uuid, FreeTimes()), is_known)
 
     def _require_place(self, said: Receipt, metadata: TableMetadata) -> None:
         """No other table of the backup lies where the document says that this one lies."""
@@ -334,12 +432,12 @@ class _Desk:
         now: TableMetadata,
         pointer: Pointer,
         migrations: Sequence[tuple[int, str, Migration]],
-        since: int,
         found: Pointers,
     ) -> tuple[TableMetadata, Pointer]:
-        """Make the signed changes again that came after the document; one that does not fit ends this."""
-        for index, migration_id, said in migrations:
-            if index < since:
+        """Make the signed changes again that the document lacks; one that does not fit ends this."""
+        contained = count_contained(now, judged.newest, migrations)
+        for at, (_, migration_id, said) in enumerate(migrations):
+            if at < contained:
                 found.migrated[migration_id] = None
                 continue
             try:
@@ -368,69 +466,9 @@ def _history(metadata: TableMetadata | None) -> set[int]:
     return {each.snapshot_id for each in metadata.ancestry(head)}
 
 
-def _chain(published: Sequence[Publication], newest: Publication) -> set[int]:
-    """The snapshots that receipts lead back to from this one; some may have expired."""
-    parents = {each.said.new_snapshot_id: each.said.old_snapshot_id for each in published}
-    found: set[int] = set()
-    at: int | None = newest.said.new_snapshot_id
-    while at is not None and at not in found:
-        found.add(at)
-        at = parents.get(at)
-    return found
-
-
 def _contract(each: Publication) -> str | None:
     """The contract that the publication was made under; approvals after it change that again."""
     return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)
-
-
-def _by_table(ledger: Ledger, found: Sequence[Found]) -> dict[str, list[Publication]]:
-    """The receipts that the backup lacks, by their tables and in the log's order."""
-    proofs = {
-        each.statement_id(): read_signed(each.envelope, Proof).core
-        for each in found
-        if each.envelope is not None and each.entry.kind is EntryKind.PROOF
-    }
-    tables_found: dict[str, list[Publication]] = {}
-    with ledger.read() as unit:
-        for each in found:
-            if each.envelope is None or each.entry.kind is not EntryKind.RECEIPT:
-                continue
-            said = read_signed(each.envelope, Receipt)
-            cores = {proof_id: proofs.get(proof_id) or _stored(unit, proof_id) for proof_id in said.proof_ids}
-            made = Publication(each.index, each.statement_id(), said, cores)
-            tables_found.setdefault(said.table.uuid, []).append(made)
-    return tables_found
-
-
-def _stored(unit: Unit, proof_id: str) -> ProofCore | None:
-    held = statements.find(unit, proof_id)
-    return None if held is None else read_signed(held.envelope, Proof).core
-
-
-def _migrations(found: Sequence[Found]) -> dict[str, list[tuple[int, str, Migration]]]:
-    by_table: dict[str, list[tuple[int, str, Migration]]] = {}
-    for each in found:
-        if each.envelope is not None and each.entry.kind is EntryKind.MIGRATION:
-            said = read_signed(each.envelope, Migration)
-            by_table.setdefault(said.table.uuid, []).append((each.index, each.statement_id(), said))
-    return by_table
-
-
-def _lost(each: Publication, error: PvdmError) -> LostPublication:
-    said = each.said
-    chunk_ids = {core.attempt.chunk_id for core in each.cores.values() if core is not None}
-    return LostPublication(
-        said.table.name,
-        said.table.uuid,
-        str(said.new_snapshot_id),
-        said.workload_id,
-        tuple(sorted(chunk_ids)),
-        each.receipt_id,
-        said.metadata_path,
-        error.code,
-        error.message,
-    )
 
 
 def _refused(lost: Iterable[LostPublication]) -> VerificationError:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pvdm.steward import restore
-from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored
-from pvdm.steward.restore_pointers import LostPublication
+from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
+from pvdm.steward.restore_lineage import LostPublication
+from pvdm.steward.restore_readable import UnreadableTable
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
 
@@ -42,8 +43,10 @@ DONE = Restored(
         AdvancedTable("sales.orders", LOST.table_uuid, "8826827733202108831", created=False),
         AdvancedTable("sales.later", "5f0c2d5e-1111-4222-8333-9a8b7c6d5e4f", None, created=True),
     ),
+    unreceipted=(UnreceiptedChunk("sales.orders", "77", "orders-13", "all", "ef" * 32),),
     lost_publications=(LOST,),
     behind=("raw.orders",),
+    unreadable=(UnreadableTable("raw.old", "6f0c", "file:///srv/lake/o.json", "metadata_file_missing", "it is gone"),),
     nonces=1,
     tokens=3,
     new_epoch=2,
@@ -66,6 +69,9 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "advanced sales.later, which the backup lacked: main shows snapshot none",
         "*** LOST *** sales.orders, snapshot 1206533119840177310 of workload orders-15",
         "metadata_file_missing: the table's metadata file is gone (file:///srv/lake/catalog/a.metadata.json)",
+        "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
+        "*** UNREADABLE *** raw.old: bring its document back",
+        "metadata_file_missing: it is gone (file:///srv/lake/o.json)",
         "behind raw.orders: not protected",
         "blocked sales.returns: it is unknown which rows workload returns-14 took",
         f"pvdm steward release-claim {'cd' * 32}",
