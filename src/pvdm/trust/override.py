@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.model.break_glass import BreakGlass
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.verify import Verified, VerifiedProof, require_role, verify_signed
+
+MAIN_MOVED: Final = (
+    "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
+    "where no attempt is left, another workload id does"
+)
 
 
 def verify_override(
