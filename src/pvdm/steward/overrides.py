@@ -109,6 +109,7 @@ class Overrides:
                 raise _replayed(said.nonce)
             require_first(unit, said.fail_proof_id)
             restores.require_issued_after(unit, said.issued_at)
+            unit.tell(override_id=record.override_id)
             try:
                 overrides.put(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
