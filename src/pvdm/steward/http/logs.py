@@ -55,6 +55,16 @@ def log_event(event: str, **facts: str | int | None) -> None:
     _say(logging.INFO, {"event": event, **facts})
 
 
+def log_warning(event: str, **facts: str | int | None) -> None:
+    """Something that an operator should look at; the Steward goes on."""
+    _say(logging.WARNING, {"event": event, **facts})
+
+
+def log_error(event: str, **facts: str | int | None) -> None:
+    """Something that keeps the Steward from its work until an operator acts."""
+    _say(logging.ERROR, {"event": event, **facts})
+
+
 class JsonFormatter(logging.Formatter):
     """Lines of other loggers, such as the server's own, in the same form and with the same silence."""
 
