@@ -147,7 +147,7 @@ def _tell(found: Status) -> None:
         if reason.hint:
             say(f"    hint: {reason.hint}")
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
-    say(f"  log         {info.origin}, {info.log_size:,} entries")
+    say(f"  log         {info.origin}, {counted(info.log_size, 'entry', 'entries')}")
     say(f"  trust root  {root}")
     served = "none: steward.toml has no [catalog]"
     if info.catalog is not None:

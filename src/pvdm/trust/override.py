@@ -8,6 +8,7 @@ from typing import Final
 
 from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.model.break_glass import BreakGlass
+from pvdm.model.clock import shown_time
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.verify import Verified, VerifiedProof, require_role, verify_signed
@@ -111,7 +112,9 @@ def require_files(said: BreakGlass, failed: VerifiedProof) -> None:
 def require_unexpired(said: BreakGlass, now: int) -> None:
     """An override is for now."""
     if said.expires_at <= now:
-        raise refused("override_expired", "the override has expired", f"before {said.expires_at}", now)
+        raise refused(
+            "override_expired", "the override has expired", f"before {shown_time(said.expires_at)}", shown_time(now)
+        )
 
 
 def require_unused(said: BreakGlass, used: Callable[[str], bool]) -> None:
