@@ -18,7 +18,7 @@ from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import now_micros, utc
 from pvdm.digest import Construction, Engine, Mode, Plan
 from pvdm.model.attestation import SourceAttestation
-from pvdm.model.plain import view_json
+from pvdm.model.plain import counted, view_json
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -171,7 +171,8 @@ def _tell(said: SourceAttestation, record: dict[str, object], done: str, *, as_j
     if as_json:
         say_json(record)
         return
-    say(f"attested by {said.attestor}: {said.row_count:,} rows of {said.table.name}, snapshot {said.snapshot_id}")
+    rows = counted(said.row_count, "row")
+    say(f"attested by {said.attestor}: {rows} of {said.table.name}, snapshot {said.snapshot_id}")
     say(f"  {said.projection.value} projection, {said.mode}, epoch {said.epoch}; the digest itself is told to nobody")
     say(f"  schema fingerprint {said.schema_fingerprint[:16]}…, attestation {record['id']}")
     say(f"  {done}")
@@ -194,7 +195,7 @@ def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
     if as_json:
         say_json({"attestation": view_json(view)})
         return
-    say(f"accepted: {view.row_count:,} rows of snapshot {view.snapshot_id}, log entry {view.log_index:,}")
+    say(f"accepted: {counted(view.row_count, 'row')} of snapshot {view.snapshot_id}, log entry {view.log_index:,}")
     say(f"  attestation {view.statement_id}")
 
 
@@ -221,4 +222,4 @@ def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snap
     for view in views:
         what = f"{view.table_uuid} snapshot {view.snapshot_id}, {view.projection.value}"
         when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.statement_id}"
-        say(f"{view.attestor}: {view.row_count:,} rows of {what}  {when}")
+        say(f"{view.attestor}: {counted(view.row_count, 'row')} of {what}  {when}")

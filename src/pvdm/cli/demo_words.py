@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvdm.cli.proof_words import Line
 from pvdm.errors import comparison
+from pvdm.model.plain import counted
 from pvdm.model.printed import printable
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def audit_lines(report: AuditReport) -> Iterator[Line]:
     for each in report.snapshots:
         yield f"   {_snapshot(each)}", "green" if not each.findings else "bold red"
     if report.rehashed is not None:
-        yield f"   {report.rehashed.data_files} data files read again: the bytes that the proofs bind", None
+        yield f"   {counted(report.rehashed.data_files, 'data file')} read again: the bytes that the proofs bind", None
     counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count)
     holds = "holds" if report.holds else "does not hold"
     yield f"   the history of main {holds}: {counts}", "bold green" if report.holds else "bold red"
@@ -95,8 +96,8 @@ def _error(played: Played, names: Mapping[str, str]) -> Iterator[str]:
 def _snapshot(each: AuditedSnapshot) -> str:
     proofs = len(each.proof_ids)
     return (
-        f"+{each.rows_added or 0:,} rows in {each.files_added} files by {each.workload_id}:"
-        f" {each.standing.value}, a receipt and {proofs} proofs"
+        f"+{counted(each.rows_added or 0, 'row')} in {counted(each.files_added or 0, 'file')} by {each.workload_id}:"
+        f" {each.standing.value}, a receipt and {counted(proofs, 'proof')}"
     )
 
 

@@ -14,7 +14,7 @@ from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.statements import check_statements
 from pvdm.errors import VerificationError
-from pvdm.model.plain import view_json
+from pvdm.model.plain import counted, view_json
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.fsck import fsck
@@ -100,7 +100,7 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
             }
         )
         return
-    say(f"the log holds: {report.origin}, {report.size:,} entries", style="green")
+    say(f"the log holds: {report.origin}, {counted(report.size, 'entry', 'entries')}", style="green")
     say(f"  root        {report.root}")
     say(f"  files       {report.files:,} read")
     if report.files_beyond_checkpoint:

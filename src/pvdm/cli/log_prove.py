@@ -16,6 +16,7 @@ from pvdm.cli.screen import notice, say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.steward import config_option, opened_notary
 from pvdm.errors import InputError, VerificationError
+from pvdm.model.plain import counted
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.entry import parse_entry
@@ -187,6 +188,8 @@ def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> No
         written = None if mended is None else {"tiles": mended.tiles, "statements": mended.statements}
         say_json({**facts, "verified": verify, "mended": written, "out": str(folder)})
         return
-    say(f"{folder} holds {origin} up to {done.size:,} entries; {done.envelopes_written:,} statements were new")
+    entries = counted(done.size, "entry", "entries")
+    say(f"{folder} holds {origin} up to {entries}; new statements: {done.envelopes_written:,}")
     if mended is not None:
-        say(f"every file was compared; written again: {mended.tiles:,} tiles, {mended.statements:,} statements")
+        tiles, statements = counted(mended.tiles, "tile"), counted(mended.statements, "statement")
+        say(f"every file was compared; written again: {tiles}, {statements}")

@@ -21,6 +21,7 @@ from pvdm.digest import Construction, Mode, Partial, Plan
 from pvdm.errors import InputError, VerificationError
 from pvdm.model.document import Value, dump, parse
 from pvdm.model.fields import Fields, require_sha256
+from pvdm.model.plain import counted
 from pvdm.model.projection import Projection, ProjectionName
 from pvdm.model.proof import Commitments, Proof
 from pvdm.model.schema import Schema
@@ -196,7 +197,10 @@ def proof_recompute(
         facts: dict[str, object] = {"holds": True, "side": side, "projections": names, "rows": str(rows)}
         say_json({**facts, "proof_id": opened.proof_id, "files_are_the_proofs": same_files})
         return
-    say(f"equal: {rows:,} rows, {' and '.join(names)} as the proof committed to on the {side} side", style="green")
+    say(
+        f"equal: {counted(rows, 'row')}, {' and '.join(names)} as the proof committed to on the {side} side",
+        style="green",
+    )
     if same_files is not None:
         say("the files are byte for byte the proof's" if same_files else "other files than the proof's, the same rows")
     say("hint: `pvdm proof check` tells whose word the proof is")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pvdm.cli.proof_words import LOUD, Line
+from pvdm.model.plain import counted as counted  # noqa: PLC0414 - others have it from here
 
 if TYPE_CHECKING:
     from pvdm.client import AttemptView, ExtentView
@@ -73,8 +74,3 @@ def override_words(attempt: AttemptView) -> str:
     classes = ", ".join(each.value for each in attempt.classes)
     by = "override" if attempt.override_id is None else f"override {attempt.override_id}"
     return f"published by {by}, not by proof: its verdict is FAIL ({classes})"
-
-
-def counted(count: int, thing: str) -> str:
-    """`1 chunk`, `2,000 rows`."""
-    return f"{count:,} {thing}{'s' * (count != 1)}"

@@ -17,7 +17,7 @@ from pvdm.cli.times import utc
 from pvdm.cli.views import override_view_lines, proof_view_line
 from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.model.epoch import EpochStage
-from pvdm.model.plain import view_json
+from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
     from pvdm.client import (
@@ -147,7 +147,7 @@ def _tell(found: Status) -> None:
         if reason.hint:
             say(f"    hint: {reason.hint}")
     root = "none yet" if info.trust_root_version is None else f"version {info.trust_root_version}"
-    say(f"  log         {info.origin}, {info.log_size:,} entries")
+    say(f"  log         {info.origin}, {counted(info.log_size, 'entry', 'entries')}")
     say(f"  trust root  {root}")
     served = "none: steward.toml has no [catalog]"
     if info.catalog is not None:
@@ -178,17 +178,18 @@ def _tell_jobs(found: Status) -> None:
     jobs = found.jobs
     if jobs is None:
         return
-    counted = Counter(job.state.value for job in jobs)
-    said = ", ".join(f"{count} {state}" for state, count in sorted(counted.items()))
+    states = Counter(job.state.value for job in jobs)
+    said = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     say(f"  jobs        {said or 'none waiting'}")
     for job in jobs:
         if job.state.value not in (_FAILED, _WAITING):
             continue
         what = f"{job.kind} {job.subject}".strip()
         problem = "" if job.problem is None else f": {job.problem.code}: {job.problem.message}"
-        line = f"  {job.state.name} JOB: {what}, {job.tries} tries{problem}"
+        whose = "" if job.workload_id is None else f" of {job.workload_id} ({job.table or 'its table is gone'})"
+        line = f"  {job.state.name} JOB: {what}{whose}, {counted(job.tries, 'try', 'tries')}{problem}"
         say(line, style="bold red" if job.state.value == _FAILED else "yellow")
-    if counted[_FAILED]:
+    if states[_FAILED]:
         say("  hint: a failed job is taken up again at the Steward's next start; its log says more")
 
 

@@ -129,7 +129,7 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     for each in found.findings:
         yield f"    {each}", None
     if found.findings_more:
-        yield f"    and {found.findings_more:,} findings more", None
+        yield f"    and {counted(found.findings_more, 'finding')} more", None
     if found.quarantine is not None:
         folder = found.quarantine.folder
         yield f"    its files are in quarantine, each under its SHA-256: {place(folder)}", None

@@ -177,13 +177,23 @@ class ListedJob:
     state: JobState
     tries: int
     problem: RefusalView | None
+    table: str | None = None
+    workload_id: str | None = None
 
     @classmethod
     def read(cls, value: object) -> ListedJob:
         """The answer's value."""
         fields = Reading(value, "the job")
         job = JobView.read(value)
-        return cls(fields.text("kind"), fields.text("subject"), job.state, job.tries, job.problem)
+        return cls(
+            fields.text("kind"),
+            fields.text("subject"),
+            job.state,
+            job.tries,
+            job.problem,
+            fields.optional_text("table"),
+            fields.optional_text("workload_id"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,10 @@ def used_up(workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: 
     for how, state, most in counts:
         if sum(each.state is state for each in attempts) >= most:
             return (
-                f"no attempt is left at the chunk, since {most} {how}: an operator gives the workload up with "
-                f"`pvdm abandon {workload_id} --reason TEXT`, and another workload id starts anew"
+                f"no attempt is left at the chunk, since {most} {how}. Rows that failed and are wanted all the same: "
+                "`pvdm break-glass`, while the workload is open. Else an operator gives it up with "
+                f"`pvdm abandon {workload_id} --reason TEXT`, after which break-glass is no longer possible, and "
+                "another workload id starts anew"
             )
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pvdm.client import AttemptView, StewardClient
 from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, VerificationFailed
 from pvdm.durable.progress import Doing, Step, Watch, unwatched
-from pvdm.durable.run import LOOK_SECONDS, failure, require_going, stuck
+from pvdm.durable.run import LOOK_SECONDS, again, failure, require_going, stuck
 from pvdm.errors import ConflictError, RolledBackError
 from pvdm.model.states import AttemptState
 
@@ -33,7 +33,8 @@ def _outcome(attempt: AttemptView, watch: Watch, published: Doing) -> Outcome:
             return Committed(workload_id, table, chunks)
         case AttemptState.VERIFICATION_FAILED:
             _tell(watch, attempt, Doing.FAILED)
-            return VerificationFailed(workload_id, table, chunks, failure(attempt, attempt.chunk_id))
+            way = f"where the contract allows one more attempt, `{again(attempt)}` makes it"
+            return VerificationFailed(workload_id, table, chunks, failure(attempt, attempt.chunk_id, way))
         case AttemptState.ROLLED_BACK:
             _tell(watch, attempt, Doing.ROLLED_BACK)
             hint = "the same call brings the bytes back once more"

@@ -15,7 +15,7 @@ from pvdm.store.schema import StatementKind
 from pvdm.store.unit import Unit
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.expectation import require_epoch, require_not_expired, require_pass
-from pvdm.trust.override import verify_override
+from pvdm.trust.override import MAIN_MOVED, verify_override
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.statement import read_statement
 from pvdm.trust.succession import require_root_current
@@ -120,7 +120,7 @@ def require_waived(said: BreakGlass, failed: ProofCore, core: ProofCore) -> None
                 f"the override is for another {what}",
                 expected=str(expected)[:200],
                 got=str(got)[:200],
-                hint="nothing was published; the verdict stands",
+                hint=MAIN_MOVED if code == "override_wrong_base" else "nothing was published; the verdict stands",
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pvdm.metadata.checks_proof import check_1_envelope, check_2_signature
 from pvdm.metadata.proposal import Proposal
+from pvdm.model.clock import shown_time
 from pvdm.model.contract import Atomicity
 from pvdm.model.workload import ChunkProofs, WorkloadStatement
 from pvdm.trust.refusal import refused
@@ -75,7 +76,12 @@ def require_bound(said: WorkloadStatement, proposal: Proposal, proofs: Sequence[
 def require_statement_current(said: WorkloadStatement, now: int) -> None:
     """It runs out no later than the first of its proofs would."""
     if said.expires_at <= now:
-        raise refused("proof_expired", "the workload statement has expired", f"before {said.expires_at}", now)
+        raise refused(
+            "proof_expired",
+            "the workload statement has expired",
+            f"before {shown_time(said.expires_at)}",
+            shown_time(now),
+        )
 
 
 def _chunk(proof: VerifiedProof) -> ChunkProofs:

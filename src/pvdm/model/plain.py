@@ -1,4 +1,4 @@
-"""What a Steward told, for programs: one form of every number in whatever a command prints as JSON."""
+"""What a Steward told: one form of every number in whatever a command prints as JSON, and of counts for people."""
 
 from __future__ import annotations
 
@@ -28,3 +28,8 @@ def _plain(name: str, value: object) -> object:
             return view_json(value)
         case _:
             raise TypeError(f"{name} has no place in a result")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 chunk`, `2,000 rows`, `2 tries`: the number with the word that goes with it."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

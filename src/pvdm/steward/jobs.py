@@ -13,7 +13,7 @@ from typing import Final
 
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.states import AttemptState
-from pvdm.steward.http.logs import LOGGER, log_event, log_failure
+from pvdm.steward.http.logs import LOGGER, log_event, log_failure, log_warning
 from pvdm.steward.unfinished import WORK_HELD, Unfinished, publication_of
 from pvdm.steward.work_lines import Facts, describe_work
 from pvdm.store import Ledger, attempts, chunks, workloads
@@ -220,7 +220,7 @@ class Jobs:
                 if self._unfinished.settling_is_due(self._clock.now_micros()):
                     self._put(JobKind.SETTLE, "")
             except PvdmError as error:
-                log_event("unfinished_work_not_known", code=error.code)
+                log_warning("unfinished_work_not_known", code=error.code)
 
     def _stops_within(self, seconds: float) -> bool:
         with self._book.told:
@@ -244,13 +244,13 @@ class Jobs:
             self._done(job)
         except PvdmError as error:
             if not self._is_due(job):
-                log_event("job_refused", code=error.code, **self._facts(job))
+                _log_of(error)("job_refused", code=error.code, **self._facts(job))
                 self._ended(job, None, None)  # the refusal is in the ledger
                 if job.kind is JobKind.PUBLISH and _is_unfinished(error):
                     # Or the commit is, and not what comes after it: the receipt, and the clean-up.
                     self._put(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
-                log_event("job_waits", code=error.code, **self._facts(job))
+                _log_of(error)("job_waits", code=error.code, **self._facts(job))
                 self._ended(job, JobState.WAITING, error)
             else:
                 log_failure("job_cannot_go_on", error, **self._facts(job))
@@ -318,7 +318,7 @@ class Jobs:
                 self._changed(attempt.attempt_id)
         except PvdmError as error:
             # The ledger cannot be asked just now: settling is tried until it can, and takes everything up again.
-            log_event("job_followed_later", code=error.code, **self._facts(job))
+            log_warning("job_followed_later", code=error.code, **self._facts(job))
             self._put(JobKind.SETTLE, "")
 
     def _follow_up(self, attempt: Attempt) -> None:
@@ -364,6 +364,11 @@ class Jobs:
             live = attempts.live_of(unit, workload.opening.workload_id)
             proved = [each for each in live if each.state is AttemptState.COMMITTING]
             return proved if len(proved) == chunks.count(unit, workload.opening.workload_id) else []
+
+
+def _log_of(error: PvdmError) -> Callable[..., None]:
+    """Work that another Steward does is nothing to look at; anything else is."""
+    return log_event if error.code == WORK_HELD else log_warning
 
 
 def _is_unfinished(error: PvdmError) -> bool:

@@ -325,7 +325,7 @@ def _joined(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: Key
         trust=trust,
         epochs=Epochs(ledger, clock, keys, recorder, trust, notary=config.notary),
         proofs=proofs,
-        overrides=Overrides(ledger, clock, recorder, trust),
+        overrides=Overrides(ledger, clock, recorder, trust, served),
         waiving=path.waiving,
         attestations=Attestations(ledger, clock, keys, recorder, trust),
         access=access,

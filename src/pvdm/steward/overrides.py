@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pvdm.catalog.desks import Catalog
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.model.break_glass import BreakGlass
 from pvdm.model.states import NonceState
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.recorder import Document, Recorder
 from pvdm.steward.roots import TrustRoots
-from pvdm.store import Ledger, Unit, nonces, overrides, proofs, restores, statements
+from pvdm.store import Ledger, Unit, nonces, overrides, proofs, restores, statements, tables
 from pvdm.store.clock import LedgerClock
 from pvdm.store.overrides import OverrideRecord, StoredOverride
 from pvdm.store.schema import StatementKind
 from pvdm.store.statements import Statement
 from pvdm.store.tokens import Grant
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.override import disallowing, verify_override
+from pvdm.trust.override import MAIN_MOVED, disallowing, verify_override
 from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import VerifiedProof, verify_threshold
 
@@ -43,7 +44,11 @@ class OverrideView:
 class Overrides:
     """The overrides that this Steward has accepted."""
 
-    def __init__(self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots) -> None:
+    def __init__(
+        self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots, catalog: Catalog | None
+    ) -> None:
+        """Without a catalog nobody here can say what a table shows."""
+        self._catalog = catalog
         self._ledger = ledger
         self._clock = clock
         self._recorder = recorder
@@ -93,6 +98,7 @@ class Overrides:
         judged_by = self._trust.ids()
         root = self._trust.current()
         override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
+        self._require_over_main(said)
         record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
@@ -103,12 +109,20 @@ class Overrides:
                 raise _replayed(said.nonce)
             require_first(unit, said.fail_proof_id)
             restores.require_issued_after(unit, said.issued_at)
+            unit.tell(override_id=record.override_id)
             try:
                 overrides.put(unit, record, envelope, log_index=places[0])
             except ConflictError as error:
                 raise _replayed(said.nonce) if error.code == "nonce_taken" else error from None
 
         self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
+
+    def _require_over_main(self, said: BreakGlass) -> None:
+        """No override is taken in that could not be used; of a table that is gone the gate will say so."""
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, said.table.uuid)
+        if self._catalog is not None and row is not None:
+            require_over_main(said, self._catalog.states.of(row).metadata.current_snapshot_id)
 
     def _same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
         """The override that was accepted with exactly these bytes; another signature is another try."""
@@ -163,6 +177,18 @@ def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
         said.expires_at,
         statement.log_index,
     )
+
+
+def require_over_main(said: BreakGlass, shown: int | None) -> None:
+    """The override is for rows over what `main` shows now."""
+    if said.base_snapshot_id != shown:
+        raise NotAllowedError(
+            "override_base_moved",
+            "main has moved since the verdict that the override waives",
+            expected=f"an override over snapshot {'none' if shown is None else shown}",
+            got=f"over snapshot {'none' if said.base_snapshot_id is None else said.base_snapshot_id}",
+            hint=MAIN_MOVED,
+        )
 
 
 def require_first(unit: Unit, fail_proof_id: str) -> None:

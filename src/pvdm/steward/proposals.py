@@ -156,7 +156,7 @@ def _found(unit: Unit, workload_id: str, attempt_id: str) -> _Found:
 
 def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[Logged]) -> Waiver | None:
     """The override that waives this FAIL, if there is one, and all proofs of the FAIL that it names."""
-    found = find_waiver(unit, attempt, read_signed(envelopes[0].envelope, Proof).core.files.staged_hashes)
+    found = find_waiver(unit, attempt, read_signed(envelopes[0].envelope, Proof).core)
     if found is None:
         return None
     override, record = found

@@ -79,6 +79,7 @@ class TrustRoots:
                 raise ConflictError(
                     "trust_root_moved", "another trust root was accepted first", hint="hand yours in again"
                 )
+            unit.tell(trust_root=root.sha256)
             statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
 
         self._recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)

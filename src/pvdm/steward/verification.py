@@ -36,7 +36,7 @@ from pvdm.steward.reasons import reason_of
 from pvdm.steward.sources import Sources, named
 from pvdm.steward.unfinished import working_on
 from pvdm.steward.verified_files import read_verified, verified_manifest
-from pvdm.steward.waiving import find_waiver
+from pvdm.steward.waiving import find_waiver, is_waivable
 from pvdm.steward.workloads import is_adopted
 from pvdm.store import Ledger, Unit, attempts, chunks, nonces, tables, verified, workloads
 from pvdm.store.attempts import Attempt
@@ -214,8 +214,10 @@ class Verification:
 
     def _waived(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
         """The override that waives this FAIL, if its files could be read; the gate judges the override itself."""
-        found = find_waiver(unit, attempt, core.files.staged_hashes)
+        found = find_waiver(unit, attempt, core)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
+            return None
+        if not is_waivable(unit, attempt, found[0], self._clock.now_micros()):
             return None
         return found[0].record.override_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from pvdm.model.core import ProofCore
 from pvdm.model.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import OWN, require_domain
+from pvdm.steward.overrides import require_over_main
 from pvdm.steward.sources import levels_of
 from pvdm.steward.verified_files import read_verified
 from pvdm.steward.workloads import Workloads, staged_head
@@ -49,20 +51,38 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
 _STANDS: Final = "nothing was published; the verdict stands"
+_WORD: Final = "break-glass"
+_OVERRIDE_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def find_waiver(unit: Unit, attempt: Attempt, hashes: Sequence[str]) -> tuple[StoredOverride, ProofRecord] | None:
-    """The unused override of a FAIL at this attempt's chunk that names exactly these bytes, and that FAIL."""
+def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOverride, ProofRecord] | None:
+    """The unused override that this attempt's FAIL may be published by, and the FAIL that it was signed for.
+
+    An attempt that was opened for an override goes by that one alone, and the gate judges it. Any other attempt at the
+    chunk goes by one for exactly its bytes over exactly its base; of several, by the one that expires last.
+    """
+    wanted = _opened_for(unit, attempt)
+    found: list[tuple[int, StoredOverride, ProofRecord]] = []
     for tried in attempts.of_chunk(unit, attempt.workload_id, attempt.chunk_id):
         for record in proofs.of_attempt(unit, tried.attempt_id):
             override_id = overrides.live_of_proof(unit, record.proof_id)
-            found = None if override_id is None else overrides.find(unit, override_id)
-            if found is None or found.state is not NonceState.RESERVED:
+            stored = None if override_id is None else overrides.find(unit, override_id)
+            if stored is None or stored.state is not NonceState.RESERVED:
                 continue
-            said = read_signed(statements.get(unit, found.record.override_id).envelope, BreakGlass)
-            if said.file_hashes == tuple(hashes):
-                return found, record
-    return None
+            said = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
+            same_base = said.base_snapshot_id == core.target.base_snapshot_id
+            given = same_base if wanted is None else stored.record.override_id == wanted
+            if given and said.file_hashes == core.files.staged_hashes:
+                found.append((said.expires_at, stored, record))
+    if not found:
+        return None
+    _, override, failed = max(found, key=lambda each: each[0])
+    return override, failed
+
+
+def is_waivable(unit: Unit, attempt: Attempt, override: StoredOverride, now: int) -> bool:
+    """Whether the attempt goes to the gate by it: one that has expired is left alone, unless it was asked for."""
+    return override.record.expires_micros > now or _opened_for(unit, attempt) == override.record.override_id
 
 
 class Waiving:
@@ -130,6 +150,7 @@ class Waiving:
             said = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
         with disallowing():
             require_unexpired(said, self._clock.now_micros())
+        require_over_main(said, self._catalog().states.of(self._row(core)).metadata.current_snapshot_id)
         self._verified(core)
         self._require_kept(core)
         told = core.attempt
@@ -259,7 +280,15 @@ def _published(unit: Unit, override: StoredOverride, core: ProofCore) -> Attempt
 
 
 def _reason(override_id: str) -> str:
-    return f"break-glass {override_id}"
+    return f"{_WORD} {override_id}"
+
+
+def _opened_for(unit: Unit, attempt: Attempt) -> str | None:
+    """The override that the attempt was opened for; None for one of a producer."""
+    first = events.history(unit, "attempts", attempt.attempt_id, count=1)
+    reason = str(first[0].new["reason"]) if first and first[0].new is not None else ""
+    word, _, override_id = reason.partition(" ")
+    return override_id if word == _WORD and _OVERRIDE_ID.fullmatch(override_id) else None
 
 
 def _brought_back(unit: Unit, core: ProofCore, override_id: str) -> Attempt | None:
@@ -267,8 +296,7 @@ def _brought_back(unit: Unit, core: ProofCore, override_id: str) -> Attempt | No
     tried = attempts.of_chunk(unit, core.attempt.workload_id, core.attempt.chunk_id)
     if not tried or tried[-1].state not in ATTEMPT.live():
         return None
-    (opened,) = events.history(unit, "attempts", tried[-1].attempt_id, count=1)
-    if opened.new is not None and opened.new["reason"] == _reason(override_id):
+    if _opened_for(unit, tried[-1]) == override_id:
         return tried[-1]
     raise ConflictError(
         "attempt_live",

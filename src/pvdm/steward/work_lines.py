@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pvdm.errors import PvdmError
 from pvdm.steward.sources import table_name
 from pvdm.store import Ledger, Unit, attempts, proofs, workloads
@@ -21,6 +23,22 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
             return unknown | _describe(unit, subject)
     except PvdmError:
         return unknown
+
+
+def works_of(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
+    """Table and workload of each: an attempt, a workload, or what is neither and has none."""
+    with ledger.read() as unit:
+        return [_work_of(unit, subject) for subject in subjects]
+
+
+def _work_of(unit: Unit, subject: str) -> tuple[str | None, str | None]:
+    attempt = attempts.find(unit, subject)
+    workload = workloads.find(unit, subject if attempt is None else attempt.workload_id)
+    return (
+        (None, None)
+        if workload is None
+        else (table_name(unit, workload.opening.table_uuid), workload.opening.workload_id)
+    )
 
 
 def describe_workload(ledger: Ledger, workload_id: str, table_uuid: str) -> Facts:

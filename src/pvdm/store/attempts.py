@@ -312,8 +312,9 @@ def _require_left(opening: AttemptOpening, how: str, got: int, most: int) -> Non
             f"chunk {opening.chunk_id} has no attempt left",
             expected=f"at most {most} {how}",
             got=str(got),
-            hint="find out why; an operator gives the workload up with "
-            f"`pvdm abandon {opening.workload_id} --reason TEXT`, and another workload id starts anew",
+            hint="find out why. Rows that failed and are wanted all the same: `pvdm break-glass`, while the workload "
+            f"is open. Else an operator gives it up with `pvdm abandon {opening.workload_id} --reason TEXT`, after "
+            "which break-glass is no longer possible, and another workload id starts anew",
         )
 
 

@@ -131,18 +131,23 @@ class LedgerClock:
         return True
 
     def confirm(self, *, operator: str, reason: str) -> int:
-        """An operator says that the clock is right now; goes into the step log with name, reason and both times."""
+        """An operator says that the clock is right now; goes into the step log with name, reason and the times.
+
+        Those are the time that was trusted before, the time from now on and, after a jump, the time that it showed.
+        """
         ids.name(operator, "operator")
         if not reason.strip():
             raise InputError("reason_missing", "a confirmation needs a reason")
         with self._lock:
             before = self._base + self._elapsed() + self._followed
             after = max(before, self._wall())
+            jumped = self._jumped
         facts: dict[str, str | int] = {
             "operator": operator,
             "reason": ids.reason(reason),
             "from_micros": before,
             "to_micros": after,
+            **({} if jumped is None else {"jumped_to_micros": jumped}),
         }
         with self._ledger.write(at_micros=after) as unit:
             events.note(unit, "clock_confirmed", "clock", operator, facts)
@@ -190,7 +195,7 @@ class LedgerClock:
         if ahead > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT:
             self._jumped = seen
         if self._jumped is not None:
-            raise _jumped(self._base + elapsed + self._followed, self._jumped)
+            raise _jumped(self._base + elapsed + self._followed, self._jumped, self._wall())
         self._followed = max(self._followed, ahead)
         return self._base + elapsed + self._followed
 
@@ -236,11 +241,12 @@ def format_micros(micros: int) -> str:
     return f"{datetime.fromtimestamp(micros // _MICROS, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _jumped(expected: int, got: int) -> UnavailableError:
+def _jumped(expected: int, jumped: int, host: int) -> UnavailableError:
     return UnavailableError(
         "clock_jumped",
         "the clock jumped forward; nothing is done until an operator confirms it",
         expected=f"about {format_micros(expected)}",
-        got=format_micros(got),
-        hint="set the clock right, then confirm the time with a name and a reason",
+        got=f"{format_micros(jumped)} at the jump; the host's clock is at {format_micros(host)} now",
+        hint="set the host's clock right, then say so with an operator's token of every domain: "
+        "`pvdm steward confirm-clock --reason TEXT`",
     )

@@ -16,8 +16,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pvdm import fault
 from pvdm.errors import PvdmError
+from pvdm.model import document
+from pvdm.store.acting import ASKED, REQUESTS, Actor, actor
 from pvdm.store.failures import Phase, translate
 from pvdm.store.link import Link, Row
+from pvdm.store.schema import events
 from pvdm.store.turns import Turns
 
 _inside: ContextVar[bool] = ContextVar("pvdm_store_inside", default=False)
@@ -31,13 +34,15 @@ def inside() -> bool:
 class Unit:
     """One transaction; leaving it without `commit` undoes everything."""
 
-    __slots__ = ("_link", "_open", "_turns", "_writing", "at_micros")
+    __slots__ = ("_changed", "_link", "_open", "_told", "_turns", "_writing", "at_micros")
 
     def __init__(self, link: Link, turns: Turns | None, *, writing: bool, at_micros: int) -> None:
         self._link = link
         self._turns = turns
         self._writing = writing
         self._open = True
+        self._changed: set[str] = set()
+        self._told: dict[str, str] = {}
         self.at_micros = at_micros
 
     @property
@@ -48,6 +53,7 @@ class Unit:
     def execute(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """Run one statement; errors come out as pvdm errors."""
         self._require_open()
+        self._note_change(statement)
         try:
             return self._link.dressed().execute(statement, dict(values) if values is not None else None)
         except SQLAlchemyError as error:
@@ -62,6 +68,7 @@ class Unit:
         if not values:
             return self.execute(statement).mappings().one_or_none()
         self._require_open()
+        self._note_change(statement)
         try:
             return self._link.one(statement, values)
         except SQLAlchemyError as error:
@@ -71,9 +78,12 @@ class Unit:
         """Run a statement that was made beforehand, once for all times; how many rows are other now."""
         self._require_open()
         try:
-            return self._link.count(statement, values)
+            count = self._link.count(statement, values)
         except SQLAlchemyError as error:
             raise self._failed(error) from None
+        if count:
+            self._note_change(statement)
+        return count
 
     def has_table(self, name: str) -> bool:
         """Whether the database has such a table."""
@@ -98,6 +108,7 @@ class Unit:
         self._require_open()
         if not rows:
             return
+        self._changed.add(table.name)
         try:
             self._link.dressed().execute(table.insert(), [self._timed(table, row) for row in rows])
         except SQLAlchemyError as error:
@@ -125,6 +136,9 @@ class Unit:
         self._require_open()
         if not self._writing:
             raise PvdmError("unit_read_only", "a reading unit has nothing to commit")
+        who = actor()
+        if who is not None and self._changed:
+            self._say_who(who)
         self._open = False
         fault.point("store.before_commit")
         try:
@@ -134,6 +148,20 @@ class Unit:
         except SQLAlchemyError as error:
             raise translate(error, Phase.COMMIT) from None
         fault.point("store.after_commit")
+
+    def tell(self, **facts: str) -> None:
+        """What a person's change is about, where the request's path does not say it."""
+        self._told |= facts
+
+    def _note_change(self, statement: Executable) -> None:
+        if getattr(statement, "is_dml", False):
+            self._changed.add(str(getattr(statement, "table", "")))
+
+    def _say_who(self, who: Actor) -> None:
+        """In the same transaction as the change: neither is ever there without the other."""
+        facts = {**who.facts, **self._told, "actor": who.name, "changed": sorted(self._changed)}
+        told = document.dump(facts).decode()
+        self.insert(events, kind=ASKED, subject=REQUESTS, row_key=who.request_id, old=None, new=told)
 
     def _timed(self, table: Table, values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "at_micros": self.at_micros} if "at_micros" in table.c else values

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
 from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.model.clock import shown_time
 from pvdm.model.migration import Migration, Protection
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
@@ -58,4 +59,6 @@ def require_not_steward(key: RootKey) -> None:
 def require_unexpired(said: Approval, now: int) -> None:
     """An approval is for now."""
     if said.expires_at <= now:
-        raise refused("approval_expired", "the approval has expired", f"before {said.expires_at}", now)
+        raise refused(
+            "approval_expired", "the approval has expired", f"before {shown_time(said.expires_at)}", shown_time(now)
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pvdm.model.clock import shown_time
 from pvdm.model.core import Operation, ProofCore
 from pvdm.model.files import FileSet
 from pvdm.trust.refusal import refused
@@ -103,7 +104,10 @@ def require_not_expired(proof: VerifiedProof, now: int) -> None:
         notary = statement.predicate.notary
         if notary.expires_at <= now:
             raise refused(
-                "proof_expired", f"the proof of {notary.notary} has expired", f"before {notary.expires_at}", now
+                "proof_expired",
+                f"the proof of {notary.notary} has expired",
+                f"before {shown_time(notary.expires_at)}",
+                shown_time(now),
             )
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.model.break_glass import BreakGlass
+from pvdm.model.clock import shown_time
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.verify import Verified, VerifiedProof, require_role, verify_signed
+
+MAIN_MOVED: Final = (
+    "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
+    "where no attempt is left, another workload id does"
+)
 
 
 def verify_override(
@@ -105,7 +112,9 @@ def require_files(said: BreakGlass, failed: VerifiedProof) -> None:
 def require_unexpired(said: BreakGlass, now: int) -> None:
     """An override is for now."""
     if said.expires_at <= now:
-        raise refused("override_expired", "the override has expired", f"before {said.expires_at}", now)
+        raise refused(
+            "override_expired", "the override has expired", f"before {shown_time(said.expires_at)}", shown_time(now)
+        )
 
 
 def require_unused(said: BreakGlass, used: Callable[[str], bool]) -> None:

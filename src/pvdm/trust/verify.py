@@ -9,7 +9,7 @@ from typing import Final, Generic
 from pvdm.errors import InputError
 from pvdm.model.attestation import SourceAttestation
 from pvdm.model.break_glass import BreakGlass
-from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS, shown_time
 from pvdm.model.core import ProofCore
 from pvdm.model.epoch import EpochStatement
 from pvdm.model.migration import Migration, Protection
@@ -183,7 +183,10 @@ def require_not_revoked(key: RootKey, now: int) -> None:
     """A revoked key signs nothing, whatever time its statements name."""
     if key.revoked_at is not None and key.revoked_at <= now:
         raise refused(
-            "key_revoked", f"the key of {key.identity} is revoked", "a key in use", f"revoked at {key.revoked_at}"
+            "key_revoked",
+            f"the key of {key.identity} is revoked",
+            "a key in use",
+            f"revoked at {shown_time(key.revoked_at)}",
         )
 
 
@@ -191,10 +194,18 @@ def require_valid_at(key: RootKey, time: int) -> None:
     """Inside the key's validity: from the first microsecond, until before the last."""
     if time < key.valid_from:
         raise refused(
-            "key_not_yet_valid", f"the key of {key.identity} is not valid yet", f"from {key.valid_from}", time
+            "key_not_yet_valid",
+            f"the key of {key.identity} is not valid yet",
+            f"from {shown_time(key.valid_from)}",
+            shown_time(time),
         )
     if time >= key.valid_until:
-        raise refused("key_expired", f"the key of {key.identity} has expired", f"before {key.valid_until}", time)
+        raise refused(
+            "key_expired",
+            f"the key of {key.identity} has expired",
+            f"before {shown_time(key.valid_until)}",
+            shown_time(time),
+        )
 
 
 def require_signer_name(key: RootKey, name: str) -> None:
@@ -219,7 +230,12 @@ def require_key_epoch(key: RootKey, epoch: int | None) -> None:
 def require_not_from_future(issued_at: int, now: int) -> None:
     """Clocks differ a little, not more."""
     if issued_at > now + CLOCK_SKEW_MAX_MICROS:
-        raise refused("statement_from_future", "the statement was issued later than now", f"at most {now}", issued_at)
+        raise refused(
+            "statement_from_future",
+            "the statement was issued later than now",
+            f"at most {shown_time(now)}",
+            shown_time(issued_at),
+        )
 
 
 def require_strict_threshold(threshold: int, root: TrustRoot) -> None:

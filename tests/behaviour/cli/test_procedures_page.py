@@ -79,6 +79,18 @@ def test_the_lake_moves_to_another_disk_that_is_mounted_at_its_path(team: Team, 
         subprocess.run(["umount", str(team.srv / "lake")], check=True)
 
 
+def test_the_stewards_own_folder_moves(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed(team.publish("orders-1"))
+    move, *look = steps("Move the Steward's own folder")
+    team.stop()
+    team.follow(move)
+    monkeypatch.setattr(Team, "config", team.srv / "steward" / "steward.toml")
+    team.start()
+    shown = [team.follow(line) for line in look]
+    assert "holds" in shown[-1].out
+    assert not (team.srv / "pvdm").exists()
+
+
 def test_a_lake_behind_a_link_is_refused(team: Team, pvdm: Run) -> None:
     committed(team.publish("orders-1"))
     team.stop()
@@ -138,6 +150,7 @@ def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
     tested = {
         "Move to another host",
         "Move to another disk",
+        "Move the Steward's own folder",
         "Rename a source",
         "Rename a target",
         "An operator leaves",

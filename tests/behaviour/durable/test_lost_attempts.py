@@ -76,6 +76,8 @@ def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
         with pytest.raises(InputError) as caught:
             coordinator.repair(f"{table}-1", honest, reason="now I know")
     assert (caught.value.code, caught.value.expected) == ("attempts_used_up", "at most 2 failed")
+    for hint in (str(second.error.hint), str(caught.value.hint)):
+        assert 0 < hint.index("pvdm break-glass") < hint.index("pvdm abandon")
     assert ABANDON.format(f"{table}-1") in str(caught.value.hint)
 
 

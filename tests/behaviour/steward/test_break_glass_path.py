@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.client import AttemptView, StewardClient
+from pvdm.durable.outcome import VerificationFailed
+from pvdm.durable.waived import publish_override
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
@@ -35,6 +37,7 @@ TARGET = "sales.orders"
 SECONDS = 60.0
 OLD: tuple[Row, ...] = ((9, "2026-11-12", "Jena"),)
 WRONG: tuple[Row, ...] = (*ROWS[:3], (4, "2026-11-14", "Neu-Ulm"))
+DAY_13, DAY_14 = "day=2026-11-13", "day=2026-11-14"
 DELETING = "governance:\n  on-fail: delete"
 
 
@@ -217,6 +220,71 @@ def test_a_chunk_that_was_waived_waits_for_the_others_of_its_workload(
     override_id = waived(line, operator, run(line, producer, ROWS[:1], "day=2026-11-13"))
     found = settled(line, operator, override_id)
     assert (found.state, found.waiting, shown(line)) == (AttemptState.COMMITTING, True, before)
+
+
+def moved(line: Line, producer: StewardClient) -> None:
+    """Another chunk is published: what `main` shows is no longer what the first verdict was found over."""
+    assert run(line, producer, ROWS[2:], DAY_14).state is AttemptState.COMMITTED
+
+
+def test_an_override_over_an_older_main_blocks_no_later_one(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract(BY_DAY))
+    first = waived(line, operator, run(line, producer, ROWS[:1], DAY_13))
+    moved(line, producer)
+    again = run(line, producer, ROWS[:1], DAY_13)
+    assert (again.state, again.refusal and again.refusal.code) == (
+        AttemptState.VERIFICATION_FAILED,
+        "verification_failed",
+    )
+    second = waived(line, operator, again)
+    done = settled(line, operator, second)
+    assert (done.state, done.override_id) == (AttemptState.COMMITTED, second)
+    states = {each.override_id: each.state for each in operator.overrides()}
+    assert states == {first: NonceState.RESERVED, second: NonceState.COMMITTED}
+    assert audited(line).holds
+
+
+def test_an_override_over_an_older_main_is_refused_before_anything_is_opened(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract(BY_DAY))
+    failed = run(line, producer, ROWS[:1], DAY_13)
+    override_id = waived(line, operator, failed)
+    moved(line, producer)
+    with pytest.raises(NotAllowedError) as caught:
+        operator.publish_override(override_id)
+    assert caught.value.code == "override_base_moved"
+    assert "main has moved: sign for a FAIL over the new base" in str(caught.value.hint)
+    assert [each.number for each in producer.workload("run-1").attempts if each.chunk_id == DAY_13] == [1]
+
+
+def test_an_override_is_not_taken_in_once_main_has_moved(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract(BY_DAY))
+    failed = run(line, producer, ROWS[:1], DAY_13)
+    moved(line, producer)
+    with pytest.raises(NotAllowedError) as caught:
+        waived(line, operator, failed)
+    assert caught.value.code == "override_base_moved"
+    assert operator.overrides() == ()
+
+
+def test_main_that_moves_while_the_bytes_come_back_is_told_with_the_way_on(
+    line: Line, producer: StewardClient, operator: StewardClient
+) -> None:
+    line.protect(contract(BY_DAY))
+    override_id = waived(line, operator, run(line, producer, ROWS[:1], DAY_13))
+    with pytest.MonkeyPatch.context() as patched:
+        # The attempt's branch is made from `main`; here `main` moves just before.
+        patched.setattr("pvdm.steward.waiving.require_over_main", lambda *_: moved(line, producer))
+        outcome = publish_override(operator, override_id)
+    assert isinstance(outcome, VerificationFailed)
+    assert outcome.error.code == "override_wrong_base"
+    assert "main has moved: sign for a FAIL over the new base" in str(outcome.error.hint)
+    assert "to try again" not in str(outcome.error.hint)
 
 
 def test_only_an_operator_of_the_domain_publishes_it(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.model.role import Role
+from pvdm.store.clock import format_micros
 from tests.steward_http import REASON, Served, bearer, error_of, refusal, served
 from tools.proof_kit import DAY, SECOND
 
@@ -86,6 +87,31 @@ def test_the_confirmation_names_the_tokens_owner_in_the_step_log(steward: Served
     events = steward.http.get("/v1/events?limit=1000", headers=headers).json()["events"]
     noted = [event for event in events if event["kind"] == "clock_confirmed"]
     assert [(each["new"]["operator"], each["new"]["reason"]) for each in noted] == [("operator-ruth", REASON["reason"])]
+
+
+def test_the_wrong_time_of_the_jump_is_in_the_step_log(steward: Served) -> None:
+    headers = steward.headers(name="operator-ruth")
+    before = steward.stand.time.wall
+    steward.stand.time.jump(YEAR)
+    wrong = steward.stand.time.wall
+    assert steward.http.get("/readyz").status_code == 503
+    steward.stand.time.jump(-YEAR)
+    steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)
+    events = steward.http.get("/v1/events?limit=1000", headers=headers).json()["events"]
+    (noted,) = [event["new"] for event in events if event["kind"] == "clock_confirmed"]
+    assert (noted["from_micros"], noted["jumped_to_micros"], noted["to_micros"]) == (before, wrong, before)
+
+
+def test_readiness_shows_the_hosts_time_of_now_beside_that_of_the_jump(steward: Served) -> None:
+    headers = steward.headers()
+    right = format_micros(steward.stand.time.wall)
+    steward.stand.time.jump(YEAR)
+    wrong = format_micros(steward.stand.time.wall)
+    assert steward.http.get("/readyz").status_code == 503
+    steward.stand.time.jump(-YEAR)
+    (reason,) = steward.http.get("/readyz", headers=headers).json()["reasons"]
+    assert reason["got"] == f"{wrong} at the jump; the host's clock is at {right} now"
+    assert "`pvdm steward confirm-clock --reason TEXT`" in reason["hint"]
 
 
 def test_a_jump_makes_no_expired_token_good_again(steward: Served) -> None:

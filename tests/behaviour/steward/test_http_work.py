@@ -245,6 +245,7 @@ def test_operators_and_auditors_see_jobs_that_do_not_get_on(line: Line, producer
     with line.client(Role.AUDITOR, "*") as auditor:
         (queued,) = auditor.jobs()
         assert (queued.kind, queued.subject, queued.state) == ("verify", tried.attempt_id, JobState.QUEUED)
+        assert (queued.table, queued.workload_id) == ("sales.orders", tried.workload_id)
     assert code_of(producer.jobs, NotAllowedError) == "role_wrong"
     with line.client(Role.OPERATOR, "sales") as operator:
         assert code_of(operator.jobs, NotAllowedError) == "domain_wrong"

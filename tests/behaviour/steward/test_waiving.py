@@ -189,6 +189,26 @@ def test_an_override_that_has_expired_opens_no_attempt(bench: Bench) -> None:
     assert bench.attempt(reason="none was opened").number == 2
 
 
+def test_an_override_that_has_expired_is_nothing_to_an_attempt_of_the_producer(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    waived(bench, attempt, core)
+    bench.scene.stand.time.pass_by(3_601 * SECOND)
+    second = bench.attempt(reason="once more")
+    bench.stage(second, WRONG)
+    bench.verify(bench.hand_in(second))
+    assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
+
+
+def test_what_a_producer_stages_again_over_the_same_main_is_waived(bench: Bench) -> None:
+    attempt, core = failed(bench)
+    override_id = waived(bench, attempt, core)
+    second = bench.attempt(reason="once more")
+    bench.stage(second, WRONG)
+    bench.verify(bench.hand_in(second))
+    assert bench.now(second).state is AttemptState.COMMITTING
+    assert override_id in bench.now(second).reason
+
+
 def test_an_operator_of_another_domain_brings_nothing_back(bench: Bench) -> None:
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)

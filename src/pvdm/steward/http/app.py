@@ -37,7 +37,7 @@ from pvdm.steward.http import (
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter
-from pvdm.steward.http.logs import log_event
+from pvdm.steward.http.logs import log_error, log_warning
 from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.readiness import Readiness
@@ -50,6 +50,7 @@ from pvdm.store.clock import format_micros
 # and give up in its time-out.
 THREADS_MAX: Final = 13
 MARK_SECONDS: Final = 60
+READY_LOOK_SECONDS: Final = 15
 TIDY_SECONDS: Final = 600
 VAULT_COUNT_SECONDS: Final = 600
 
@@ -109,6 +110,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     _warn_of_clock(notary)
     notary.jobs.start()
     tasks = [asyncio.create_task(work(notary)) for work in (_mark_the_time, _tidy_up, _count_the_vault)]
+    tasks.append(asyncio.create_task(_watch_readiness(notary, app.state.readiness)))
     try:
         yield
     finally:
@@ -122,12 +124,12 @@ def _warn_of_clock(notary: Notary) -> None:
     clock = notary.clock
     trusted, wall = clock.trusted_micros(), clock.host_micros()
     if not clock.is_ready():
-        log_event("clock_jumped", trusted=format_micros(trusted), host=format_micros(wall))
+        log_error("clock_jumped", trusted=format_micros(trusted), host=format_micros(wall))
     if clock.absence is not None:
         newest, start = format_micros(clock.absence.from_micros), format_micros(clock.absence.to_micros)
-        log_event("clock_absence", newest=newest, start=start, why="no second clock tells a rest from a wrong clock")
+        log_warning("clock_absence", newest=newest, start=start, why="no second clock tells a rest from a wrong clock")
     if clock.lead_micros() > CLOCK_SKEW_MAX_SECONDS * 1_000_000:
-        log_event("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
+        log_warning("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
 
 
 async def _mark_the_time(notary: Notary) -> None:
@@ -137,7 +139,7 @@ async def _mark_the_time(notary: Notary) -> None:
         try:
             await run_sync(notary.mark_time)
         except PvdmError as error:
-            log_event("time_not_marked", code=error.code)
+            log_warning("time_not_marked", code=error.code)
 
 
 async def _tidy_up(notary: Notary) -> None:
@@ -147,7 +149,14 @@ async def _tidy_up(notary: Notary) -> None:
         try:
             await run_sync(notary.tidy)
         except PvdmError as error:
-            log_event("not_tidied", code=error.code)
+            log_warning("not_tidied", code=error.code)
+
+
+async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
+    """The log tells of a Steward that is not ready though nobody asks it."""
+    while True:
+        readiness.found(await run_sync(notary.readiness))
+        await asyncio.sleep(READY_LOOK_SECONDS)
 
 
 async def _count_the_vault(notary: Notary) -> None:
@@ -156,7 +165,7 @@ async def _count_the_vault(notary: Notary) -> None:
         try:
             await run_sync(notary.usage.count)
         except PvdmError as error:
-            log_event("vault_not_counted", code=error.code)
+            log_warning("vault_not_counted", code=error.code)
         await asyncio.sleep(VAULT_COUNT_SECONDS)
 
 

@@ -31,6 +31,7 @@ class Asked:
     rule: Rule | None = None
     grant: Grant | None = None
     body: bytes = b""
+    workload_id: str | None = None  # that a person asks to change
     of_catalog: bool = False  # such a caller reads errors in Iceberg's words
 
 

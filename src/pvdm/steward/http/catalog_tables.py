@@ -37,7 +37,7 @@ from pvdm.steward.http.catalog_parts import (
     snapshot_mode,
     table_asked,
 )
-from pvdm.steward.http.logs import log_event
+from pvdm.steward.http.logs import log_warning
 from pvdm.steward.http.parts import Caller
 from pvdm.steward.http.straight import straight
 from pvdm.store.namespaces import Levels
@@ -176,7 +176,7 @@ def _purged(table: str, left: Left | None) -> Response:
     """Success only if no file is left; the table is dropped either way, so that this is an answer and no error."""
     if left is None:
         return done()
-    log_event("purge_left", place=left.place, why=left.why)
+    log_warning("purge_left", place=left.place, why=left.why)
     told = refusal(
         NotAllowedError(
             "purge_incomplete",

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
+from pvdm.model.role import Role
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http import catalog_errors, catalog_path, oauth
 from pvdm.steward.http.answers import Refusal, kind_of, refusal
@@ -26,6 +27,7 @@ from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.roles import Body, require_allowed
 from pvdm.steward.http.table import Found, RouteTable, require_query
+from pvdm.store.acting import Actor, acting
 
 if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
@@ -38,6 +40,8 @@ _ALWAYS: Final = (
 _BEARER: Final = "bearer "
 CHANGES_AT_ONCE_MAX: Final = 4
 CHANGES_OF_ONE_MAX: Final = 1
+_PATH_VALUE_CHARACTERS: Final = 200
+_PEOPLE: Final = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ATTESTOR})
 _NAMED_THINGS: Final = frozenset({"table", "view"})
 
 
@@ -128,12 +132,13 @@ class Door:
             with self._limiter.in_flight(stranger=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
                 asked.body = await read_body(scope, receive, found.rule, limits, take)
-                if found.straight is None:
-                    await self._app(scope, receive, answer)
-                else:
-                    scope["path_params"] = found.path_params
-                    told = await run_sync(found.straight, Request(scope))
-                    await told(scope, receive, answer)
+                with acting(_person(asked, found)):
+                    if found.straight is None:
+                        await self._app(scope, receive, answer)
+                    else:
+                        scope["path_params"] = found.path_params
+                        told = await run_sync(found.straight, Request(scope))
+                        await told(scope, receive, answer)
 
     @contextlib.asynccontextmanager
     async def _changing(self, found: Found, identity: str, scope: Scope) -> AsyncIterator[None]:
@@ -194,6 +199,21 @@ class Door:
         start = {"type": "http.response.start", "status": told.status, "headers": headers}
         with contextlib.suppress(DisconnectedError):
             await send_refusal(start, told.body, inlet, answer)
+
+
+def _person(asked: Asked, found: Found) -> Actor | None:
+    """Who the step log names for what the request changes; jobs are not named, they come many times a second."""
+    if asked.grant is None or asked.grant.role not in _PEOPLE or asked.method == "GET":
+        return None
+    named = {name: _plain(value) for name, value in found.path_params.items()}
+    asked.workload_id = named.get("workload_id")
+    facts = {**named, "route": f"{asked.method} {asked.route}", "token_id": asked.grant.token_id}
+    return Actor(asked.grant.name, asked.request_id, facts)
+
+
+def _plain(value: str) -> str:
+    """A value of the path as it can be stored and printed, whatever the caller made of it."""
+    return "".join(each if each.isprintable() else "." for each in value[:_PATH_VALUE_CHARACTERS])
 
 
 def _told(error: Exception, asked: Asked) -> Refusal:

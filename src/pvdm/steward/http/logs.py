@@ -1,4 +1,7 @@
-"""One JSON line a request and one an exception, on the logger `pvdm.steward`; no header, body or query value in it."""
+"""One JSON line a request and one an exception, on the logger `pvdm.steward`; no header, body or query value in it.
+
+Of the path it names the workload that a person asks to change.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ def log_request(asked: Asked, status: int | None) -> None:
             "token_id": None if grant is None else grant.token_id,
             "role": None if grant is None else grant.role.value,
             "domain": None if grant is None else grant.domain,
+            **({} if asked.workload_id is None else {"workload_id": asked.workload_id}),
         },
     )
 
@@ -49,6 +53,16 @@ def log_failure(event: str, error: BaseException, **facts: str | int | None) -> 
 def log_event(event: str, **facts: str | int | None) -> None:
     """Something of the service itself: started, stopping, stopped."""
     _say(logging.INFO, {"event": event, **facts})
+
+
+def log_warning(event: str, **facts: str | int | None) -> None:
+    """Something that an operator should look at; the Steward goes on."""
+    _say(logging.WARNING, {"event": event, **facts})
+
+
+def log_error(event: str, **facts: str | int | None) -> None:
+    """Something that keeps the Steward from its work until an operator acts."""
+    _say(logging.ERROR, {"event": event, **facts})
 
 
 class JsonFormatter(logging.Formatter):

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from anyio.to_thread import run_sync
 
 from pvdm.errors import PvdmError
+from pvdm.steward.http.logs import log_error, log_event
 
 # Beyond so many checks within a second the last answer serves again: it is less than a second old.
 READINESS_CHECKS_MAX: Final = 5
@@ -32,6 +33,7 @@ class Readiness:
         self._checks: deque[float] = deque(maxlen=READINESS_CHECKS_MAX)
         self._running: asyncio.Task[Reasons] | None = None
         self._last: Reasons | None = None
+        self._codes: frozenset[str] = frozenset()
 
     async def reasons(self) -> Reasons:
         """Every reason why the Steward takes no work."""
@@ -43,6 +45,17 @@ class Readiness:
         # Shielded: one caller that goes away does not take the answer from the others.
         return await asyncio.shield(self._running)
 
+    def found(self, reasons: Reasons) -> None:
+        """Log one line when the Steward is not ready, or for another reason than before, and one when it is again."""
+        codes = frozenset(each.code for each in reasons)
+        if codes == self._codes:
+            return
+        self._codes = codes
+        if codes:
+            log_error("not_ready", code=", ".join(sorted(codes)))
+        else:
+            log_event("ready")
+
     def _used_up(self) -> bool:
         full = len(self._checks) == READINESS_CHECKS_MAX
         return full and self._clock() - self._checks[0] < _WINDOW_SECONDS
@@ -50,6 +63,7 @@ class Readiness:
     async def _check(self) -> Reasons:
         try:
             self._last = await run_sync(self._notary.readiness)
+            self.found(self._last)
             return self._last
         finally:
             self._running = None

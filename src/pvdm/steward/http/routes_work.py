@@ -36,6 +36,7 @@ from pvdm.steward.jobs import JobState, JobView
 from pvdm.steward.opened_contracts import parameters_of
 from pvdm.steward.reasons import sentence_of
 from pvdm.steward.work import WorkloadSummary
+from pvdm.steward.work_lines import works_of
 from pvdm.steward.workloads import PlannedChunk
 from pvdm.store.chunks import CHUNKS_MAX
 from pvdm.store.workloads import Workload
@@ -77,7 +78,12 @@ def jobs(notary: NotaryPart, limit: Page = 100) -> JobsAnswer:
     """What this Steward still has to do for attempts; a failed job is due again at the next start."""
     order = (JobState.FAILED, JobState.WAITING, JobState.RUNNING, JobState.QUEUED)
     found = sorted(notary.jobs.listed(), key=lambda job: order.index(job.state))[:limit]
-    return JobsAnswer(jobs=[ListedJob(kind=job.kind.value, subject=job.subject, **_told(job)) for job in found])
+    works = works_of(notary.ledger, [job.subject for job in found])
+    parts = [
+        ListedJob(kind=job.kind.value, subject=job.subject, table=table, workload_id=workload_id, **_told(job))
+        for job, (table, workload_id) in zip(found, works, strict=True)
+    ]
+    return JobsAnswer(jobs=parts)
 
 
 @router.get("/v1/workloads/{workload_id}")

@@ -123,10 +123,12 @@ class JobPart(Told):
 
 
 class ListedJob(JobPart):
-    """One job; `subject` is an attempt, or a workload that is published whole, or empty."""
+    """One job; `subject` is an attempt, or a workload that is published whole, or empty: then it is about no table."""
 
     kind: Literal["verify", "publish", "dispose", "settle"]
     subject: str
+    table: str | None
+    workload_id: str | None
 
 
 class JobsAnswer(Told):

@@ -1,0 +1,137 @@
+"""Who did what: every change that a person asks for names the token's owner in the step log, in its own transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pvdm.client import StewardClient
+from pvdm.model.proof import Proof
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward.http.logs import LOGGER
+from pvdm.steward.proofs import Recorded
+from pvdm.store import statements
+from pvdm.trust.statement import read_signed
+from tests.databases import memory_folder
+from tests.path_examples import REASON as WHY
+from tests.path_examples import ROWS, Line, line_at
+from tests.steward_examples import override_of, signed_override
+from tests.steward_http import REASON
+from tools.proof_kit import SECOND
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    with memory_folder() as folder, line_at(folder) as made:
+        made.served.stand.time.pass_by(SECOND)
+        yield made
+
+
+def post(line: Line, path: str, body: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
+    response = line.served.http.post(path, json=body, headers=headers)
+    assert response.status_code == 200, response.text
+    told: dict[str, Any] = response.json()
+    return told
+
+
+def about(line: Line, name: str, kind: str = "asked") -> list[dict[str, Any]]:
+    headers = line.served.headers(Role.AUDITOR, name="anna")
+    found = line.served.http.get("/v1/events", params={"about": name, "limit": 1000}, headers=headers).json()["events"]
+    return [each for each in found if each["kind"] == kind]
+
+
+def routes(line: Line, name: str) -> set[str]:
+    return {each["new"]["route"] for each in about(line, name)}
+
+
+def test_who_gave_a_workload_up_is_found_by_name_and_by_its_id(line: Line) -> None:
+    line.protect()
+    with line.client() as producer:
+        line.attempt(producer)
+    ruth = line.served.headers(name="ruth")
+    post(line, "/v1/workloads/run-1/abandon", REASON, ruth)
+    (asked,) = about(line, "ruth")
+    assert asked["subject"] == "requests"
+    assert (asked["new"]["actor"], asked["new"]["workload_id"]) == ("ruth", "run-1")
+    assert {"workloads", "attempts"} <= set(asked["new"]["changed"])
+    assert asked["event_id"] in {each["event_id"] for each in about(line, "run-1")}
+    (given_up,) = [each for each in about(line, "run-1", "update") if each["subject"] == "workloads"]
+    assert given_up["at"] == asked["at"]
+
+
+def test_what_changes_nothing_is_not_noted(line: Line) -> None:
+    line.protect()
+    with line.client() as producer:
+        line.attempt(producer)
+    ruth = line.served.headers(name="ruth")
+    for _ in range(2):
+        post(line, "/v1/workloads/run-1/abandon", REASON, ruth)
+    assert line.served.http.get("/v1/epochs", headers=ruth).status_code == 200
+    assert line.served.http.post("/v1/epochs/9/retire", json=REASON, headers=ruth).status_code == 404
+    assert len(about(line, "ruth")) == 1
+
+
+def test_who_changed_an_epoch_is_found_by_name(line: Line) -> None:
+    ruth = line.served.headers(name="ruth")
+    post(line, "/v1/epochs", REASON, ruth)
+    post(line, "/v1/epochs/1/retire", REASON, ruth)
+    assert routes(line, "ruth") == {"POST /v1/epochs", "POST /v1/epochs/{number}/retire"}
+    assert {each["new"]["number"] for each in about(line, "ruth") if "number" in each["new"]} == {"1"}
+
+
+def test_who_broke_the_glass_is_found_by_name_and_by_the_override(line: Line) -> None:
+    line.protect()
+    with line.client() as producer:
+        chunk, tried = line.attempt(producer)
+        line.stage(producer, tried, ROWS[:-1])
+        producer.staged(tried.attempt_id)
+        failed = producer.await_attempt(tried.attempt_id, seconds=SECONDS)
+    assert line.notary.jobs.wait(SECONDS)
+    assert failed.state is AttemptState.VERIFICATION_FAILED
+    line.served.stand.time.pass_by(SECOND)
+    with line.notary.ledger.read() as unit:
+        stored = statements.get(unit, str(failed.proof_id))
+    core = read_signed(stored.envelope, Proof).core
+    recorded = Recorded(str(failed.proof_id), stored.envelope, stored.log_index)
+    said = override_of(recorded, core, line.served.stand.time.wall)
+    ruth, tom = line.served.headers(name="ruth"), line.served.headers(name="tom")
+    made = post(line, "/v1/overrides", {"envelope": json.loads(signed_override(said))}, ruth)
+    post(line, f"/v1/overrides/{made['override_id']}/publish", None, tom)
+    assert routes(line, "ruth") == {"POST /v1/overrides"}
+    assert routes(line, "tom") == {"POST /v1/overrides/{override_id}/publish"}
+    assert {each["new"]["actor"] for each in about(line, made["override_id"])} == {"ruth", "tom"}
+    assert chunk.chunk_id == "all"
+
+
+def test_a_producers_steps_are_not_noted_one_by_one(line: Line) -> None:
+    line.protect()
+    with StewardClient(line.url, line.token(Role.PRODUCER, name="nightly")) as producer:
+        line.attempt(producer)
+    assert about(line, "nightly") == []
+
+
+def test_a_path_that_cannot_be_stored_keeps_nobody_from_being_named(line: Line) -> None:
+    ruth = line.served.headers(name="ruth")
+    path = "/v1/catalog/v1/pvdm/namespaces/n%1Fm%00"
+    refused = line.served.http.post(f"{path}/properties", json={"updates": {"a": "b"}}, headers=ruth)
+    assert 400 <= refused.status_code < 500
+    post(line, "/v1/epochs", REASON, ruth)
+    assert "POST /v1/epochs" in routes(line, "ruth")
+
+
+def test_the_services_log_names_the_workload_that_was_given_up(line: Line, caplog: pytest.LogCaptureFixture) -> None:
+    line.protect()
+    with line.client() as producer:
+        line.attempt(producer)
+    with caplog.at_level(logging.INFO, LOGGER.name):
+        post(line, "/v1/workloads/run-1/abandon", {"reason": WHY}, line.served.headers(name="ruth"))
+    lines = [json.loads(each.getMessage()) for each in caplog.records if each.name == LOGGER.name]
+    (asked,) = [each for each in lines if each.get("route") == "/v1/workloads/{workload_id}/abandon"]
+    assert asked["workload_id"] == "run-1"

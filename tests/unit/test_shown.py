@@ -1,0 +1,48 @@
+"""Counts and times as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pvdm.errors import VerificationError
+from pvdm.model.clock import shown_time
+from pvdm.model.plain import counted
+from pvdm.trust.root import RootKey, RootRole
+from pvdm.trust.verify import require_not_revoked, require_valid_at
+from tools.proof_kit import SECOND, SIGNERS
+
+REVOKED = 1_794_928_448_640_817
+WORDS = "2026-11-17T15:14:08.640817Z"
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (0, ("data file",), "0 data files"),
+        (1, ("data file",), "1 data file"),
+        (2_000, ("row",), "2,000 rows"),
+        (1, ("try", "tries"), "1 try"),
+        (3, ("try", "tries"), "3 tries"),
+    ],
+)
+def test_one_thing_is_named_in_the_singular(count: int, words: tuple[str, ...], text: str) -> None:
+    assert counted(count, *words) == text
+
+
+def test_a_time_has_a_fraction_where_there_is_one() -> None:
+    assert shown_time(REVOKED) == WORDS
+    assert shown_time(1_794_928_448_000_000) == "2026-11-17T15:14:08Z"
+
+
+def test_a_key_is_refused_with_times_that_people_read() -> None:
+    public = SIGNERS["operator-ruth"].public
+    key = RootKey(public, "ruth", (RootRole.OPERATOR,), (), REVOKED - SECOND, REVOKED + SECOND, REVOKED)
+    with pytest.raises(VerificationError) as revoked:
+        require_not_revoked(key, REVOKED)
+    assert revoked.value.got == f"revoked at {WORDS}"
+    with pytest.raises(VerificationError) as expired:
+        require_valid_at(key, REVOKED + SECOND)
+    assert (expired.value.expected, expired.value.got) == (
+        "before 2026-11-17T15:14:09.640817Z",
+        "2026-11-17T15:14:09.640817Z",
+    )
