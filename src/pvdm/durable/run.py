@@ -15,6 +15,7 @@ from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, S
 from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError, VerificationError
 from pvdm.model.branch import is_stewards
+from pvdm.model.claim import WAY_TO_CORRECT
 from pvdm.model.contract import BoundContract
 from pvdm.model.core import Operation
 from pvdm.model.located import LocatedClass
@@ -30,8 +31,8 @@ LOOK_SECONDS: Final = 20.0
 _FIRST: Final = "the first attempt"
 _AGAIN: Final = "taken up again"
 _CORRECTION_OF_APPEND: Final = (
-    "rows of a claim are appended once; to correct what is published, an operator protects the table with a contract "
-    "that overwrites, and you run it under a new workload id"
+    f"rows of a claim are appended once; to correct what is published, {WAY_TO_CORRECT}, "
+    "and you run it under a new workload id"
 )
 _CORRECTION_OF_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
 

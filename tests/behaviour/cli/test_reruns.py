@@ -93,7 +93,7 @@ def test_a_run_that_takes_up_the_rest_says_what_was_there_before(shop: Shop) -> 
 @pytest.mark.parametrize(
     ("operation", "way"),
     [
-        ("append", "an operator protects the table with a contract that overwrites"),
+        ("append", "an operator migrates the table to a contract that overwrites"),
         ("overwrite", "run it under a new workload id: it replaces what is published"),
     ],
 )
