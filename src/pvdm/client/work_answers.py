@@ -190,8 +190,8 @@ class ListedJob:
 class WorkloadView:
     """One workload as the ledger has it; `table` is the target's full name, `parameters` its own, by name.
 
-    `source_newest_snapshot_id` is where the source of a COMPLETE workload stands now; None in lists, and where the
-    Steward cannot tell.
+    `source_newest_snapshot_id` is where the source stands now; None in lists, of an abandoned workload, and where
+    the Steward cannot tell.
     `chunk_states` tells of the last attempt at each chunk that was tried, `problem` what keeps the Steward from going
     on with one, and `override_ids` which overrides it was published by.
     """
