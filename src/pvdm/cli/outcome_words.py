@@ -30,7 +30,8 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
             yield f"*** chunk {chunk.chunk_id}: {override_words(chunk.attempt)} ***", LOUD
     if extent is not None and not extent.rows_added and not outcome.overridden:
         before = outcome.published is Published.BEFORE
-        yield f"*** {_NOTHING_THEN if before else _NOTHING} ***", LOUD
+        stays = "" if outcome.note is None else f"; {outcome.note}"
+        yield f"*** {_NOTHING_THEN if before else _NOTHING}{stays} ***", LOUD
     for chunk in outcome.chunks:
         found = chunk.attempt
         if found is not None:

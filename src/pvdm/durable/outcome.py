@@ -104,7 +104,10 @@ class ChunkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Every chunk is published; `source_moved` where the source has moved since the workload was opened."""
+    """Every chunk is published; `source_moved` where the source has moved since the workload was opened.
+
+    `note` says what stays as it is, where an overwrite found no row.
+    """
 
     name: ClassVar[str] = "COMMITTED"
     exit_code: ClassVar[int] = 0
@@ -112,6 +115,7 @@ class Committed:
     table: str
     chunks: tuple[ChunkOutcome, ...]
     source_moved: SourceMoved | None = None
+    note: str | None = None
 
     @property
     def published(self) -> Published:
@@ -143,7 +147,7 @@ class Committed:
 
     def to_json(self) -> dict[str, object]:
         """For programs."""
-        return _json(self) | {"published": self.published.value}
+        return _json(self) | {"published": self.published.value, "note": self.note}
 
 
 @dataclass(frozen=True, slots=True)

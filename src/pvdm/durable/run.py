@@ -13,7 +13,15 @@ from pvdm.durable import lost
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.failed import failure, given_up
 from pvdm.durable.moved import source_moved
-from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, SourceMoved, VerificationFailed
+from pvdm.durable.outcome import (
+    ChunkOutcome,
+    Committed,
+    Outcome,
+    RolledBack,
+    SourceMoved,
+    VerificationFailed,
+    extent_of,
+)
 from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError
 from pvdm.model.contract import BoundContract
@@ -27,6 +35,7 @@ PROBLEM_TRIES: Final = 5
 LOOK_SECONDS: Final = 20.0
 _FIRST: Final = "the first attempt"
 _AGAIN: Final = "taken up again"
+_STAYS: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
 
 Make = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager takes."""
@@ -104,7 +113,16 @@ class Run:
             self._found[of.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
                 return self._ended_badly(of, ended)
-        return Committed(self._workload.workload_id, self._table, self._chunks(), self._source_moved())
+        moved, note = self._source_moved(), self._what_stays()
+        return Committed(self._workload.workload_id, self._table, self._chunks(), moved, note)
+
+    def _what_stays(self) -> str | None:
+        """An overwrite of partitions without a row replaces none of them, unless the contract declares one."""
+        by_rows = (
+            self._bound.contract.boundary.operation is Operation.OVERWRITE_PARTITIONS and not self._bound.partition
+        )
+        extent = extent_of(self._chunks())
+        return _STAYS if by_rows and extent is not None and not extent.rows_added | extent.files_removed else None
 
     def _source_moved(self) -> SourceMoved | None:
         """By what the Steward told when this run began; after a FAIL, by what it tells now."""
