@@ -233,7 +233,7 @@ class Scene:
         said = said or self.migration()
         self.prepare_source(said)
         envelope = signed(said, signer)
-        return self.notary.migrations.submit(envelope, self.grant(domain=domain))
+        return self.notary.migrations.submit(envelope, self.grant(domain=domain)).migration
 
     def _metadata_of(self, said: Protection) -> TableMetadata:
         """The table that is protected; for a namespace one like `orders`."""

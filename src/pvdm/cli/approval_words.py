@@ -13,13 +13,13 @@ import click
 
 from pvdm.cli.options import PlaceType
 from pvdm.cli.passphrases import OPENING, open_key, passphrase_option
-from pvdm.cli.proof_words import Line
+from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.times import DurationType, now_micros, utc
 from pvdm.model.migration import APPROVAL_LIFETIME_MAX_MICROS, Migration, Protection, ProtectionAction, TableState
 from pvdm.trust.verify import sign_statement
 
 if TYPE_CHECKING:
-    from pvdm.client import MigrationView, ProtectedView, ProtectionView
+    from pvdm.client import MigrationView, ProtectedView, ProtectionView, SubmittedMigration
 
 _DEFAULT: Final = "4h"
 
@@ -106,6 +106,19 @@ def protected_lines(view: ProtectedView) -> Iterator[Line]:
     yield f"  {'contract':<14}{view.contract_sha256}", None
     by = f"born in namespace {view.born_in}" if view.protection_id is None else f"by protection {view.protection_id}"
     yield f"  {'since':<14}{utc(view.since_at)}, {by}", None
+
+
+def submitted_lines(found: SubmittedMigration) -> Iterator[Line]:
+    """A migration that was handed in; one of before is not told as if it had changed something now."""
+    from pvdm.client import Applied
+
+    lines = migration_lines(found.migration)
+    if found.applied is Applied.BEFORE:
+        next(lines)
+        in_force = "no contract" if found.contract_sha256 is None else found.contract_sha256
+        at = utc(found.applied_at)
+        yield f"ALREADY APPLIED  {found.migration.table} at {at}; nothing was changed now; in force is {in_force}", LOUD
+    yield from lines
 
 
 def migration_lines(view: MigrationView) -> Iterator[Line]:

@@ -15,7 +15,7 @@ import click
 
 from pvdm.cli.outcome_words import committed_lines
 from pvdm.cli.output import output_aside
-from pvdm.cli.screen import say, say_aside, say_error, say_json
+from pvdm.cli.screen import notice, say, say_aside, say_error, say_json
 from pvdm.cli.service import Service
 from pvdm.errors import InputError
 
@@ -205,6 +205,8 @@ def watch_steps() -> Watch:
     told: list[str] = []
 
     def watch(step: Step) -> None:
+        if step.note is not None:
+            notice(step.note)
         line = f"[{step.done}/{step.total}] chunk {step.chunk_id}: {step.doing.value}"
         line += f" (attempt {step.attempt})" if (step.attempt or 1) > 1 else ""
         line += f": {step.problem}" if step.problem else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.approval_words import Signing, migration_lines, signing_options, state_lines
+from pvdm.cli.approval_words import Signing, migration_lines, signing_options, state_lines, submitted_lines
 from pvdm.cli.asking import require_yes
 from pvdm.cli.files import read_file, require_json, require_new, write_new
 from pvdm.cli.migrate_changes import Wishes, traps_of, updates_of
@@ -163,7 +163,9 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
 def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Hand a signed migration to the Steward, which verifies, logs and applies it. The same file again changes nothing.
 
-    Needs an operator's token. One that does not hold, or is for a table that moved on, ends with 5: nothing changed.
+    Needs an operator's token. One that was applied before is told as ALREADY APPLIED, with the contract that is in
+    force by now; in --json `applied` is `now` or `before`. One that does not hold, or is for a table that moved on,
+    ends with 5: nothing changed.
 
     \b
     Examples:
@@ -172,11 +174,18 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     require_signed(envelope, file.name)
     with service.connect() as client:
-        view = client.submit_migration(envelope)
+        found = client.submit_migration(envelope)
     if as_json:
-        say_json({"migration": _view_json(view)})
+        say_json(
+            {
+                "applied": found.applied.value,
+                "applied_at": found.applied_at,
+                "contract_in_force": found.contract_sha256,
+                "migration": _view_json(found.migration),
+            }
+        )
         return
-    _say(migration_lines(view))
+    _say(submitted_lines(found))
 
 
 @migrate.command("list", short_help="List every migration there ever was.")

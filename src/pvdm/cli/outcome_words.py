@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pvdm.durable.outcome import Committed
 
 _NOTHING: Final = "0 rows: the source has no row for these parameters"
+_NOTHING_THEN: Final = "0 rows: the source had no row for these parameters when they were published"
 
 
 def committed_lines(outcome: Committed) -> Iterator[Line]:
@@ -29,7 +30,9 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
         if chunk.attempt is not None:
             yield f"*** chunk {chunk.chunk_id}: {override_words(chunk.attempt)} ***", LOUD
     if extent is not None and not extent.rows_added and not outcome.overridden:
-        yield f"*** {_NOTHING} ***", LOUD
+        before = outcome.published is Published.BEFORE
+        stays = "" if outcome.note is None else f"; {outcome.note}"
+        yield f"*** {_NOTHING_THEN if before else _NOTHING}{stays} ***", LOUD
     for chunk in outcome.chunks:
         found = chunk.attempt
         if found is not None:
@@ -49,11 +52,7 @@ def _not_now(outcome: Committed) -> Iterator[Line]:
         yield f"  {counted(before, 'chunk')} of them had been published by an earlier run", None
     moved = outcome.source_moved
     if moved is not None:
-        yield (
-            f"*** the source has moved since: published is its snapshot {moved.pinned_snapshot_id}, "
-            f"and its newest is {moved.newest_snapshot_id}; {moved.correction} ***",
-            LOUD,
-        )
+        yield f"*** {moved} ***", LOUD
 
 
 def extent_words(extent: ExtentView) -> str:

@@ -96,6 +96,8 @@ def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_
     say(f"workload {workload.workload_id} of {workload.table or workload.table_uuid}", style="bold")
     say(f"  {workload.state.value}, {workload.reason}  {utc(workload.changed_at)}")
     say(f"  atomicity {workload.atomicity}, {counted(workload.chunk_count, 'chunk')}, {len(chunks)} shown")
+    if workload.source_snapshot_id is not None:
+        say(f"  source at snapshot {workload.source_snapshot_id}, as the workload has pinned it{_moved(workload)}")
     for name, value in workload.parameters:
         say(f"  {name} = {value}")
     for chunk in chunks:
@@ -105,6 +107,11 @@ def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_
             continue
         for line, style in attempt_lines(chunk.chunk_id, found):
             say(line, style=style)
+
+
+def _moved(workload: WorkloadView) -> str:
+    newest = workload.source_newest_snapshot_id
+    return "" if newest in (None, workload.source_snapshot_id) else f"; its newest is {newest}"
 
 
 def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:

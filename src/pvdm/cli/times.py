@@ -12,6 +12,7 @@ import click
 
 from pvdm.errors import InputError
 from pvdm.model.document import INTEGER_MAX
+from pvdm.model.printed import utc_time
 
 SECOND: Final = 1_000_000
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,8 +31,7 @@ def now_micros() -> int:
 
 def utc(micros: int) -> str:
     """The time as people read it; whole seconds where there are no others."""
-    shown = _START + timedelta(microseconds=micros)
-    return shown.isoformat(sep=" ").removesuffix("+00:00") + "Z"
+    return utc_time(micros)
 
 
 def parse_time(text: str) -> int:

@@ -24,7 +24,14 @@ from pvdm.client.proof_answers import (
     ProjectionKeys,
     ProofView,
 )
-from pvdm.client.protection_answers import MigrationView, ProtectedView, ProtectionView, TargetView
+from pvdm.client.protection_answers import (
+    Applied,
+    MigrationView,
+    ProtectedView,
+    ProtectionView,
+    SubmittedMigration,
+    TargetView,
+)
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.steward import StewardClient
 from pvdm.client.token import AccessToken
@@ -48,6 +55,7 @@ from pvdm.client.work_answers import (
 
 __all__ = [
     "AccessToken",
+    "Applied",
     "AttemptToken",
     "AttemptView",
     "AttestationView",
@@ -84,6 +92,7 @@ __all__ = [
     "ServedCatalog",
     "StewardClient",
     "StewardInfo",
+    "SubmittedMigration",
     "TargetView",
     "TimeOuts",
     "TrustRootChain",

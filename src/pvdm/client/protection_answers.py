@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from pvdm.client.reading import Reading
 from pvdm.model.migration import ProtectionAction, TableState
@@ -113,6 +114,34 @@ class MigrationView:
             fields.number("issued_at"),
             fields.number("expires_at"),
             fields.decimal("log_index"),
+        )
+
+
+class Applied(Enum):
+    """Whether a migration was applied when it was handed in just now, or before."""
+
+    NOW = "now"
+    BEFORE = "before"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedMigration:
+    """What became of a migration that was handed in; `contract_sha256` is in force by now, None if nothing is."""
+
+    migration: MigrationView
+    applied: Applied
+    applied_at: int
+    contract_sha256: str | None
+
+    @classmethod
+    def read(cls, value: object) -> SubmittedMigration:
+        """The answer's value."""
+        fields = Reading(value, "the migration that was handed in")
+        return cls(
+            MigrationView.read(fields.value("migration")),
+            fields.choice("applied", Applied),
+            fields.number("applied_at"),
+            fields.optional_hex("contract_sha256", 32),
         )
 
 

@@ -31,7 +31,13 @@ from pvdm.client.bounded import BoundedTransport
 from pvdm.client.calls import PAGE_MAX_ROWS, number_text, page_of, posted, sha256_text
 from pvdm.client.lent import LentToken
 from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
-from pvdm.client.protection_answers import MigrationView, ProtectedView, ProtectionView, TargetView
+from pvdm.client.protection_answers import (
+    MigrationView,
+    ProtectedView,
+    ProtectionView,
+    SubmittedMigration,
+    TargetView,
+)
 from pvdm.client.reading import Reading, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
 from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
@@ -322,9 +328,9 @@ class StewardClient(WorkCalls, AuditCalls):
             Call("GET", f"/v1/migrations/{sha256_text(migration_id, 'migration id')}"), MigrationView.read
         )
 
-    def submit_migration(self, envelope: bytes) -> MigrationView:
-        """Hand in a signed migration, which is applied; the same one again changes nothing."""
-        return self._read(_enveloped("/v1/migrations", envelope), MigrationView.read)
+    def submit_migration(self, envelope: bytes) -> SubmittedMigration:
+        """Hand in a signed migration, which is applied; the same one again changes nothing, and is told as that."""
+        return self._read(_enveloped("/v1/migrations", envelope), SubmittedMigration.read)
 
     # The log
 

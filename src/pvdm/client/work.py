@@ -34,11 +34,17 @@ class WorkCalls(Calls):
         """The next workloads of the token's domain after an id."""
         return self._list("/v1/workloads", "workloads", WorkloadView.read, page_of(after, limit))
 
-    def workload(self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_MAX_ROWS) -> WorkloadDetail:
-        """One workload with the next chunks of its plan after so many, their attempts and what is published of them."""
+    def workload(
+        self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_MAX_ROWS, newest: bool = True
+    ) -> WorkloadDetail:
+        """One workload with the next chunks of its plan after so many, their attempts and what is published of them.
+
+        Without `newest` the Steward does not look where the source stands now.
+        """
         page = (
             ("chunks_after", number_text(chunks_after, "place in the plan")),
             ("limit", str(page_of(None, limit)["limit"])),
+            *(() if newest else (("newest", "false"),)),
         )
         return self._read(Call("GET", _workload(workload_id), query=page), WorkloadDetail.read)
 

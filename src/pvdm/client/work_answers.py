@@ -200,7 +200,7 @@ class ListedJob:
 class WorkloadView:
     """One workload as the ledger has it; `table` is the target's full name, `parameters` its own, by name.
 
-    `source_newest_snapshot_id` is where the source of a COMPLETE workload stands now; None in lists, and where the
+    `source_newest_snapshot_id` is where the source stands now; None in lists, of an abandoned workload, and where the
     Steward cannot tell. `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload
     was opened, and its pinned snapshot had not.
     `chunk_states` tells of the last attempt at each chunk that was tried, `problem` what keeps the Steward from going

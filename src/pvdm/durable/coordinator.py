@@ -117,7 +117,7 @@ class Coordinator:
             if (given_up := self._abandoned(workload_id)) is None:
                 raise
             return given_up
-        new = None if taken.state is AttemptState.COMMITTED else taken.attempt_id
+        new = taken.attempt_id if taken.state in (AttemptState.VERIFYING, AttemptState.COMMITTING) else None
         return self._run(self._client.workload(workload_id).workload, _no_build, handed_in=new)
 
     def _abandoned(self, workload_id: str) -> Outcome | None:

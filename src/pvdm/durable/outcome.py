@@ -10,6 +10,7 @@ from typing import ClassVar, TypeAlias
 from pvdm.client import AttemptView, ExtentView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError
 from pvdm.model.plain import view_json
+from pvdm.model.printed import utc_time
 from pvdm.model.states import AttemptState
 
 
@@ -23,18 +24,32 @@ class Published(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceMoved:
-    """The source has another snapshot by now than the one that the workload published."""
+    """The source has another snapshot by now than the one that the workload reads.
+
+    `correction` says how rows are published that came or changed since. `opened_at` is when the workload pinned its
+    snapshot; None where the workload was complete when the run began.
+    """
 
     pinned_snapshot_id: int
     newest_snapshot_id: int
     correction: str
-    """How rows that came or changed since are published."""
+    opened_at: int | None = None
+
+    def __str__(self) -> str:
+        pinned, newest = self.pinned_snapshot_id, self.newest_snapshot_id
+        if self.opened_at is None:
+            told = f"the source has moved since: published is its snapshot {pinned}, and its newest is {newest}"
+        else:
+            told = f"the workload was opened at {utc_time(self.opened_at)} and reads snapshot {pinned} of its source"
+            told += f"; the source is at {newest}"
+        return f"{told}; {self.correction}"
 
     def to_json(self) -> dict[str, object]:
         """For programs."""
         return {
             "pinned_snapshot_id": str(self.pinned_snapshot_id),
             "newest_snapshot_id": str(self.newest_snapshot_id),
+            "opened_at": self.opened_at,
             "correction": self.correction,
         }
 
@@ -89,7 +104,10 @@ class ChunkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Every chunk is published; `source_moved` where an earlier run did it, and the source has moved since."""
+    """Every chunk is published; `source_moved` where the source has moved since the workload was opened.
+
+    `note` says what stays as it is, where an overwrite found no row.
+    """
 
     name: ClassVar[str] = "COMMITTED"
     exit_code: ClassVar[int] = 0
@@ -97,6 +115,7 @@ class Committed:
     table: str
     chunks: tuple[ChunkOutcome, ...]
     source_moved: SourceMoved | None = None
+    note: str | None = None
 
     @property
     def published(self) -> Published:
@@ -128,13 +147,15 @@ class Committed:
 
     def to_json(self) -> dict[str, object]:
         """For programs."""
-        moved = None if self.source_moved is None else self.source_moved.to_json()
-        return _json(self) | {"published": self.published.value, "source_moved": moved}
+        return _json(self) | {"published": self.published.value, "note": self.note}
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationFailed:
-    """A verdict was FAIL, or the gate refused; consumers see what they saw before. The way on is `repair`."""
+    """A verdict was FAIL, or the gate refused; consumers see what they saw before. The way on is `repair`.
+
+    `before`: an earlier run ended so, and this one has tried nothing.
+    """
 
     name: ClassVar[str] = "VERIFICATION_FAILED"
     exit_code: ClassVar[int] = VerificationError.exit_code
@@ -142,6 +163,8 @@ class VerificationFailed:
     table: str
     chunks: tuple[ChunkOutcome, ...]
     error: VerificationError
+    source_moved: SourceMoved | None = None
+    before: bool = False
 
     def require(self) -> Committed:
         """Raises."""
@@ -149,7 +172,7 @@ class VerificationFailed:
 
     def to_json(self) -> dict[str, object]:
         """For programs."""
-        return _json(self) | {"error": self.error.to_json()}
+        return _json(self) | {"judged": "before" if self.before else "now", "error": self.error.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +185,7 @@ class RolledBack:
     table: str
     chunks: tuple[ChunkOutcome, ...]
     error: PvdmError
+    source_moved: SourceMoved | None = None
 
     def require(self) -> Committed:
         """Raises."""
@@ -201,6 +225,7 @@ def _json(outcome: Outcome) -> dict[str, object]:
         "workload_id": outcome.workload_id,
         "table": outcome.table,
         **(dict.fromkeys(counts) if extent is None else view_json(extent)),
+        "source_moved": None if outcome.source_moved is None else outcome.source_moved.to_json(),
         "override_ids": sorted(each for each in overrides if each is not None),
         "chunks": [each.to_json() for each in outcome.chunks],
     }

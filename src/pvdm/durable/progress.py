@@ -12,6 +12,7 @@ class Doing(Enum):
     """What is done for a chunk just now."""
 
     SKIPPED = "published before"
+    FAILED_BEFORE = "failed before, not tried again"
     TAKEN_BACK = "taking back what an earlier run left"
     STAGING = "staging"
     VERIFYING = "verifying"
@@ -24,7 +25,10 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of one chunk; `done` chunks of `total` are behind it."""
+    """One step of one chunk; `done` chunks of `total` are behind it.
+
+    `note` is what a person should know before the run goes on.
+    """
 
     workload_id: str
     chunk_id: str
@@ -33,6 +37,7 @@ class Step:
     total: int
     attempt: int | None = None
     problem: str | None = None
+    note: str | None = None
 
 
 Watch: TypeAlias = Callable[[Step], None]

@@ -11,16 +11,22 @@ from typing import Any, Final
 from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
 from pvdm.durable import lost
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, SourceMoved, VerificationFailed
+from pvdm.durable.failed import failure, given_up
+from pvdm.durable.moved import source_moved
+from pvdm.durable.outcome import (
+    ChunkOutcome,
+    Committed,
+    Outcome,
+    RolledBack,
+    SourceMoved,
+    VerificationFailed,
+    extent_of,
+)
 from pvdm.durable.progress import Doing, Step, Watch
-from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError, VerificationError
-from pvdm.model.branch import is_stewards
+from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError
 from pvdm.model.contract import BoundContract
 from pvdm.model.core import Operation
-from pvdm.model.located import LocatedClass
-from pvdm.model.located_words import counted, fields_that_differ, files_of, first_keys, rest_of_keys, who_sees
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
-from pvdm.model.verdict import FailureClass
 from pvdm.physical.stager import Destination, Stager
 from pvdm.physical.watchdog import Terminated, termination_raised, watched
 
@@ -29,11 +35,7 @@ PROBLEM_TRIES: Final = 5
 LOOK_SECONDS: Final = 20.0
 _FIRST: Final = "the first attempt"
 _AGAIN: Final = "taken up again"
-_CORRECTION_OF_APPEND: Final = (
-    "rows of a claim are appended once; to correct what is published, an operator protects the table with a contract "
-    "that overwrites, and you run it under a new workload id"
-)
-_CORRECTION_OF_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
+_STAYS: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
 
 Make = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager takes."""
@@ -69,6 +71,8 @@ class Run:
         self._before: set[str] = set()
         self._failed: tuple[ChunkView, AttemptView] | None = None
         self._places: dict[str, int] = {}
+        self._ended_before = False
+        self._noted = False
 
     def outcome(self) -> Outcome:
         """Run to the end, or to what stops it."""
@@ -109,15 +113,21 @@ class Run:
             self._found[of.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
                 return self._ended_badly(of, ended)
-        return Committed(self._workload.workload_id, self._table, self._chunks(), self._source_moved())
+        moved, note = self._source_moved(), self._what_stays()
+        return Committed(self._workload.workload_id, self._table, self._chunks(), moved, note)
+
+    def _what_stays(self) -> str | None:
+        """An overwrite of partitions without a row replaces none of them, unless the contract declares one."""
+        by_rows = (
+            self._bound.contract.boundary.operation is Operation.OVERWRITE_PARTITIONS and not self._bound.partition
+        )
+        extent = extent_of(self._chunks())
+        return _STAYS if by_rows and extent is not None and not extent.rows_added | extent.files_removed else None
 
     def _source_moved(self) -> SourceMoved | None:
-        """The Steward tells the newest snapshot only of a workload that was complete when this run began."""
-        pinned, newest = self._workload.source_snapshot_id, self._workload.source_newest_snapshot_id
-        if pinned is None or newest is None or pinned == newest:
-            return None
-        adds = self._bound.contract.boundary.operation is Operation.APPEND
-        return SourceMoved(pinned, newest, _CORRECTION_OF_APPEND if adds else _CORRECTION_OF_OVERWRITE)
+        """By what the Steward told when this run began; after a FAIL, by what it tells now."""
+        appends = self._bound.contract.boundary.operation is Operation.APPEND
+        return source_moved(self._workload, self._chunks(), appends=appends)
 
     def _plan(self) -> Iterator[ChunkView]:
         seen = 0
@@ -147,14 +157,22 @@ class Run:
             case ended:
                 refused = _there(last).refusal is not None
                 if self._settings.repair is None and needs_reason(ended, refused=refused):
+                    self._ended_before = _there(last).attempt_id != self._settings.handed_in
+                    self._tell(chunk, Doing.FAILED_BEFORE if self._ended_before else Doing.FAILED, last)
                     return _there(last)
                 reason = self._settings.repair or _AGAIN
         self._settings.stager()  # before an attempt is opened that cannot be staged
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
         self._found[chunk.chunk_id] = opened
-        self._tell(chunk, Doing.STAGING, opened)
+        self._tell(chunk, Doing.STAGING, opened, note=self._note())
         self._stage(chunk, opened)
         return self._awaited(chunk, self._staged(chunk, opened))
+
+    def _note(self) -> str | None:
+        """Told before the first chunk is staged: the rows that will be published are not the source's newest."""
+        moved = None if self._noted else self._source_moved()
+        self._noted = True
+        return None if moved is None else str(moved)
 
     def _hurried(self, attempt: AttemptView) -> AttemptView:
         """An attempt whose last try met a problem is tried at once: it may be mended by now."""
@@ -242,7 +260,7 @@ class Run:
             return ""
         workload_id, place = self._workload.workload_id, self._places[chunk.chunk_id]
         try:
-            tried = self._client.workload(workload_id, chunks_after=place, limit=1).attempts
+            tried = self._client.workload(workload_id, chunks_after=place, limit=1, newest=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
         return lost.used_up(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
@@ -272,7 +290,7 @@ class Run:
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
         """A chunk whose last attempt has ended unpublished, if there is one: the gate may refuse any of them."""
-        workload = self._client.workload(self._workload.workload_id, limit=1).workload
+        workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
         last = ((chunk, chunk.attempt) for chunk in self._plan())
@@ -280,26 +298,41 @@ class Run:
 
     def _ended_badly(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
-            error = failure(attempt, chunk.chunk_id, self._no_way_on(chunk, attempt))
-            return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error)
+            moved, before = self._moved_now(), self._ended_before
+            error = failure(attempt, chunk.chunk_id, self._no_way_on(chunk, attempt), before=before, moved=moved)
+            return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error, moved, before)
         if attempt.refusal is not None:
-            return self._rolled_back(given_up(attempt))
+            return self._rolled_back(given_up(attempt, before=self._ended_before))
         return self._rolled_back(lost.taken(attempt))
 
+    def _moved_now(self) -> SourceMoved | None:
+        """A job that reads the newest rows may have met some that came after the run began."""
+        with contextlib.suppress(PvdmError):
+            self._workload = self._client.workload(self._workload.workload_id, limit=1).workload
+        return self._source_moved()
+
     def _rolled_back(self, error: PvdmError) -> RolledBack:
-        return RolledBack(self._workload.workload_id, self._table, self._chunks(), error)
+        return RolledBack(self._workload.workload_id, self._table, self._chunks(), error, self._source_moved())
 
     def _chunks(self) -> tuple[ChunkOutcome, ...]:
         return tuple(
             ChunkOutcome(chunk_id, attempt, chunk_id in self._before) for chunk_id, attempt in self._found.items()
         )
 
-    def _tell(self, chunk: ChunkView, doing: Doing, attempt: AttemptView | None, *, problem: str | None = None) -> None:
+    def _tell(
+        self,
+        chunk: ChunkView,
+        doing: Doing,
+        attempt: AttemptView | None,
+        *,
+        problem: str | None = None,
+        note: str | None = None,
+    ) -> None:
         done = sum(1 for each in self._found.values() if each is not None and each.state is AttemptState.COMMITTED)
         number = None if attempt is None else attempt.number
         workload = self._workload
         self._settings.watch(
-            Step(workload.workload_id, chunk.chunk_id, doing, done, workload.chunk_count, number, problem)
+            Step(workload.workload_id, chunk.chunk_id, doing, done, workload.chunk_count, number, problem, note)
         )
 
 
@@ -312,116 +345,6 @@ _DOING: Final = {
 
 
 _UNPUBLISHED: Final = frozenset({AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK})
-_FAILED: Final = "verification_failed"
-
-
-def failure(attempt: AttemptView, chunk_id: str, no_way_on: str = "") -> VerificationError:
-    """Why nothing was published, in the Steward's words; the way on beside it, which is a repair as a rule."""
-    refusal = attempt.refusal
-    classes = ", ".join(each.value for each in attempt.classes)
-    details: dict[str, str | int] = {"chunk": chunk_id, "attempt": attempt.number, "attempt_id": attempt.attempt_id}
-    details |= {"classes": classes} if classes else {}
-    details |= _located(attempt)
-    details |= {f"finding_{number}": str(each) for number, each in enumerate(attempt.findings, 1)}
-    details |= {"findings_more": attempt.findings_more} if attempt.findings_more else {}
-    details |= {"proof_id": attempt.proof_id} if attempt.proof_id is not None else {}
-    # Where the gate refused, the job need not be at fault.
-    by_gate = None if refusal is None or refusal.code == _FAILED else refusal.hint
-    if no_way_on:
-        hint = no_way_on if by_gate is None else f"{by_gate}; {no_way_on}"
-    else:
-        way = again(attempt)
-        hint = f"fix the job, then: {way}" if by_gate is None else f"{by_gate}; to try again: {way}"
-    return VerificationError(
-        _FAILED if refusal is None else refusal.code,
-        f"nothing was published: {_why(attempt)}",
-        expected=None if refusal is None else refusal.expected,
-        got=_got(attempt),
-        hint=hint if is_own(attempt) else f"{hint}; {kept_branch(attempt)}",
-        **details,
-    )
-
-
-def _why(attempt: AttemptView) -> str:
-    """The Steward's words; where a verdict's rows were located, they are counted in them."""
-    if attempt.refusal is None:
-        return attempt.reason
-    if attempt.refusal.code != _FAILED or attempt.located is None or not attempt.located.classes:
-        return attempt.refusal.message
-    others = [each.value for each in attempt.classes if each not in attempt.located.failures]
-    return f"the verdict is FAIL: {', '.join([counted(attempt.located), *others])}"
-
-
-def _got(attempt: AttemptView) -> str | None:
-    """What was got, with the first keys of wrong rows where the token may see them."""
-    refusal, located = attempt.refusal, attempt.located
-    if refusal is None or refusal.code != _FAILED or located is None:
-        return None if refusal is None else refusal.got
-    return "; ".join(part for part in (refusal.got, *(first_keys(each) for each in located.classes)) if part) or None
-
-
-def _located(attempt: AttemptView) -> dict[str, str | int]:
-    located = attempt.located
-    if located is None:
-        return {}
-    if located.problem_code is not None:
-        return {"not_located": located.problem_code}
-    told: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
-    told |= {_files_name(each): files_of(each) for each in located.classes if each.files}
-    withheld = who_sees(located)
-    if withheld is not None and located.keys_for:
-        withheld += f"; see `pvdm status --workload-id {attempt.workload_id}`"
-    said = {
-        "fields_that_differ": fields_that_differ(located),
-        "withheld": withheld,
-        "more": rest_of_keys(located, attempt.workload_id),
-    }
-    return told | {name: words for name, words in said.items() if words}
-
-
-def _files_name(each: LocatedClass) -> str:
-    of = "source_files" if each.failure is FailureClass.MISSING else "files"
-    return f"{of}_with_{each.failure.value}_rows"
-
-
-def given_up(attempt: AttemptView) -> RolledBackError:
-    """Why the Steward ended an attempt without a verdict, and never will give one; the way on beside it."""
-    refusal = attempt.refusal
-    if refusal is None:
-        raise AssertionError("who calls this has seen the refusal")
-    way = f"to try again all the same: {again(attempt)}"
-    return RolledBackError(
-        refusal.code,
-        f"nothing was published, and there is no verdict: {refusal.message}",
-        expected=refusal.expected,
-        got=refusal.got,
-        hint=way if refusal.hint is None else f"{refusal.hint}; {way}",
-        chunk=attempt.chunk_id,
-        attempt=attempt.number,
-        attempt_id=attempt.attempt_id,
-    )
-
-
-def again(attempt: AttemptView) -> str:
-    """The command that opens another attempt after one that failed; each wants a reason."""
-    if is_own(attempt):
-        return f"pvdm repair {attempt.workload_id} --reason TEXT"
-    table = attempt.table or "TABLE"
-    return f"pvdm publish {table} BRANCH --workload-id {attempt.workload_id} --reason TEXT (and its --param)"
-
-
-def is_own(attempt: AttemptView) -> bool:
-    """Whether the Steward made the attempt's branch; another one, which has no such name, was taken over."""
-    return is_stewards(attempt.branch)
-
-
-def kept_branch(attempt: AttemptView) -> str:
-    """What became of a branch that was taken over and not published."""
-    table, branch = attempt.table or "TABLE", attempt.branch
-    return (
-        f"your branch is as it was: read it as {table}.branch_{branch}, "
-        f"drop it with ALTER TABLE {table} DROP BRANCH `{branch}`"
-    )
 
 
 def require_going(attempt: AttemptView) -> None:

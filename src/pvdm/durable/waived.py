@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pvdm.client import AttemptView, StewardClient
+from pvdm.durable.failed import again, failure
 from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, VerificationFailed
 from pvdm.durable.progress import Doing, Step, Watch, unwatched
-from pvdm.durable.run import LOOK_SECONDS, again, failure, require_going, stuck
+from pvdm.durable.run import LOOK_SECONDS, require_going, stuck
 from pvdm.errors import ConflictError, RolledBackError
 from pvdm.model.states import AttemptState
 

@@ -13,6 +13,8 @@ from pvdm.model.literal import literal_text
 from pvdm.model.schema import Kind, PrimitiveType
 
 CLAIM_VALUE_MAX_BYTES: Final = 1024
+WAY_TO_CORRECT: Final = "an operator migrates the table to a contract that overwrites"
+"""Who appended a part cannot append to it again; both that refusal and a published workload name this way."""
 
 _INTEGER_TYPES: Final = frozenset(
     {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 # What a value may consist of and still stand without quotes: nothing that separates values in a sentence.
 _BARE: Final = re.compile(r"[\w.:+@%-]+")
 _PATH: Final = re.compile(r"[\w.:+@%/=~#-]+")
 _NULL: Final = "null"
+_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def printable(text: str) -> str:
     """The text with control, bidirectional and other invisible characters as escapes."""
     return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def utc_time(micros: int) -> str:
+    """A time in microseconds as people read it; whole seconds where there are no others."""
+    shown = _START + timedelta(microseconds=micros)
+    return shown.isoformat(sep=" ").removesuffix("+00:00") + "Z"
 
 
 def quoted(value: str | None) -> str:

@@ -56,6 +56,19 @@ class MigrationView:
 
 
 @dataclass(frozen=True, slots=True)
+class Submitted:
+    """A migration that was handed in: whether it was applied by that or before, and what is in force by now.
+
+    `contract_sha256` is None where the table is gone, or not protected any more.
+    """
+
+    migration: MigrationView
+    now: bool
+    applied_at: int
+    contract_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """A table as an operator looks at it before signing: its identity, its contract and its document, byte for byte."""
 
@@ -89,14 +102,21 @@ class Migrations:
         self._sources = sources
         self._extracts = extracts
 
-    def submit(self, envelope: bytes, grant: Grant) -> MigrationView:
-        """Apply a migration; the same bytes again change nothing."""
-        migration_id = accept_once(
-            envelope, Migration, self._ledger, self._trust, self._clock, lambda judged: self._apply(judged, grant)
-        )
+    def submit(self, envelope: bytes, grant: Grant) -> Submitted:
+        """Apply a migration; the same bytes again change nothing, and are told as that."""
+        applied: list[Judged[Migration]] = []
+
+        def accept(judged: Judged[Migration]) -> None:
+            self._apply(judged, grant)
+            applied.append(judged)
+
+        migration_id = accept_once(envelope, Migration, self._ledger, self._trust, self._clock, accept)
         found = self.get(migration_id, grant)
+        with self._ledger.read() as unit:
+            at_micros = statements.get(unit, migration_id).at_micros
+            row = tables.find_uuid(unit, found.table_uuid)
         self._recorder.cover()
-        return found
+        return Submitted(found, bool(applied), at_micros, None if row is None else row.contract_hash)
 
     def get(self, migration_id: str, grant: Grant) -> MigrationView:
         """One migration of the bearer's domain."""

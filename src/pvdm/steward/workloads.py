@@ -10,7 +10,7 @@ from typing import Final
 from pvdm.catalog.commit import Change
 from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import parse_full_name
-from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
@@ -173,11 +173,14 @@ class Workloads:
         return made[0]
 
     def source_newest(self, workload: Workload) -> str | None:
-        """Where the source of a finished workload stands by now; None for one that is not finished, or if not known."""
-        if workload.state is not WorkloadState.COMPLETE:
+        """Where the source of a workload stands by now; None for one that was given up, and if it is not known."""
+        if workload.state is WorkloadState.ABANDONED:
             return None
-        with self._ledger.read() as unit:
-            bound = bound_contract(unit, workload)
+        try:
+            with self._ledger.read() as unit:
+                bound = bound_contract(unit, workload)
+        except PvdmError:
+            return None  # a workload is shown whatever became of its contract
         return self._sources.newest(workload, bound)
 
     def staged(self, grant: Grant, attempt_id: str) -> Attempt:

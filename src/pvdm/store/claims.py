@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, or_, select
 
 from pvdm.errors import VerificationError
-from pvdm.model.claim import Claim
+from pvdm.model.claim import WAY_TO_CORRECT, Claim
 from pvdm.model.states import WorkloadState
 from pvdm.store import ids, lost_claims
 from pvdm.store.link import Row
@@ -128,8 +128,8 @@ def _overlaps(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> Veri
         f"workload {workload_id} has published an overlapping part",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
-        hint=f"nothing was published; {resume if unfinished else ''}to correct what {workload_id} has published, an "
-        f"operator migrates the table to a contract that overwrites{why}",
+        hint=f"nothing was published; {resume if unfinished else ''}to correct what {workload_id} has published, "
+        f"{WAY_TO_CORRECT}{why}",
         workload_id=workload_id,
     )
 

@@ -267,8 +267,21 @@ def test_a_migration_of_a_table_that_moved_on_is_refused(house: House) -> None:
     assert (refused.code, refused.error) == (5, "approval_stale")
 
 
-def test_the_same_migration_again_answers_the_same(house: House) -> None:
+def test_a_migration_of_before_is_told_as_that_with_the_contract_in_force(house: House, tmp_path: Path) -> None:
     protected(house).done(house.propose("--set-property", "a=b"))
     house.done(house.sign("--yes"))
-    first = house.done(house.run("migrate", "submit", "migration.json", "--json")).json
-    assert house.done(house.run("migrate", "submit", "migration.json", "--json")).json == first
+    old = tmp_path / "old.json"
+    (tmp_path / "migration.json").rename(old)
+    first = house.done(house.run("migrate", "submit", old, "--json")).json
+    assert (first["applied"], first["contract_in_force"]) == ("now", HASH)
+    (tmp_path / "proposal.json").unlink()
+    house.done(house.propose("--contract", "orders-2.yaml"))
+    house.done(house.sign("--yes"))
+    house.scene.prepare_source(read_signed((tmp_path / "migration.json").read_bytes(), Migration))
+    assert house.done(house.run("migrate", "submit", "migration.json")).out.startswith("MIGRATED  sales.orders\n")
+    again = house.done(house.run("migrate", "submit", old, "--json")).json
+    assert again == {**first, "applied": "before", "contract_in_force": OTHER_HASH}
+    told = house.done(house.run("migrate", "submit", old)).out
+    assert told.startswith("ALREADY APPLIED  sales.orders at 20")
+    assert f"Z; nothing was changed now; in force is {OTHER_HASH}\n" in told
+    assert "MIGRATED" not in told

@@ -94,6 +94,21 @@ def test_a_publication_without_a_row_is_told_loudly(shop: Shop) -> None:
     assert "*** 0 rows: the source has no row for these parameters ***" in told
 
 
+def test_an_overwrite_without_a_row_says_that_partitions_stay_unless_one_is_declared(shop: Shop) -> None:
+    stays = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
+    shop.make("sales.corrected", BY_DAY)
+    shop.write(OLD, "sales.corrected")
+    dated = {"operation": "overwrite-partitions", "where": "day = ${date}"}
+    shop.protect(contract("sales.corrected", DATED, **dated))
+    day = ("--param", "date=2026-11-12")
+    code, told = run(shop, "sales.corrected", "right", *day)
+    assert (code, len(shop.seen("sales.corrected"))) == (0, 3), told
+    assert f"*** 0 rows: the source has no row for these parameters; {stays} ***" in told
+    assert json.loads(run(shop, "sales.corrected", "right", *day, "--json")[1])["note"] == stays
+    found = json.loads(run(shop, by_days(shop, "declared"), "right", *day, "--json")[1])
+    assert (found["rows_added"], found["note"]) == ("0", None)
+
+
 def test_chunks_that_are_published_together_replace_once(shop: Shop) -> None:
     shop.make("sales.at_once", BY_DAY)
     shop.write(OLD, "sales.at_once")

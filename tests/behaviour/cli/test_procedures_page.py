@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +18,7 @@ from pvdm import VerificationFailed
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.team import PAGE, Team, committed, steps, team_at
 from tests.services import require
-from tests.shop import ROWS, contract
+from tests.shop import COLUMNS, ROWS, Row, contract, table_of
 
 
 @pytest.fixture
@@ -128,6 +131,42 @@ def test_a_renamed_target_is_protected_again_and_published_to(team: Team) -> Non
     committed(team.publish("orders-1", table="sales.orders_v2"))
 
 
+def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_back(team: Team) -> None:
+    *to, run, back_proposed, back_signed, back = steps("Publish late data or a correction")
+    names = {"sales.orders": "sales.by_day"}
+    fields = [{"source-id": 2, "field-id": 1000, "name": "day", "transform": "identity"}]
+    columns = [{"id": at, "name": name, "required": False, "type": kind} for at, (name, kind) in enumerate(COLUMNS, 1)]
+    with team.caller() as caller:
+        made = {"schema": {"type": "struct", "schema-id": 0, "fields": columns}}
+        caller.make("by_day", namespace="sales", **made, **{"partition-spec": {"spec-id": 0, "fields": fields}})
+    dated, where = "parameters:\n  date:\n    type: date", "day = ${date}"
+    team.write_contract(contract("sales.by_day", dated, where=where, claim="{column: day}"))
+    over = contract("sales.by_day", dated, "atomicity: workload", operation="overwrite-partitions", where=where)
+    (team.folder / "orders-overwrite.yaml").write_text(over, "utf-8")
+    by = ("--key", "ruth.pem", "--operator", "ruth", "--reason", "it goes live")
+    reach = ("--token-file", team.srv / "pvdm" / "ruth.token")
+    team.do("protect", "sales.by_day", "--contract", "orders.yaml", *by, *reach)
+    rows = list(ROWS)
+    jobs: Any = types.ModuleType("jobs")
+    jobs.build = lambda _spark, chunk: table_of([row for row in rows if row[1] == chunk.parameters["date"]])
+    team.monkeypatch.setitem(sys.modules, "jobs", jobs)
+    for day in ("2026-11-13", "2026-11-14"):
+        team.follow(run.replace("2026-11-14-v2", day).replace("2026-11-14", day), names)
+    late: Row = (6, "2026-11-14", "Jena")
+    rows.append(late)
+    team.write_source((late,))
+    for line in to:
+        team.follow(line, names)
+    told = team.follow(run, names).out
+    assert "+4 rows in 1 file, replacing 3 rows in 1 file" in told
+    for line in (back_proposed, back_signed, back):
+        team.follow(line, names)
+    token = ("--token-file", team.srv / "pvdm" / "nightly.token")
+    words = ("--param", "date=2026-11-14", "--job", "jobs:build", "--small", "--json", *token)
+    again = team.run("run", "sales.by_day", "--workload-id", "orders-v3", *words)
+    assert (again.code, again.error) == (3, "claim_overlaps")
+
+
 def test_the_quarantine_is_cleaned_up(team: Team) -> None:
     look, abandon, rehearse, remove, one = steps("Clean up the quarantine")
     assert isinstance(team.publish("orders-2", ROWS[:2]), VerificationFailed)
@@ -153,6 +192,7 @@ def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
         "Move the Steward's own folder",
         "Rename a source",
         "Rename a target",
+        "Publish late data or a correction",
         "An operator leaves",
         "Clean up the quarantine",
     }

@@ -41,7 +41,14 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError("the network is down")
         return table_of(rows_of(chunk))
 
+    def down(_spark: object, _chunk: Chunk) -> Any:
+        raise RuntimeError("the network is down")
+
     module.first_day_only = first_day_only
+    module.down = down
+    module.newest = lambda _spark, _chunk: table_of([*ROWS, NEW])
+    module.jena = lambda _spark, _chunk: table_of([NEW])
+    module.nothing = lambda _spark, _chunk: table_of([])
     monkeypatch.setitem(sys.modules, "rerun_jobs", module)
 
 
@@ -93,7 +100,7 @@ def test_a_run_that_takes_up_the_rest_says_what_was_there_before(shop: Shop) -> 
 @pytest.mark.parametrize(
     ("operation", "way"),
     [
-        ("append", "an operator protects the table with a contract that overwrites"),
+        ("append", "an operator migrates the table to a contract that overwrites"),
         ("overwrite", "run it under a new workload id: it replaces what is published"),
     ],
 )
@@ -113,6 +120,102 @@ def test_a_source_that_has_moved_since_is_named_with_both_snapshots_and_the_way_
     moved = json.loads(run(own_shop, table, "--json")[1])["source_moved"]
     assert (moved["pinned_snapshot_id"], moved["newest_snapshot_id"]) == (str(pinned), str(newest))
     assert way in moved["correction"]
+
+
+def moved_on(shop: Shop) -> tuple[str, str]:
+    """The source's snapshot before and after it got another row."""
+    pinned = shop.metadata("raw.orders").current_snapshot_id
+    shop.write([NEW])
+    return str(pinned), str(shop.metadata("raw.orders").current_snapshot_id)
+
+
+def test_after_a_publication_of_no_rows_late_ones_come_under_a_new_id(own_shop: Shop) -> None:
+    table = target(own_shop, "late", where="town = 'Jena'")
+    assert run(own_shop, table, job="nothing")[0] == 0
+    assert "0 rows: the source had no row for these parameters when they were published" in run(own_shop, table)[1]
+    moved_on(own_shop)
+    code, told = run(own_shop, table)
+    way = "0 rows were published then, so nothing is claimed: publish what came since under a new workload id"
+    assert (code, way in told, "an operator" in told) == (0, True, False), told
+    assert "the source has no row" not in told
+    assert json.loads(run(own_shop, table, "--json")[1])["source_moved"]["correction"] == way
+    code, told = own_shop.command(
+        ["run", table, "--workload-id", "late-2", "--small", "--job", "rerun_jobs:jena"],
+    )
+    assert (code, own_shop.seen(table)) == (0, [NEW]), told
+
+
+def test_a_workload_that_is_taken_up_says_that_its_source_has_moved_before_and_after_it_publishes(
+    own_shop: Shop,
+) -> None:
+    table = target(own_shop, "pinned")
+    assert run(own_shop, table, job="down")[0] == 4
+    pinned, newest = moved_on(own_shop)
+    code, told = run(own_shop, table, "--json", job="down")
+    moved = json.loads(told)["source_moved"]
+    assert (code, moved["pinned_snapshot_id"], moved["newest_snapshot_id"]) == (4, pinned, newest)
+    assert moved["correction"] == (
+        f"to publish {newest}: an operator abandons {table}-1, of which nothing is published, "
+        "and you run it under a new workload id"
+    )
+    shown = own_shop.command(["status", "--workload-id", f"{table}-1"])[1]
+    assert f"  source at snapshot {pinned}, as the workload has pinned it; its newest is {newest}\n" in shown
+    code, told = run(own_shop, table)
+    words = f" and reads snapshot {pinned} of its source; the source is at {newest}; "
+    before, after = told.split("[0/1] chunk all: staging")
+    assert (code, f"{words}{moved['correction']}" in before) == (0, True), told
+    assert "notice: the workload was opened at 20" in before
+    assert f"{words}rows of a claim are appended once" in after.partition("COMMITTED")[2]
+
+
+def test_a_source_that_has_not_moved_is_not_spoken_of(shop: Shop) -> None:
+    table = target(shop, "still")
+    assert run(shop, table, job="down")[0] == 4
+    assert "its newest is" not in shop.command(["status", "--workload-id", f"{table}-1"])[1]
+    code, told = run(shop, table)
+    assert (code, "the source is at" in told) == (0, False), told
+
+
+def test_where_the_source_is_not_to_be_looked_at_its_newest_snapshot_is_not_told(shop: Shop) -> None:
+    table = target(shop, "unasked")
+    assert run(shop, table, job="down")[0] == 4
+    with shop.client() as client:
+        asked = [client.workload(f"{table}-1", newest=newest).workload for newest in (True, False)]
+    assert [each.source_newest_snapshot_id for each in asked] == [asked[0].source_snapshot_id, None]
+
+
+def test_a_fail_of_a_job_that_read_newer_rows_names_the_pinned_snapshot(own_shop: Shop) -> None:
+    table = target(own_shop, "newer")
+    assert run(own_shop, table, job="down")[0] == 4
+    pinned, newest = moved_on(own_shop)
+    code, told = run(own_shop, table, "--json", job="newest")
+    found = json.loads(told)
+    assert (code, found["judged"], found["source_moved"]["newest_snapshot_id"]) == (3, "now", newest)
+    assert found["error"]["hint"] == (
+        f"the job must read snapshot {pinned} of the source, which the workload has pinned; the source is at {newest}; "
+        f"fix the job, then: pvdm repair {table}-1 --reason TEXT"
+    )
+
+
+def test_a_verdict_of_before_is_told_as_that_and_the_job_is_not_run(shop: Shop) -> None:
+    table = target(shop, "judged")
+    assert json.loads(run(shop, table, "--json", job="newest")[1])["judged"] == "now"
+    code, told = run(shop, table)
+    assert code == 3
+    assert "[0/1] chunk all: failed before, not tried again" in told
+    (hint,) = [line for line in told.splitlines() if line.startswith("hint: ")]
+    assert hint.startswith("hint: this is the verdict of attempt 1 at 20")
+    assert hint.endswith(f"Z; the job was not run; fix the job, then: pvdm repair {table}-1 --reason TEXT")
+    assert json.loads(run(shop, table, "--json")[1])["judged"] == "before"
+
+
+def test_a_failed_branch_is_told_as_not_read_again(shop: Shop) -> None:
+    table = target(shop, "judged_branch")
+    shop.write(ROWS[1:], table, "etl")
+    assert "attempt 1 at" not in publish(shop, table)[1]
+    code, told = publish(shop, table)
+    assert (code, "this is the verdict of attempt 1 at 20" in told) == (3, True), told
+    assert "; the branch was not read again; fix the job, then: pvdm publish" in told
 
 
 def test_a_branch_that_is_published_is_not_said_to_be_published_again(shop: Shop) -> None:

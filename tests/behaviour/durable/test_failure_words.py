@@ -8,7 +8,8 @@ import pytest
 
 from pvdm.client import AttemptView
 from pvdm.client.work_answers import JobState, JobView, RefusalView
-from pvdm.durable.run import failure, given_up, stuck
+from pvdm.durable.failed import failure, given_up
+from pvdm.durable.run import stuck
 from pvdm.model.states import AttemptState
 
 AGAIN = "pvdm repair orders-1 --reason TEXT"

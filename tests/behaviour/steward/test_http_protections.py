@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
 
-from pvdm.client import StewardClient
+from pvdm.client import Applied, StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
@@ -49,8 +49,10 @@ def test_a_table_is_looked_at_protected_migrated_and_listed(house: House) -> Non
         assert client.contract(HASH) == CONTRACT.encode()
         assert client.target("table", "sales.orders").contract_sha256 == HASH
         envelope = signed(house.scene.migration())
-        migration = client.submit_migration(envelope)
-        assert client.submit_migration(envelope) == migration
+        first, again = client.submit_migration(envelope), client.submit_migration(envelope)
+        migration = first.migration
+        assert again == replace(first, applied=Applied.BEFORE)
+        assert (first.applied, first.contract_sha256) == (Applied.NOW, HASH)
         assert client.migrations() == (migration,)
         assert client.migration(migration.migration_id) == migration
         assert migration.before.contract_sha256 == migration.after.contract_sha256 == HASH

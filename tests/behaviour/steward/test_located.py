@@ -12,7 +12,7 @@ from sqlalchemy import text
 from pvdm import fault
 from pvdm.cli.status_work import attempt_lines
 from pvdm.client import AttemptView
-from pvdm.durable.run import failure
+from pvdm.durable.failed import failure
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.model.located import Located

@@ -83,6 +83,18 @@ class MigrationAnswer(Told):
     log_index: Decimal
 
 
+class SubmittedMigrationAnswer(Told):
+    """A migration that was handed in; `applied` says whether by this request, or by an earlier one.
+
+    `contract_sha256` is in force by now; null where the table is gone or not protected any more.
+    """
+
+    migration: MigrationAnswer
+    applied: Literal["now", "before"]
+    applied_at: Micros
+    contract_sha256: Sha256 | None
+
+
 class MigrationsAnswer(Told):
     """Migrations, newest first."""
 

@@ -21,6 +21,7 @@ from pvdm.steward.http.protection_models import (
     ProtectionAnswer,
     ProtectionsAnswer,
     StatePart,
+    SubmittedMigrationAnswer,
     TargetAnswer,
 )
 from pvdm.steward.migrations import MigrationView
@@ -123,9 +124,15 @@ def migration(notary: NotaryPart, grant: Caller, migration_id: Hash) -> Migratio
 
 
 @router.post("/v1/migrations", tags=["protection"])
-def submit_migration(notary: NotaryPart, grant: Caller, body: Enveloped) -> MigrationAnswer:
+def submit_migration(notary: NotaryPart, grant: Caller, body: Enveloped) -> SubmittedMigrationAnswer:
     """Apply the changes of a protected table that an operator has signed, exactly those."""
-    return _migration(notary.migrations.submit(envelope_bytes(body.envelope), grant))
+    found = notary.migrations.submit(envelope_bytes(body.envelope), grant)
+    return SubmittedMigrationAnswer(
+        migration=_migration(found.migration),
+        applied="now" if found.now else "before",
+        applied_at=found.applied_at,
+        contract_sha256=found.contract_sha256,
+    )
 
 
 def _standing(kind: Literal["table", "namespace"], found: Standing) -> ProtectedPart:

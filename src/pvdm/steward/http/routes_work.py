@@ -93,8 +93,12 @@ def workload(
     workload_id: WorkloadId,
     chunks_after: Place = 0,
     limit: Page = PAGE_ROWS_MAX,
+    newest: bool = True,
 ) -> WorkloadAnswer:
-    """One workload with a page of its plan, the attempts at those chunks and what is published of them."""
+    """One workload with a page of its plan, the attempts at those chunks and what is published of them.
+
+    Without `newest` the source is not asked where it stands now: for who asks often.
+    """
     found = notary.work.workload(grant, workload_id, chunks_after=chunks_after, count=limit)
     published = [
         PublishedPart(chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=each.snapshot_id)
@@ -105,8 +109,8 @@ def workload(
         "attempts": [attempt_answer(attempt) for attempt in found.attempts],
         "published": published,
     }
-    newest = notary.workloads.source_newest(found.summary.workload)
-    return WorkloadAnswer.model_validate({**_workload(found.summary, newest), **more})
+    source_newest = notary.workloads.source_newest(found.summary.workload) if newest else None
+    return WorkloadAnswer.model_validate({**_workload(found.summary, source_newest), **more})
 
 
 @router.get("/v1/workloads/{workload_id}/chunks")

@@ -140,7 +140,7 @@ class JobsAnswer(Told):
 class WorkloadPart(Told):
     """One workload as the ledger has it; its source is named by its UUID.
 
-    `source_newest_snapshot_id` is where the source of a COMPLETE workload stands now; null in lists, and where the
+    `source_newest_snapshot_id` is where the source stands now; null in lists, of an abandoned workload, and where the
     Steward cannot tell. `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload
     was opened, and its pinned snapshot had not. `chunk_states` tells of the last attempt at each chunk that was tried,
     `problem` what keeps the Steward from going on with one, and `override_ids` which overrides it was published by.
