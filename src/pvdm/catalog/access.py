@@ -48,8 +48,8 @@ class CatalogAccess:
             raise NotAllowedError(
                 "domain_wrong",
                 "this namespace belongs to another domain",
-                expected=grant.domain,
-                got="another domain",
+                expected="a token of the domain that owns it",
+                got=f"one of the domain {grant.domain}",
                 hint="use a token of the domain that owns it",
             )
 

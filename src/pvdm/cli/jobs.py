@@ -164,6 +164,7 @@ def load_job(text: str) -> Build:
             f"the module of {ascii(text)[1:-1][:120]} cannot be imported",
             expected="a module in the current folder or among the installed ones",
             got=f"{type(error).__name__}: {error}"[:200],
+            hint=_importing(module, name, here),
         ) from error
     if not callable(found):
         raise InputError(
@@ -176,18 +177,24 @@ def load_job(text: str) -> Build:
     return build
 
 
+def _importing(module: str, function: str, here: str) -> str:
+    """Where modules are looked for; a file's name is taken for a module inside a package."""
+    if module.endswith(".py"):
+        return f"name the module without .py: {module.removesuffix('.py').replace('/', '.')}:{function}"
+    return f"it was looked for in {here} and among the installed modules; change to the folder that holds it"
+
+
 @contextlib.contextmanager
 def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordinator]:
     """A Coordinator under the caller's token, with Spark unless the job is small; it starts when a chunk is staged."""
     from pvdm.durable.coordinator import Coordinator
 
     watch = quiet if as_json else watch_steps()
-    with (
-        service.connect() as client,
-        job.spark(client) as spark,
-        Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found,
-    ):
-        yield found
+    with service.connect() as client, job.spark(client) as spark:
+        if not as_json:
+            client.when_waiting(lambda: say_aside(f"waiting for the Steward at {client.url} ..."))
+        with Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as found:
+            yield found
 
 
 def job_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:

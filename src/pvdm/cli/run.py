@@ -25,7 +25,8 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
     """Open the workload under the table's contract, stage every chunk, and wait for what the Steward says.
 
     The same call again takes up where an earlier one ended: what is published stays, what was left half done is taken
-    back. Ends with 0 when all is published, 3 when a verdict is FAIL or the gate refuses, 4 when it was rolled back.
+    back. Needs a producer's token. Ends with 0 when all is published, 3 when a verdict is FAIL or the gate refuses, 4
+    when it was rolled back.
 
     \b
     Examples:
@@ -64,7 +65,7 @@ def publish(
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. The branch goes
     when it is published; after a FAIL it stays as it was. The job's own files are never touched: they are yours to
     remove. A failed branch is tried again, or another one published in its place, only with --reason. Under an id that
-    is published, a branch with other rows is refused: it needs an id of its own.
+    is published, a branch with other rows is refused: it needs an id of its own. Needs a producer's token.
 
     \b
     Examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -120,7 +120,7 @@ class StewardClient(WorkCalls, AuditCalls):
     def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
         """Another client for the same Steward under another token; it is closed by itself."""
         given, token = [token], ""
-        return StewardClient(
+        found = StewardClient(
             self.url,
             given.pop(),
             ca_file=self._ca_file,
@@ -130,6 +130,12 @@ class StewardClient(WorkCalls, AuditCalls):
             answer_max_bytes=self._wire.answer_max_bytes,
             patient=self._wire.patient,
         )
+        found.when_waiting(self._wire.waiting)
+        return found
+
+    def when_waiting(self, tell: Callable[[], None] | None) -> None:
+        """Call `tell`, once a call, where it has waited some seconds for a Steward that does not answer."""
+        self._wire.waiting = tell
 
     def with_patience(self, patient: bool = True) -> StewardClient:
         """A client on the same connections; a patient one waits `restart_seconds` in every call for a Steward that
@@ -368,12 +374,14 @@ class StewardClient(WorkCalls, AuditCalls):
         """
         found = self.identity()
         if role not in (None, found.role) or domain not in (None, found.domain):
+            wanted = role or found.role
+            whose = f"{'an' if wanted[0] in 'aeiou' else 'a'} {wanted}'s"
             raise NotAllowedError(
                 "lent_role_wrong",
                 "this client's token has another role or domain",
-                expected=f"{role or found.role} of {domain or found.domain}",
+                expected=f"{wanted} of {domain or found.domain}",
                 got=f"{found.role} of {found.domain}",
-                hint="connect with a token of the role that the session is to have",
+                hint=f"name {whose} token with --token-file, or connect with it",
             )
         token = self._wire.token()
         try:

@@ -22,6 +22,7 @@ from pvdm.client.token import AccessToken, TokenSource
 from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableError
 
 _T = TypeVar("_T")
+_TOLD_SECONDS: Final = 3.0  # who watches a call is told by then that it waits
 _AGAIN: Final = frozenset({429, 503})
 _GATEWAYS: Final = frozenset({502, 504})
 _HARMLESS: Final = "nothing is harmed if it is sent again"
@@ -112,6 +113,7 @@ class Wire:
         self.retries = retries
         self.answer_max_bytes = answer_max_bytes
         self.patient = patient
+        self.waiting: Callable[[], None] | None = None
         self._process = os.getpid()
         # Nothing of the environment: no proxy that would see the token, no password file that would replace it.
         self._http = httpx.Client(
@@ -169,7 +171,7 @@ class Wire:
         """The last of as many tries as are sensible, and how many there were."""
         begun = time.monotonic()
         ends = begun + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
-        tries, renewed = 0, False
+        tries, renewed, told = 0, False, False
         while True:
             self._require_usable()
             number, headers = self._headers(call, request_id)
@@ -184,6 +186,9 @@ class Wire:
             wait = self._wait(call, outcome, tries, time.monotonic() - begun)
             if wait is None or time.monotonic() + wait >= ends:
                 return outcome, tries
+            if not told and self.waiting is not None and time.monotonic() - begun >= _TOLD_SECONDS:
+                told = True
+                self.waiting()
             time.sleep(wait)
 
     def _require_usable(self) -> None:

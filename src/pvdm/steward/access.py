@@ -96,7 +96,7 @@ class Access:
         # An error may be shown with the locals of its frames: the text must not be among them.
         del text
         if not possible:
-            raise NotAllowedError("token_unknown", "the token is not known")
+            raise tokens.unknown()
         now = self._clock.trusted_micros()
         with self._ledger.read() as unit:
             return tokens.check(unit, token, now_micros=now)
@@ -106,7 +106,7 @@ class Access:
         given, client_secret = [client_secret], ""
         parent = self.authenticate(given.pop())
         if parent.token_id != client_id:
-            raise NotAllowedError("token_unknown", "the token is not known")
+            raise tokens.unknown()
         _require_own(parent)
         token = BearerToken.draw()
         return token, self._derived(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
@@ -154,8 +154,8 @@ def require_domain(grant: Grant, domain: str) -> None:
         raise NotAllowedError(
             "domain_wrong",
             "this belongs to another domain",
-            expected=grant.domain,
-            got="another domain",
+            expected="a token of the domain that owns it",
+            got=f"one of the domain {grant.domain}",
             hint="use a token of the domain that owns it",
         )
 

@@ -160,7 +160,7 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
     """
     row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
-        raise NotAllowedError("token_unknown", "the token is not known")
+        raise unknown()
     grant = _grant(row)
     judged = grant
     while True:
@@ -168,6 +168,16 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
         if judged.parent_id is None:
             return grant
         judged = newest(unit, get(unit, judged.parent_id))
+
+
+def unknown() -> NotAllowedError:
+    """The Steward has no token of this text: one of another Steward, or not the whole text of one."""
+    return NotAllowedError(
+        "token_unknown",
+        "the token is not known",
+        hint="look whether --url names the Steward that issued it, and whether the token file holds its whole text; "
+        "else ask an operator of the Steward for a new one",
+    )
 
 
 def newest(unit: Unit, grant: Grant) -> Grant:
@@ -197,6 +207,7 @@ def require_live(grant: Grant, now_micros: int) -> None:
             "token_expired",
             "the token has expired",
             expected="a token that is still good",
+            got="one that has expired",
             hint="ask an operator of the Steward for a new one",
             token_id=grant.token_id,
         )

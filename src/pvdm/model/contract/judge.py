@@ -229,8 +229,10 @@ class _Judge:
         self._require_distinct(("chunking", "bounds"), bounds, "bound")
         several = asked.by != "none" and self.given.boundary.operation != "append"
         if several and self.given.atomicity != "workload":
-            wanted = "workload: chunks of an overwrite could replace each other's rows"
-            self._refuse(("atomicity",) if "atomicity" in _keys(self.placed) else ("chunking",), wanted, "chunk")
+            wanted = "atomicity: workload, since chunks of an overwrite could replace each other's rows"
+            given = "atomicity" in _keys(self.placed)
+            got = "atomicity: chunk" if given else "none, which is atomicity: chunk"
+            self._refuse(("atomicity",) if given else ("chunking",), wanted, got)
         size = None if asked.max_size is None else _bytes(asked.max_size)
         return types.Chunking(types.ChunkingBy(asked.by), tuple(asked.columns), size, asked.column, bounds)
 

@@ -192,10 +192,17 @@ class DataProductContract:
                 "the workload's parameters are not those of the contract",
                 expected=", ".join(sorted(declared)) or "none",
                 got=", ".join(ascii(name[:80])[1:-1] for name in sorted(given)) or "none",
+                hint=_parameters_hint(sorted(declared)),
             )
         pairs = tuple((name, _canonical(given[name], declared[name])) for name in sorted(given))
         require_pairs(pairs, "the parameters")
         return BoundContract(self, pairs)
+
+
+def _parameters_hint(declared: list[str]) -> str:
+    if not declared:
+        return "leave --param out: the contract has no parameters"
+    return f"give each of them once: {' '.join(f'--param {name}=VALUE' for name in declared)}"
 
 
 @dataclass(frozen=True, slots=True)
