@@ -11,7 +11,6 @@ from pvdm.errors import PvdmError
 from pvdm.lake.entries import listed_manifests, live_entries
 from pvdm.lake.format.manifest_entry import FileContent, ManifestContent, ManifestEntry
 from pvdm.lake.vault import VaultKind
-from tests.behaviour.gate.test_gate_audit import published
 from tests.found_examples import (
     FIRST_ROW_ID,
     LIST_FIELDS,
@@ -25,6 +24,7 @@ from tests.found_examples import (
     plant,
 )
 from tests.gate_examples import House, Row, contract
+from tests.history_examples import published
 
 NEW: Sequence[Row] = [(3, 1, "Ulm")]
 Plant = Callable[[House], list[str]]

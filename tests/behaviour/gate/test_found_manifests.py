@@ -21,9 +21,10 @@ from pvdm.metadata.audit_report import Standing
 from pvdm.store import tables
 from pvdm.verify.fetch import Files
 from tests.audit_examples import codes, standings
-from tests.behaviour.gate.test_gate_audit import BEFORE, OK, audited, published
+from tests.behaviour.gate.test_gate_audit import BEFORE, OK
 from tests.found_examples import Planted, added, data_file, live, overwrite, plant
 from tests.gate_examples import House, Row, contract, day
+from tests.history_examples import audited, published
 from tests.lake_metadata_examples import column, schema
 from tests.places import ON_S3, file_at
 from tests.protection_examples import code_of, signed

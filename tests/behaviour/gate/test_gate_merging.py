@@ -7,8 +7,9 @@ import pytest
 from pvdm.lake.entries import listed_manifests, live_entries
 from pvdm.lake.format.manifest_list import ManifestFile
 from tests.audit_examples import codes, standings
-from tests.behaviour.gate.test_gate_audit import BEFORE, OK, audited, filled, published
+from tests.behaviour.gate.test_gate_audit import BEFORE, OK, filled
 from tests.gate_examples import House, Row, contract
+from tests.history_examples import audited, published
 
 CHUNKS = "abcde"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import NotAllowedError
-from tests.behaviour.gate.test_gate_audit import published
 from tests.gate_examples import House
+from tests.history_examples import published
 from tests.lake_metadata_examples import column
 from tools.proof_kit import SECOND
 

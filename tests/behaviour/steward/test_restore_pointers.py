@@ -21,11 +21,11 @@ from pvdm.steward.restore import Restored
 from pvdm.store import workloads
 from pvdm.store.schema import StatementKind
 from tests import restore_examples
-from tests.behaviour.gate.test_gate_audit import audited
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.databases import memory_folder
 from tests.gate_attacks import BEFORE, publish
 from tests.gate_examples import SOURCE, House, house_at
+from tests.history_examples import audited
 from tests.places import file_at
 from tests.protection_examples import SALES, Doc
 
