@@ -165,6 +165,7 @@ def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_b
     words = ("--param", "date=2026-11-14", "--job", "jobs:build", "--small", "--json", *token)
     again = team.run("run", "sales.by_day", "--workload-id", "orders-v3", *words)
     assert (again.code, again.error) == (3, "claim_overlaps")
+    assert team.audit_code("sales.by_day") == 0
 
 
 def test_the_quarantine_is_cleaned_up(team: Team) -> None:
