@@ -31,6 +31,7 @@ def require_unspent(unit: Unit, workload_id: str) -> None:
             f"workload {workload_id} was published before the ledger was restored",
             expected="a workload that no receipt names",
             got=f"chunk {row['chunk_id']} as snapshot {row['snapshot_id']}",
-            hint="nothing was opened; publish what is missing under another workload id",
+            hint="nothing was opened, and the rows of that chunk are in the table: do not publish them under another "
+            "workload id; chunks of this workload that the table lacks are published under another id",
             workload_id=workload_id,
         )
