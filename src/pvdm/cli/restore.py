@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from pvdm.cli.proof_words import LOUD
 from pvdm.cli.root_spec import read_public
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
-from pvdm.model.plain import view_json
+from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
     from pvdm.steward.restore import Restored
@@ -100,7 +101,8 @@ def _tell(done: Restored) -> None:
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
         say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
-    say(f"  abandoned  {len(done.abandoned):,} open workloads; {len(done.settled):,} attempts settled by receipts")
+    say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{_listed(done.abandoned)}")
+    say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
     say(f"  revoked    {done.tokens:,} tokens; {done.nonces:,} overrides and challenges that waited are void")
     for blocked in done.blocked:
         say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} took")
@@ -114,6 +116,10 @@ def _tell(done: Restored) -> None:
     if done.lost_publications:
         say("hint: publish what is lost again, under its own workload id or another; audits report its receipts")
     say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f": {', '.join(names)}" if names else ""
 
 
 @steward.command("release-claim", short_help="Say that a table was compared after a restore.")

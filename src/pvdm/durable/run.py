@@ -80,7 +80,7 @@ class Run:
             return self._rolled_back(
                 ConflictError(
                     "workload_abandoned",
-                    "the workload was given up by an operator, and never goes on",
+                    "the workload was given up, and never goes on",
                     expected="an open workload",
                     got=f"abandoned: {self._workload.reason}",
                     hint="publish under another workload id; trying this one again changes nothing",
