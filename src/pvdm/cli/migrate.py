@@ -13,7 +13,14 @@ from pvdm.cli.approval_words import Signing, migration_lines, signing_options, s
 from pvdm.cli.asking import require_yes
 from pvdm.cli.files import read_file, require_json, require_new, write_new
 from pvdm.cli.migrate_changes import Wishes, traps_of, updates_of
-from pvdm.cli.migrate_proposal import PROPOSAL_SIZE_MAX_BYTES, Proposal, propose, read_proposal, require_signed
+from pvdm.cli.migrate_proposal import (
+    PROPOSAL_SIZE_MAX_BYTES,
+    Proposal,
+    propose,
+    read_proposal,
+    require_signed,
+    warn_of_unclaimed,
+)
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.proof_words import Line
 from pvdm.cli.protect import find_target, table_metadata, table_ref
@@ -100,7 +107,7 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     wishes = Wishes(add, drop, rename, properties, removed, format_version, read)
     with service.connect() as client:
         proposal = _proposed(client, table, wishes, contract)
-    for trap in traps_of(wishes):
+    for trap in (*traps_of(wishes), *warn_of_unclaimed(proposal)):
         notice(trap)
     if out is not None:
         write_new(out, proposal.to_bytes())
@@ -144,6 +151,8 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
         **signing.facts(),
     )
     lines = [*_proposal_lines(proposal), *_signed_lines(said)]
+    for trap in warn_of_unclaimed(proposal):
+        notice(trap)
     if not yes:
         require_yes("change the table so, in your name?", lines)
     write_new(out, signing.sign(said))

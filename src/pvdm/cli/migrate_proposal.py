@@ -17,6 +17,8 @@ from pvdm.lake.format.structure import structure_bytes, structure_of, without_da
 from pvdm.lake.format.updates import apply_updates
 from pvdm.metadata.migration import require_same_data, require_same_table
 from pvdm.metadata.state import state_of
+from pvdm.model.contract import parse_contract
+from pvdm.model.core import Operation
 from pvdm.model.document import Value, dump, parse
 from pvdm.model.fields import Fields
 from pvdm.model.migration import TableState, contract_sha256
@@ -95,6 +97,20 @@ def propose(
         dump_json(updates).decode(),
         *(contracts or (None, None)),
     )
+
+
+def warn_of_unclaimed(proposal: Proposal) -> list[str]:
+    """What an operator must know before rows are appended again to a table that workloads have overwritten."""
+    if proposal.contract_before is None or proposal.contract is None:
+        return []
+    texts = (proposal.contract_before, proposal.contract)
+    before, after = (parse_contract(text.encode()).boundary.operation for text in texts)
+    if before is Operation.APPEND or after is not Operation.APPEND:
+        return []
+    return [
+        "workloads that overwrote have claimed nothing: rows that were first published under the contract of before can "
+        "be appended once more under another workload id, and would then be in the table twice"
+    ]
 
 
 def read_proposal(data: bytes) -> Proposal:
