@@ -108,8 +108,8 @@ def warn_of_unclaimed(proposal: Proposal) -> list[str]:
     if before is Operation.APPEND or after is not Operation.APPEND:
         return []
     return [
-        "workloads that overwrote have claimed nothing: rows that were first published under the contract of before can "
-        "be appended once more under another workload id, and would then be in the table twice"
+        "workloads that overwrote have claimed nothing: rows that were first published under the contract of before "
+        "can be appended once more under another workload id, and would then be in the table twice"
     ]
 
 
