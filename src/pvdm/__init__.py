@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pvdm.version import __version__
+
+# As in every library: without a handler of the application, Python would print warnings to standard error.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

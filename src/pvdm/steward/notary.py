@@ -417,7 +417,7 @@ def _writable(config: StewardConfig, ledger: Ledger) -> Writable:
     if config.catalog is not None:
         warehouse = parse_location(config.catalog.warehouse)
         if warehouse.scheme == "file":
-            used.append((warehouse, has_tables))
+            used.append((warehouse, has_published))  # engines make it with their first file
             only_read.add(warehouse.local)
         used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
     places = [(place_of(place), in_use) for place, in_use in used if place is not None]

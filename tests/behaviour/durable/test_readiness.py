@@ -45,6 +45,16 @@ def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         assert shop.steward.readiness().ready
 
 
+def test_tables_without_a_file_leave_the_steward_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines make the warehouse folder with their first file, which may come long after the first table."""
+    monkeypatch.setattr(writable, "_KEPT_SECONDS", 0.0)
+    with pvdm.Steward.embedded(tmp_path / "steward") as steward:
+        shop = Shop(steward, tmp_path, tmp_path / "key.pem")
+        shop.space("raw")
+        shop.make("raw.orders")
+        assert steward.readiness().ready
+
+
 def test_without_the_kernel_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop_at(tmp_path) as shop:
         assert shop.steward.readiness().ready

@@ -58,3 +58,13 @@ def test_one_answer_serves_everybody_for_five_seconds(tmp_path: Path) -> None:
     assert refused(writable)[0] == "steward_folder_missing"
     now[0] = 5.0
     writable.require()
+
+
+def test_a_folder_that_was_there_once_is_missing_when_it_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "warehouse"
+    folder.mkdir()
+    times = iter((0.0, 0.0, 10.0, 10.0))
+    writable = Writable({folder: lambda: False}, clock=lambda: next(times))
+    writable.require()
+    folder.rmdir()
+    assert refused(writable) == ("steward_folder_missing", "none")

@@ -31,11 +31,14 @@ class Writable:
     ) -> None:
         """Each folder, with whether it was used: it is made at its first use, and missing if it is gone after that.
 
+        One that was seen once is missing too if it is gone, whatever is said of its use.
+
         Folders that are `only_read` have to be there; nothing is written to them.
         """
         self._folders = dict(folders)
         self._only_read = frozenset(only_read)
         self._clock = clock
+        self._seen: set[Path] = set()
         self._lock = threading.Lock()
         self._tried = float("-inf")
         self._found: UnavailableError | None = None
@@ -52,7 +55,10 @@ class Writable:
 
     def _wrong(self, folder: Path) -> UnavailableError | None:
         try:
-            if folder.is_dir() or not self._folders[folder]():
+            there = folder.is_dir()
+            if there:
+                self._seen.add(folder)
+            if there or not (folder in self._seen or self._folders[folder]()):
                 if folder not in self._only_read:
                     _write(_nearest(folder))
                 return None

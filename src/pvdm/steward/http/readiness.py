@@ -52,7 +52,7 @@ class Readiness:
             return
         self._codes = codes
         if codes:
-            log_error("not_ready", code=", ".join(sorted(codes)))
+            log_error("not_ready", code=", ".join(sorted(codes)), why="; ".join(str(each) for each in reasons))
         else:
             log_event("ready")
 
