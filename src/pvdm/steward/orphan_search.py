@@ -115,8 +115,8 @@ class OrphanSearch:
         """Every table that may name one of these files, looked through."""
         wanted = {each.left.location for each in found} | {parse_location(each) for each in copies}
         # A job may have written its files at any time before its branch was taken over.
-        opened = [(0, 0) if each.of_job else _opened(each.ended) for each in found]
-        opened += [_opened(each) for each in copies.values()]
+        opened = [(0, 0) if each.of_job else _opening_of(each.ended) for each in found]
+        opened += [_opening_of(each) for each in copies.values()]
         known = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
         references = References(self._ledger, self._catalog().states, self._files)
         search = references.search(wanted, after_event=min(event for _, event in opened), known=known)
@@ -217,7 +217,7 @@ class OrphanSearch:
             return None, []
 
 
-def _opened(ended: Ended) -> tuple[int, int]:
+def _opening_of(ended: Ended) -> tuple[int, int]:
     return ended.opened_micros, ended.opened_event
 
 

@@ -70,7 +70,7 @@ class LooseProofs:
             if proof_id not in receipted:
                 self._by_table.setdefault(core.target.table.uuid, {})[proof_id] = core
 
-    def of(self, table_uuid: str) -> Mapping[str, ProofCore]:
+    def find(self, table_uuid: str) -> Mapping[str, ProofCore]:
         """Those of one table."""
         return self._by_table.get(table_uuid, {})
 
@@ -82,9 +82,9 @@ class LooseProofs:
         shown: dict[str, Unreceipted] = {}
         for gap in lineage.gaps:
             if metadata.snapshot(gap) is not None:
-                shown |= self._named(newest, metadata, gap)
+                shown |= self._find_named(newest, metadata, gap)
         without = {path: at for path, at in live.items() if at is not None and at not in lineage.receipted}
-        for proof_id, core in self.of(uuid).items():
+        for proof_id, core in self.find(uuid).items():
             found_at = {without[file.published_path] for file in core.files.added if file.published_path in without}
             if found_at and proof_id not in shown:
                 at = str(min(found_at))
@@ -94,7 +94,7 @@ class LooseProofs:
             shown |= self._doubtful(newest, gaps[0], shown)
         return Filled(tuple(shown.values()), tuple(gaps))
 
-    def _named(self, newest: Publication, metadata: TableMetadata, gap: int) -> dict[str, Unreceipted]:
+    def _find_named(self, newest: Publication, metadata: TableMetadata, gap: int) -> dict[str, Unreceipted]:
         """The proofs that the snapshot itself names, in a document whose bytes a receipt binds."""
         snapshot = metadata.snapshot(gap)
         summary = {} if snapshot is None else snapshot.summary
@@ -111,7 +111,11 @@ class LooseProofs:
 
     def _doubtful(self, newest: Publication, gap: int, shown: Mapping[str, Unreceipted]) -> dict[str, Unreceipted]:
         """Proofs that may have been published there, and replaced since: none of them is published again unseen."""
-        left = {proof_id: core for proof_id, core in self.of(newest.said.table.uuid).items() if proof_id not in shown}
+        left = {
+            proof_id: core
+            for proof_id, core in self.find(newest.said.table.uuid).items()
+            if proof_id not in shown
+        }
         return {
             proof_id: Unreceipted(newest.said.table, str(gap), proof_id, core, certain=False)
             for proof_id, core in left.items()
@@ -133,7 +137,7 @@ class LooseProofs:
         return read_signed(held.envelope, WorkloadStatement)
 
     def _core(self, table_uuid: str, proof_id: str) -> ProofCore | None:
-        loose = self.of(table_uuid).get(proof_id)
+        loose = self.find(table_uuid).get(proof_id)
         if loose is not None:
             return loose
         with self._ledger.read() as unit:

@@ -339,7 +339,7 @@ class _Desk:
         for before in until:
             checks_receipt.require_proved(before.said, before.cores)
         cores = [core for before in until for core in before.cores.values() if core is not None]
-        cores += self._loose.of(said.table.uuid).values()
+        cores += self._loose.find(said.table.uuid).values()
         added = {file.published_path: file for core in cores for file in core.files.added}
         live = checks_receipt.require_published_bytes(said, metadata, list(added.values()), self._files)
         self._require_place(said, metadata)

@@ -33,7 +33,7 @@ def proved(house: House, number: int) -> Attempt:
     return house.proved("one", [(number, 3, "Ulm")], chunk_id="abcdef"[number], opened=False)
 
 
-def opened(house: House) -> None:
+def open_workload(house: House) -> None:
     """A table that keeps one snapshot beside the newest, and a workload of six chunks."""
     keep(house, 1)
     house.open("one", list("abcdef"))
@@ -49,29 +49,29 @@ def crash(house: House, attempt: Attempt) -> int:
     return house.found().metadata.current_snapshot_id or 0
 
 
-def shown(house: House) -> list[int]:
+def snapshots_of_main(house: House) -> list[int]:
     metadata = house.found().metadata
     return [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
 
 
 def test_a_snapshot_stays_until_its_receipt_is_made_and_goes_then(house: House) -> None:
-    opened(house)
+    open_workload(house)
     published(house, proved(house, 0))
     late = crash(house, proved(house, 1))
     for number in (2, 3, 4):
         published(house, proved(house, number))
-    assert shown(house)[-1] == late
+    assert snapshots_of_main(house)[-1] == late
     (done,) = house.publishing().settle()
     assert done.shown.new_snapshot_id == late
     house.publishing().require_settled()
     assert codes(audited(house)) == set()
     published(house, proved(house, 5))
-    assert late not in shown(house)
+    assert late not in snapshots_of_main(house)
     assert codes(audited(house)) == set()
 
 
 def test_receipts_that_could_not_be_signed_for_a_time_are_all_made(house: House) -> None:
-    opened(house)
+    open_workload(house)
     ready = [proved(house, number) for number in range(5)]
     published(house, ready[0])
     place = house.stand.config.outside_path.parent
@@ -89,7 +89,7 @@ def test_receipts_that_could_not_be_signed_for_a_time_are_all_made(house: House)
 def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened(house)
+    open_workload(house)
     late = crash(house, proved(house, 0))
     published(house, proved(house, 1))
     seen = receipts.missing_among
@@ -101,16 +101,16 @@ def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too
     monkeypatch.setattr(receipts, "missing_among", look)
     published(house, proved(house, 2))
     assert blind == []
-    assert shown(house)[-1] == late
+    assert snapshots_of_main(house)[-1] == late
 
 
 def test_what_was_there_before_the_protection_goes_without_a_receipt(house: House) -> None:
     keep(house, 1, rows=[(9, 3, "Ulm")])
-    first = shown(house)
+    first = snapshots_of_main(house)
     house.open("one", list("abcdef"))
     for number in range(3):
         published(house, proved(house, number))
-    assert not set(first) & set(shown(house))
+    assert not set(first) & set(snapshots_of_main(house))
     assert codes(audited(house)) == set()
 
 
@@ -119,7 +119,7 @@ def test_what_was_there_before_the_protection_goes_without_a_receipt(house: Hous
 
 @pytest.mark.parametrize("first", [False, True], ids=["on an empty table", "after a publication"])
 def test_rows_that_slipped_in_are_found_when_their_snapshot_has_expired(house: House, first: bool) -> None:
-    opened(house)
+    open_workload(house)
     if first:
         published(house, proved(house, 0))
     slip(house, 666)
@@ -127,12 +127,12 @@ def test_rows_that_slipped_in_are_found_when_their_snapshot_has_expired(house: H
     for number in (1, 2, 3, 4):
         published(house, proved(house, number))
     assert 666 in house.rows()
-    assert len(shown(house)) == 2
+    assert len(snapshots_of_main(house)) == 2
     assert "audit_receipt_missing" in codes(audited(house))
 
 
 def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(house: House) -> None:
-    opened(house)
+    open_workload(house)
     for number in range(4):
         published(house, proved(house, number))
     evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
@@ -145,7 +145,7 @@ def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(hous
 @pytest.mark.parametrize("copied", [False, True], ids=["open", "copied"])
 @pytest.mark.parametrize("gone", [False, True], ids=["changed", "removed"])
 def test_the_files_of_an_expired_publication_are_read_again(house: House, copied: bool, gone: bool) -> None:
-    opened(house)
+    open_workload(house)
     published(house, house.proved("one", [(0, 3, "Ulm")], chunk_id="a", opened=False, copied=copied))
     (path,) = house.paths()
     for number in (1, 2, 3):

@@ -124,10 +124,10 @@ def lost_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks that are lost with their connections: everybody is given one."""
 
     @contextmanager
-    def given(self: Ledger, name: str) -> Iterator[bool]:
+    def grant_always(self: Ledger, name: str) -> Iterator[bool]:
         yield True
 
-    monkeypatch.setattr(Ledger, "try_alone", given)
+    monkeypatch.setattr(Ledger, "try_alone", grant_always)
 
 
 def give_up(bench: Bench) -> None:

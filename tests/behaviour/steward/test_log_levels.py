@@ -35,7 +35,7 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.found.append(json.loads(record.getMessage()))
 
-    def of(self, *events: str) -> list[dict[str, Any]]:
+    def select(self, *events: str) -> list[dict[str, Any]]:
         return [line for line in self.found if line["event"] in events]
 
 
@@ -76,8 +76,8 @@ def test_a_job_that_waits_is_a_warning_unless_another_steward_does_it(
     with line.client() as producer:
         _, tried = line.attempt(producer)
         producer.staged(tried.attempt_id)
-    until(lambda: bool(lines.of("job_waits")))
-    assert {each["level"] for each in lines.of("job_waits")} == {level}
+    until(lambda: bool(lines.select("job_waits")))
+    assert {each["level"] for each in lines.select("job_waits")} == {level}
 
 
 def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
@@ -87,14 +87,14 @@ def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
     with served(tmp_path) as steward:
         headers = steward.headers()
         time.sleep(0.2)
-        assert lines.of("not_ready", "ready") == []
+        assert lines.select("not_ready", "ready") == []
         steward.stand.time.jump(YEAR)
-        until(lambda: bool(lines.of("not_ready")))
+        until(lambda: bool(lines.select("not_ready")))
         steward.stand.time.jump(-YEAR)
         steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)
-        until(lambda: bool(lines.of("ready")))
+        until(lambda: bool(lines.select("ready")))
         time.sleep(0.2)
-    told = [(each["event"], each["level"], each.get("code")) for each in lines.of("not_ready", "ready")]
+    told = [(each["event"], each["level"], each.get("code")) for each in lines.select("not_ready", "ready")]
     assert told == [("not_ready", "ERROR", "clock_jumped"), ("ready", "INFO", None)]
 
 
@@ -102,4 +102,4 @@ def test_a_start_with_a_clock_that_jumped_is_an_error_in_the_log(tmp_path: Path,
     with served(tmp_path) as steward:
         steward.stand.time.jump(YEAR)
         app._warn_of_clock(steward.stand.notary)
-    assert [each["level"] for each in lines.of("clock_jumped")] == ["ERROR"]
+    assert [each["level"] for each in lines.select("clock_jumped")] == ["ERROR"]

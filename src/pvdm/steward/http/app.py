@@ -155,7 +155,7 @@ async def _tidy_up(notary: Notary) -> None:
 async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
     """The log tells of a Steward that is not ready though nobody asks it."""
     while True:
-        readiness.found(await run_sync(notary.readiness))
+        readiness.log_change(await run_sync(notary.readiness))
         await asyncio.sleep(READY_LOOK_SECONDS)
 
 

@@ -45,7 +45,7 @@ class Readiness:
         # Shielded: one caller that goes away does not take the answer from the others.
         return await asyncio.shield(self._running)
 
-    def found(self, reasons: Reasons) -> None:
+    def log_change(self, reasons: Reasons) -> None:
         """Log one line when the Steward is not ready, or for another reason than before, and one when it is again."""
         codes = frozenset(each.code for each in reasons)
         if codes == self._codes:
@@ -63,7 +63,7 @@ class Readiness:
     async def _check(self) -> Reasons:
         try:
             self._last = await run_sync(self._notary.readiness)
-            self.found(self._last)
+            self.log_change(self._last)
             return self._last
         finally:
             self._running = None
