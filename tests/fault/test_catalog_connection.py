@@ -75,7 +75,11 @@ def ending(monkeypatch: pytest.MonkeyPatch, room: Any, name: str, end_all: Calla
     monkeypatch.setattr(room, name, ended)
 
 
-@pytest.mark.parametrize(("room", "step"), [(tables, "lock"), (doomed, "require_none"), (tables, "swap")])
+STEPS = [(tables, "lock"), (doomed, "require_none"), (tables, "swap"), (Unit, "_say_who")]
+"""The last of them notes whose request it is."""
+
+
+@pytest.mark.parametrize(("room", "step"), STEPS)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_connection_lost_inside_the_swap_is_told_as_unavailable_or_unknown_and_nothing_is_made(
     lake: Lake, end_all: Callable[[], None], monkeypatch: pytest.MonkeyPatch, room: Any, step: str, after: bool
@@ -85,7 +89,7 @@ def test_a_connection_lost_inside_the_swap_is_told_as_unavailable_or_unknown_and
     ending(monkeypatch, room, step, end_all, after=after)
     answer = caller.commit("t", setting("one"))
     # After the last statement only the commit itself is left to notice it.
-    assert told(answer) == (UNKNOWN if (step, after) == ("swap", True) else UNAVAILABLE)
+    assert told(answer) == (UNKNOWN if (step, after) == ("_say_who", True) else UNAVAILABLE)
     assert made(lake) == (set(), 0)
     assert answer.status_code == 500 or files(lake) == before
     assert caller.commit("t", setting("two")).status_code == 200

@@ -275,10 +275,11 @@ class Commits:
             now_ms=now_ms,
             previous_location=location,
             shared_numbers=permit is None and shares_numbers(grant, before.row),
-            # A migration of the contract alone gets a document of its own, which follows the one before it.
-            always=permit is not None,
+            # A migration of the contract alone gets a document of its own, which follows the one before it. An upstream
+            # writes its documents itself.
+            always=permit is not None and before.row.upstream is None,
         )
-        if after is not before.metadata:
+        if after is not before.metadata or permit is not None:
             data = after.to_bytes()
             made = None if permit is None else permit(before, after, data)
             self._access.require_commit(grant, before, after, data, permit=made, now_ms=now_ms)
