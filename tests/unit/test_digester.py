@@ -125,13 +125,14 @@ def test_an_empty_table_of_another_schema_is_refused(engine: Engine) -> None:
 
 
 def test_an_interruption_ends_several_threads_over_an_endless_stream(engine: Engine) -> None:
+    timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+
     def endless() -> Iterator[pa.RecordBatch]:
+        timer.start()  # only now: before the digest reads, the signal would end the test itself
         while True:
             yield rows([1, 2, 3])
 
     reader = pa.RecordBatchReader.from_batches(rows([]).schema, endless())
-    timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
         digest(reader, PLAN, KEYS, threads=3, engine=engine)
 
