@@ -111,11 +111,7 @@ class LooseProofs:
 
     def _doubtful(self, newest: Publication, gap: int, shown: Mapping[str, Unreceipted]) -> dict[str, Unreceipted]:
         """Proofs that may have been published there, and replaced since: none of them is published again unseen."""
-        left = {
-            proof_id: core
-            for proof_id, core in self.find(newest.said.table.uuid).items()
-            if proof_id not in shown
-        }
+        left = {proof_id: core for proof_id, core in self.find(newest.said.table.uuid).items() if proof_id not in shown}
         return {
             proof_id: Unreceipted(newest.said.table, str(gap), proof_id, core, certain=False)
             for proof_id, core in left.items()
