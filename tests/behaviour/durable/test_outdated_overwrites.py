@@ -17,7 +17,7 @@ LATE: Row = (21, DAY, "Ulm")
 OTHER: Row = (22, "2026-11-16", "Bonn")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with shop_at(tmp_path_factory.mktemp("shop")) as made:
         made.make("sales.days", [(2, "day", "identity")])
@@ -56,7 +56,8 @@ def test_an_overwrite_that_waited_does_not_take_newer_rows_away(shop: Shop) -> N
 
 def test_an_overwrite_that_waited_replaces_older_rows_and_other_days(shop: Shop) -> None:
     """Another day was published from a newer snapshot meanwhile; its rows are not touched."""
-    shop.write([OTHER])
+    shop.write([FIRST, LATE, OTHER])
+    assert isinstance(run(shop, "older", DAY, [FIRST, LATE]), Committed)
     assert isinstance(run(shop, "three", DAY, None), RolledBack)
     shop.write([(23, OTHER[1], "Jena")])
     assert isinstance(run(shop, "four", OTHER[1], [OTHER, (23, OTHER[1], "Jena")]), Committed)
