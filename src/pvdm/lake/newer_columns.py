@@ -16,8 +16,7 @@ def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[Raw, ...]:
     Such a column has another id and another name than those of the snapshot's schema. It is optional or has an initial
     default.
     """
-    snapshot = metadata.snapshot(snapshot_id)
-    own = None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
+    own = _schema_of(metadata, snapshot_id)
     return () if own is None else _newer(own, metadata.current_schema)
 
 
@@ -29,8 +28,7 @@ def with_newer_columns(
     A snapshot is read by the schema that it was written under. Its own columns keep their names and types. `wanted` is
     asked only where there are newer columns.
     """
-    snapshot = metadata.snapshot(snapshot_id)
-    own = None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
+    own = _schema_of(metadata, snapshot_id)
     if own is None or not newer:
         return metadata
     asked = wanted()
@@ -60,6 +58,12 @@ def read_columns(data: bytes) -> tuple[Raw, ...]:
     """The columns that a workload keeps."""
     found = parse_json(data, what="the workload's newer columns")
     return tuple(node.raw for node in Node({"fields": found}, "newer columns").nodes("fields"))
+
+
+def _schema_of(metadata: TableMetadata, snapshot_id: int) -> TableSchema | None:
+    """The schema that the snapshot was written under; None where it names none."""
+    snapshot = metadata.snapshot(snapshot_id)
+    return None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
 
 
 def _newer(own: TableSchema, current: TableSchema) -> tuple[Raw, ...]:

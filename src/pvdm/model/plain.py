@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+_LISTED: Final = 20
 
 
 def view_json(view: Any) -> dict[str, object]:
@@ -28,6 +31,11 @@ def _plain(name: str, value: object) -> object:
             return view_json(value)
         case _:
             raise TypeError(f"{name} has no place in a result")
+
+
+def list_first(names: Sequence[str]) -> str:
+    """The first names, for one line of an error."""
+    return ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

@@ -11,6 +11,7 @@ from pvdm.errors import InputError, VerificationError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.model.fields import require_form
+from pvdm.model.plain import list_first
 from pvdm.steward.archive import ArchivedLog, archived_size, log_folder
 from pvdm.steward.config import StewardConfig
 from pvdm.steward.kept import archive_folder, outside_file
@@ -30,8 +31,6 @@ from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.log.tiles import StaticTiles
 from pvdm.trust.statement import read_signed
-
-_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +253,11 @@ def _require_envelopes(order: Order, found: Sequence[Found]) -> None:
     missing = [each for each in found if each.envelope is None]
     if not missing or order.accept_missing:
         return
-    shown = ", ".join(f"{each.entry.kind.value} {each.index}" for each in missing[:_SHOWN])
     raise VerificationError(
         "restore_envelopes_missing",
         f"the archive lacks the envelopes of {len(missing)} entries",
         expected="every envelope of the entries to be refilled",
-        got=shown + (", …" if len(missing) > _SHOWN else ""),
+        got=list_first([f"{each.entry.kind.value} {each.index}" for each in missing]),
         hint="nothing was changed; bring a whole archive, or accept the loss explicitly, which is logged",
         missing=len(missing),
     )

@@ -27,6 +27,7 @@ from pvdm.metadata.migration import (
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration
+from pvdm.model.plain import list_first
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -63,7 +64,6 @@ from pvdm.store.tables import NewTable, Pointer, TableRow
 from pvdm.verify.fetch import Files
 
 _REFUSALS = (VerificationError, InputError, NotAllowedError)
-_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +477,7 @@ def _refused(lost: Iterable[LostPublication]) -> VerificationError:
         "restore_publications_lost",
         f"{len(named)} publications have a receipt and cannot be shown again",
         expected="their documents, manifests and data files, as they were published",
-        got=", ".join(named[:_SHOWN]) + (", …" if len(named) > _SHOWN else ""),
+        got=list_first(named),
         hint="nothing was changed; bring metadata, vault and warehouse back, or go on with --accept-lost, and publish"
         " them again",
         lost=len(named),

@@ -12,9 +12,8 @@ from pvdm.catalog.names import full_name
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.metadata import TableMetadata
+from pvdm.model.plain import counted, list_first
 from pvdm.store import Ledger, namespaces, tables
-
-_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +44,15 @@ def find_unreadable(ledger: Ledger, files: MetadataFiles, *, but: Collection[str
 
 
 def require_readable(unreadable: Sequence[UnreadableTable], *, accepted: bool) -> None:
-    """Raise `restore_tables_unreadable` where nobody could read a table after the restore, unless that is accepted."""
+    """Raise `restore_tables_unreadable` where a table could not be read after the restore, unless that is accepted."""
     if not unreadable or accepted:
         return
     named = [f"{each.table} ({each.code}, {each.metadata_path})" for each in unreadable]
     raise VerificationError(
         "restore_tables_unreadable",
-        f"nobody could read {len(named)} tables: the documents that the backup names are gone or changed",
+        f"{counted(len(named), 'table')} cannot be read: the documents that the backup names are gone or changed",
         expected="the documents that the backup names, or newer ones that receipts bind",
-        got=", ".join(named[:_SHOWN]) + (", …" if len(named) > _SHOWN else ""),
+        got=list_first(named),
         hint="nothing was changed; bring the documents back, restore a younger backup, or go on with"
         " --accept-unreadable, and these tables stay unreadable until their documents are back",
         unreadable=len(named),

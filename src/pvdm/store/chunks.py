@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from pvdm.errors import InputError
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
 from pvdm.store import ids
+from pvdm.store.batches import in_batches
 from pvdm.store.link import Row
 from pvdm.store.schema import chunks, published, workloads
 from pvdm.store.unit import Unit
@@ -18,7 +19,6 @@ from pvdm.store.unit import Unit
 CHUNKS_MAX: Final = 100_000
 CHUNKS_PAGE_MAX_ROWS: Final = 1_000
 CHUNKS_PAGE_MAX_BYTES: Final = 4_194_304
-_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,8 @@ def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
 def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
     """Which of these snapshots a publication ever made visible."""
     found: set[str] = set()
-    for start in range(0, len(snapshot_ids), _ASKED_AT_ONCE):
-        asked = snapshot_ids[start : start + _ASKED_AT_ONCE]
-        wanted = select(published.c.snapshot_id).where(published.c.snapshot_id.in_(asked))
+    for some in in_batches(snapshot_ids):
+        wanted = select(published.c.snapshot_id).where(published.c.snapshot_id.in_(some))
         found |= {row["snapshot_id"] for row in unit.rows(wanted)}
     return found
 

@@ -11,6 +11,7 @@ from sqlalchemy import and_, or_, select, update
 from pvdm.model.states import AttemptState
 from pvdm.store import attempts, events, ids
 from pvdm.store.attempts import Attempt
+from pvdm.store.batches import in_batches
 from pvdm.store.link import Row
 from pvdm.store.schema import attempts as attempts_table
 from pvdm.store.schema import workloads
@@ -18,7 +19,6 @@ from pvdm.store.schema_verify import DisposalWord, disposals, quarantine_removal
 from pvdm.store.unit import Unit
 
 QUARANTINE_PAGE_MAX_ROWS: Final = 100
-_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ def note_again(unit: Unit, removal: Removal) -> Removal:
 def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
     """Those of the attempts whose files were removed, all of them."""
     found: list[str] = []
-    for start in range(0, len(attempt_ids), _ASKED_AT_ONCE):
-        asked = quarantine_removals.c.attempt_id.in_(attempt_ids[start : start + _ASKED_AT_ONCE])
-        wanted = select(quarantine_removals.c.attempt_id).where(asked, quarantine_removals.c.done == 1)
+    c = quarantine_removals.c
+    for some in in_batches(attempt_ids):
+        wanted = select(c.attempt_id).where(c.attempt_id.in_(some), c.done == 1)
         found += [row["attempt_id"] for row in unit.rows(wanted)]
     return found
 

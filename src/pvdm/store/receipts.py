@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import select
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.store import ids, statements
+from pvdm.store.batches import in_batches
 from pvdm.store.link import Row
 from pvdm.store.schema import StatementKind, published, receipts, workloads
 from pvdm.store.unit import Unit
-
-_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +101,8 @@ def missing_among(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) ->
     wanted = sorted(str(each) for each in snapshot_ids)
     made = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
     left = set(wanted)
-    for at in range(0, len(wanted), _ASKED_AT_ONCE):
-        some = made.where(receipts.c.snapshot_id.in_(wanted[at : at + _ASKED_AT_ONCE]))
-        left -= {row["snapshot_id"] for row in unit.rows(some)}
+    for some in in_batches(wanted):
+        left -= {row["snapshot_id"] for row in unit.rows(made.where(receipts.c.snapshot_id.in_(some)))}
     if not left:
         return set()
     of = published.join(workloads, workloads.c.workload_id == published.c.workload_id)

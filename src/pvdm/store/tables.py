@@ -12,6 +12,7 @@ from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, updat
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.store import announced, ids
+from pvdm.store.batches import in_batches
 from pvdm.store.link import Row
 from pvdm.store.namespaces import Levels, Namespace, key, of_row
 from pvdm.store.schema import events
@@ -21,7 +22,6 @@ from pvdm.store.view_names import require_no_view
 
 TABLE_PLACE_MAX_BYTES: Final = 2_000
 """What an index entry of PostgreSQL holds with room to spare."""
-_ASKED_AT_ONCE: Final = 500
 
 # What every commit asks, made once: to make a statement takes longer than to run it.
 _BY_NAME: Final = select(tables).where(
@@ -230,9 +230,8 @@ def find_holding(unit: Unit, places: Iterable[Location], *, but_domain: str) -> 
     around = {above for place in places for above in place.around()}
     # No table has a longer place.
     asked = sorted(key for key in map(_key_of, around) if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
-    for start in range(0, len(asked), _ASKED_AT_ONCE):
-        held = tables.c.place.in_(asked[start : start + _ASKED_AT_ONCE])
-        row = unit.row(select(tables).where(held, tables.c.domain != but_domain).limit(1))
+    for some in in_batches(asked):
+        row = unit.row(select(tables).where(tables.c.place.in_(some), tables.c.domain != but_domain).limit(1))
         if row is not None:
             return _table(row)
     return None

@@ -15,6 +15,7 @@ from pvdm.model.located import Located
 from pvdm.model.states import ATTEMPT
 from pvdm.store import attempts, proofs
 from pvdm.store.attempts import Attempt
+from pvdm.store.batches import in_batches
 from pvdm.store.link import Row
 from pvdm.store.schema import attempts as attempts_table
 from pvdm.store.schema_verify import DisposalWord, disposals, verified
@@ -23,7 +24,6 @@ from pvdm.store.unit import Unit
 FINDINGS_KEPT_MAX: Final = 100
 PENDING_PAGE_MAX_ROWS: Final = 1_000
 _TEXT_CHARACTERS: Final = 1_000
-_ASKED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[VerifiedRecord]:
 def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
     """What was found for those of the nonces that verification came so far with."""
     found: dict[str, VerifiedRecord] = {}
-    for start in range(0, len(nonces), _ASKED_AT_ONCE):
-        wanted = select(verified).where(verified.c.nonce.in_(nonces[start : start + _ASKED_AT_ONCE]))
+    for some in in_batches(nonces):
+        wanted = select(verified).where(verified.c.nonce.in_(some))
         found |= {row["nonce"]: _record(row) for row in unit.rows(wanted)}
     return found
 
@@ -134,9 +134,8 @@ def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
 def located(unit: Unit, nonces: Sequence[str]) -> set[str]:
     """The places of the verified manifests of these nonces."""
     found: set[str] = set()
-    for start in range(0, len(nonces), _ASKED_AT_ONCE):
-        asked = nonces[start : start + _ASKED_AT_ONCE]
-        wanted = select(verified.c.location).where(verified.c.nonce.in_(asked))
+    for some in in_batches(nonces):
+        wanted = select(verified.c.location).where(verified.c.nonce.in_(some))
         found |= {row["location"] for row in unit.rows(wanted) if row["location"] is not None}
     return found
 

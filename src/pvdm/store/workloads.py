@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 from pvdm.errors import ConflictError, InputError
 from pvdm.model.states import WORKLOAD, WorkloadState
 from pvdm.store import chunks, ids, spent
+from pvdm.store.batches import in_batches
 from pvdm.store.chunks import Chunk
 from pvdm.store.link import Row
 from pvdm.store.schema import Atomicity, published, workloads
@@ -18,7 +19,6 @@ from pvdm.store.unit import Unit
 
 PARAMETERS_MAX_BYTES: Final = 65_536
 NEWER_COLUMNS_MAX_BYTES: Final = 65_536
-_ASKED_AT_ONCE: Final = 500
 WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 
@@ -104,12 +104,9 @@ def published_in(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> 
     """The workloads that published these snapshots of the table."""
     both = published.c.workload_id == workloads.c.workload_id
     found = []
-    asked = sorted(snapshot_ids)
-    for at in range(0, len(asked), _ASKED_AT_ONCE):
+    for some in in_batches(sorted(snapshot_ids)):
         wanted = select(workloads).join(published, both).distinct()
-        wanted = wanted.where(
-            workloads.c.table_uuid == table_uuid, published.c.snapshot_id.in_(asked[at : at + _ASKED_AT_ONCE])
-        )
+        wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id.in_(some))
         found += [_workload(row) for row in unit.rows(wanted.order_by(workloads.c.workload_id))]
     return found
 

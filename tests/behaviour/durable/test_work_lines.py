@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,40 +12,22 @@ import pytest
 
 from pvdm import Committed, Coordinator, VerificationFailed
 from pvdm.errors import UnavailableError
-from pvdm.steward.http.logs import LOGGER
 from pvdm.steward.work_lines import describe_work
 from pvdm.store import Ledger
+from tests.log_lines import LogLines, collected_lines
 from tests.shop import ROWS, Shop, contract, shop_at, table_of
 
 FACTS = {"table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"}
 
 
-class Lines(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[dict[str, Any]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.found.append(json.loads(record.getMessage()))
-
-    def select(self, event: str, job: str | None = None) -> list[dict[str, Any]]:
-        return [each for each in self.found if each["event"] == event and job in (None, each["job"])]
+@pytest.fixture
+def lines() -> Iterator[LogLines]:
+    with collected_lines() as made:
+        yield made
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    handler, before = Lines(), LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    yield handler
-    LOGGER.removeHandler(handler)
-    LOGGER.setLevel(before)
-
-
-@pytest.fixture
-def shop(tmp_path: Path, lines: Lines) -> Iterator[Shop]:
+def shop(tmp_path: Path, lines: LogLines) -> Iterator[Shop]:
     with shop_at(tmp_path) as made:
         made.make("sales.orders")
         made.protect(contract("sales.orders"))
@@ -58,11 +39,11 @@ def run(shop: Shop, workload_id: str, rows: Any) -> Any:
         return coordinator.execute_workload(workload_id, lambda _s, _c: table_of(rows), table="sales.orders")
 
 
-def test_a_publication_is_one_line_a_job_with_table_workload_and_verdict(shop: Shop, lines: Lines) -> None:
+def test_a_publication_is_one_line_a_job_with_table_workload_and_verdict(shop: Shop, lines: LogLines) -> None:
     assert isinstance(run(shop, "orders-1", ROWS), Committed)
     assert shop.steward.notary.jobs.wait(30)
     for job, state in (("verify", "COMMITTING"), ("publish", "COMMITTED"), ("dispose", "COMMITTED")):
-        (line,) = lines.select("job_done", job)
+        (line,) = (each for each in lines.select("job_done") if each["job"] == job)
         assert (line["table"], line["workload_id"], line["state"], line["verdict"]) == (
             "sales.orders",
             "orders-1",
@@ -71,9 +52,9 @@ def test_a_publication_is_one_line_a_job_with_table_workload_and_verdict(shop: S
         )
 
 
-def test_a_fail_is_in_the_line_of_its_verification(shop: Shop, lines: Lines) -> None:
+def test_a_fail_is_in_the_line_of_its_verification(shop: Shop, lines: LogLines) -> None:
     assert isinstance(run(shop, "orders-1", ROWS[:2]), VerificationFailed)
-    (line,) = lines.select("job_done", "verify")
+    (line,) = (each for each in lines.select("job_done") if each["job"] == "verify")
     assert (line["table"], line["workload_id"], line["state"], line["verdict"]) == (
         "sales.orders",
         "orders-1",
@@ -82,7 +63,7 @@ def test_a_fail_is_in_the_line_of_its_verification(shop: Shop, lines: Lines) -> 
     )
 
 
-def test_a_job_that_waits_or_meets_a_bug_says_whose_it_is(shop: Shop, lines: Lines) -> None:
+def test_a_job_that_waits_or_meets_a_bug_says_whose_it_is(shop: Shop, lines: LogLines) -> None:
     jobs = shop.steward.notary.jobs
     met: list[Exception] = [UnavailableError("vault_unavailable", "away"), RuntimeError("a bug")]
 
@@ -103,7 +84,7 @@ def test_a_job_that_waits_or_meets_a_bug_says_whose_it_is(shop: Shop, lines: Lin
     assert (waits["code"], bug["type"]) == ("vault_unavailable", "RuntimeError")
 
 
-def test_every_line_about_a_job_has_all_facts_and_no_value_of_a_row(shop: Shop, lines: Lines) -> None:
+def test_every_line_about_a_job_has_all_facts_and_no_value_of_a_row(shop: Shop, lines: LogLines) -> None:
     run(shop, "orders-1", ROWS[:2])
     run(shop, "orders-2", ROWS)
     about = [each for each in lines.found if each["event"].startswith("job_") and each["job"] != "settle"]

@@ -7,56 +7,35 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
-from pvdm.steward.http.logs import LOGGER, JsonFormatter
+from pvdm.steward.http.logs import JsonFormatter
 from pvdm.steward.log_desk import LogDesk
+from tests.log_lines import LogLines, collected_lines
 from tests.steward_http import REASON, Served, bearer, error_of, served
 
 
-class Lines(logging.Handler):
-    """Keeps what is logged, as text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-    def last(self, event: str) -> dict[str, Any]:
-        found = [line for line in map(json.loads, self.texts) if line["event"] == event]
-        line: dict[str, Any] = found[-1]
-        return line
+@pytest.fixture
+def lines() -> Iterator[LogLines]:
+    with collected_lines() as made:
+        yield made
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    handler = Lines()
-    before = LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    yield handler
-    LOGGER.removeHandler(handler)
-    LOGGER.setLevel(before)
-
-
-@pytest.fixture
-def steward(tmp_path: Path, lines: Lines) -> Iterator[Served]:
+def steward(tmp_path: Path, lines: LogLines) -> Iterator[Served]:
     with served(tmp_path) as made:
         yield made
 
 
-def test_a_request_is_one_line_with_all_that_is_asked_of_it(steward: Served, lines: Lines) -> None:
+def test_a_request_is_one_line_with_all_that_is_asked_of_it(steward: Served, lines: LogLines) -> None:
     text, grant = steward.stand.token(Role.AUDITOR, "*", "anna")
     before = len(lines.texts)
     steward.http.get("/v1/workloads/nobody", headers={**bearer(text), "x-request-id": "mine"})
     assert len(lines.texts) == before + 1
-    line = lines.last("request")
+    line = lines.select("request")[-1]
     assert line.pop("milliseconds") > 0
     assert line.pop("time").endswith("Z")
     assert line == {
@@ -72,21 +51,21 @@ def test_a_request_is_one_line_with_all_that_is_asked_of_it(steward: Served, lin
     }
 
 
-def test_a_request_without_a_token_has_none_in_its_line(steward: Served, lines: Lines) -> None:
+def test_a_request_without_a_token_has_none_in_its_line(steward: Served, lines: LogLines) -> None:
     steward.http.get("/v1/identity")
-    line = lines.last("request")
+    line = lines.select("request")[-1]
     assert (line["status"], line["token_id"], line["role"], line["domain"]) == (401, None, None, None)
 
 
-def test_a_path_that_nobody_serves_is_not_repeated(steward: Served, lines: Lines) -> None:
+def test_a_path_that_nobody_serves_is_not_repeated(steward: Served, lines: LogLines) -> None:
     steward.http.request("FORGED", "/secret-path-4711")
-    line = lines.last("request")
+    line = lines.select("request")[-1]
     assert (line["route"], line["method"]) == ("(none)", "FORGED")
     steward.http.request("SECRET-METHOD-OF-MORE-THAN-SIXTEEN", "/x")
-    assert lines.last("request")["method"] == "(other)"
+    assert lines.select("request")[-1]["method"] == "(other)"
 
 
-def test_nothing_that_the_caller_sends_is_in_the_log(steward: Served, lines: Lines) -> None:
+def test_nothing_that_the_caller_sends_is_in_the_log(steward: Served, lines: LogLines) -> None:
     text, grant = steward.stand.token()
     planted = ["planted-query", "planted-header", "planted-body", "planted-path", "pvdm_planted-token", text]
     steward.http.get("/v1/workloads?after=planted-query", headers={**bearer(text), "x-own": "planted-header"})
@@ -102,7 +81,7 @@ def test_nothing_that_the_caller_sends_is_in_the_log(steward: Served, lines: Lin
 
 
 def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
-    steward: Served, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    steward: Served, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: LogDesk) -> bytes:
         local_secret = "planted-local"
@@ -112,14 +91,14 @@ def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     error = error_of(response)
     assert (response.status_code, error["code"], error["kind"]) == (500, "bug", "bug")
-    line = lines.last("exception")
+    line = lines.select("exception")[-1]
     assert (line["type"], line["code"], line["request_id"]) == ("RuntimeError", None, error["request_id"])
     assert any("http/routes_log.py:" in frame for frame in line["frames"])
     assert "planted" not in "\n".join(lines.texts) + response.text
 
 
 def test_a_bug_that_has_a_code_is_logged_with_it_and_answered_without(
-    steward: Served, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    steward: Served, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: LogDesk) -> bytes:
         raise PvdmError("ledger_misused", "the ledger was used wrongly", got="planted-statement")
@@ -127,7 +106,7 @@ def test_a_bug_that_has_a_code_is_logged_with_it_and_answered_without(
     monkeypatch.setattr(LogDesk, "checkpoint", broken)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     assert error_of(response)["code"] == "bug"
-    assert lines.last("exception")["code"] == "ledger_misused"
+    assert lines.select("exception")[-1]["code"] == "ledger_misused"
     assert "planted" not in "\n".join(lines.texts) + response.text
 
 
@@ -150,6 +129,6 @@ def test_the_servers_own_lines_are_json_without_an_exceptions_words() -> None:
     assert "planted" not in stream.getvalue()
 
 
-def test_a_good_request_makes_no_exception_line(steward: Served, lines: Lines) -> None:
+def test_a_good_request_makes_no_exception_line(steward: Served, lines: LogLines) -> None:
     steward.http.post("/v1/epochs", json=REASON, headers=steward.headers())
     assert [line for line in lines.texts if '"exception"' in line] == []

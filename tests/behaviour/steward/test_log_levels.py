@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pvdm.errors import UnavailableError
 from pvdm.steward.http import app
-from pvdm.steward.http.logs import LOGGER
 from pvdm.steward.unfinished import WORK_HELD
 from tests.databases import memory_folder
+from tests.log_lines import LogLines, collected_lines
 from tests.path_examples import Line, line_at
 from tests.steward_http import REASON, served
 from tools.proof_kit import SECOND
@@ -25,32 +22,14 @@ PROMPTLY = 30.0
 YEAR = 365 * 86_400 * SECOND
 
 
-class Lines(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[dict[str, Any]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.found.append(json.loads(record.getMessage()))
-
-    def select(self, *events: str) -> list[dict[str, Any]]:
-        return [line for line in self.found if line["event"] in events]
+@pytest.fixture
+def lines() -> Iterator[LogLines]:
+    with collected_lines() as made:
+        yield made
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    handler, before = Lines(), LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    yield handler
-    LOGGER.removeHandler(handler)
-    LOGGER.setLevel(before)
-
-
-@pytest.fixture
-def line(lines: Lines) -> Iterator[Line]:
+def line(lines: LogLines) -> Iterator[Line]:
     del lines
     with memory_folder() as folder, line_at(folder) as made:
         made.served.stand.time.pass_by(SECOND)
@@ -67,7 +46,7 @@ def until(done: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize(("code", "level"), [("vault_unavailable", "WARNING"), (WORK_HELD, "INFO")])
 def test_a_job_that_waits_is_a_warning_unless_another_steward_does_it(
-    line: Line, lines: Lines, monkeypatch: pytest.MonkeyPatch, code: str, level: str
+    line: Line, lines: LogLines, monkeypatch: pytest.MonkeyPatch, code: str, level: str
 ) -> None:
     def away(_: str) -> None:
         raise UnavailableError(code, "not now")
@@ -81,7 +60,7 @@ def test_a_job_that_waits_is_a_warning_unless_another_steward_does_it(
 
 
 def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
-    tmp_path: Path, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "READY_LOOK_SECONDS", 0.05)
     with served(tmp_path) as steward:
@@ -98,7 +77,7 @@ def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
     assert told == [("not_ready", "ERROR", "clock_jumped"), ("ready", "INFO", None)]
 
 
-def test_a_start_with_a_clock_that_jumped_is_an_error_in_the_log(tmp_path: Path, lines: Lines) -> None:
+def test_a_start_with_a_clock_that_jumped_is_an_error_in_the_log(tmp_path: Path, lines: LogLines) -> None:
     with served(tmp_path) as steward:
         steward.stand.time.jump(YEAR)
         app._warn_of_clock(steward.stand.notary)
