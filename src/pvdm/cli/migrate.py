@@ -172,7 +172,7 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
 def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
     """Hand a signed migration to the Steward, which verifies, logs and applies it. The same file again changes nothing.
 
-    Needs an operator's token. One that was applied before is told as ALREADY APPLIED, with the contract that is in
+    Needs an operator's token. One that was applied before is reported as ALREADY APPLIED, with the contract that is in
     force by now; in --json `applied` is `now` or `before`. One that does not hold, or is for a table that moved on,
     ends with 5: nothing changed.
 

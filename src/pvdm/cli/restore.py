@@ -39,7 +39,7 @@ _RESTORE_MEANS = (
 @click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")
 @click.option("--accept-lost", is_flag=True, help="Go on without publications whose documents or files are gone.")
 @click.option(
-    "--accept-unreadable", is_flag=True, help="Go on with tables that nobody can read: their document is gone."
+    "--accept-unreadable", is_flag=True, help="Go on with tables that cannot be read: their document is gone."
 )
 @click.option("--again", is_flag=True, help="Restore though this ledger was restored before and lacks nothing.")
 @click.option("--confirm-clock", is_flag=True, help="Say that the clock is right after a long rest; it is noted.")
@@ -56,7 +56,7 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
     Without an archive that has every entry it is refused. With --lost-origin the log goes on under the new origin of
     steward.toml, and its first entry there says what was lost. A publication whose document or files are gone stops
     the restore; with --accept-lost it is named, and is to be published again. So does a table whose document is gone,
-    while no receipt binds a newer one; with --accept-unreadable it is named, and nobody can read it.
+    while no receipt binds a newer one; with --accept-unreadable it is named, and stays unreadable.
 
     \b
     Examples:
