@@ -137,6 +137,24 @@ def test_an_interruption_ends_several_threads_over_an_endless_stream(engine: Eng
         digest(reader, PLAN, KEYS, threads=3, engine=engine)
 
 
+def test_an_interruption_that_does_not_wake_the_waiting_thread_ends_the_digest_too(engine: Engine) -> None:
+    interrupt = threading.Event()
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        while True:
+            if interrupt.is_set():
+                interrupt.clear()
+                # In the thread that reads: the main thread sleeps on, as after a signal just before its sleep.
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            yield rows([1, 2, 3])
+
+    timer = threading.Timer(0.3, interrupt.set)
+    timer.start()
+    reader = pa.RecordBatchReader.from_batches(rows([]).schema, endless())
+    with pytest.raises(KeyboardInterrupt):
+        digest(reader, PLAN, KEYS, threads=3, engine=engine)
+
+
 @pytest.mark.parametrize("construction", Construction, ids=lambda construction: construction.value)
 def test_a_reader_that_breaks_in_the_middle_gives_no_digest(engine: Engine, construction: Construction) -> None:
     def broken() -> Iterator[pa.RecordBatch]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Final, Generic, TypeVar
 
 _T = TypeVar("_T")
 _To = TypeVar("_To")
+
+_LOOK_SECONDS: Final = 1.0
+"""A signal that comes just before the main thread begins to wait does not wake it: it looks up this often."""
 
 
 class _Waiting(Generic[_T]):
@@ -51,10 +54,17 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
     with ThreadPoolExecutor(len(workers)) as pool:
         try:
             for done in [pool.submit(drain, worker) for worker in workers]:
-                done.result()
+                _ended(done)
         except BaseException:
             waiting.stop()
             raise
+
+
+def _ended(work: Future[None]) -> None:
+    """Wait until it has ended; raises what it raised."""
+    while not wait([work], timeout=_LOOK_SECONDS).done:
+        pass
+    work.result()
 
 
 def mapped(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
