@@ -20,6 +20,8 @@ from tests.random_kills.world import World
 
 PRODUCERS_END_SECONDS = 150
 """By then, after the last fault, every producer has an answer for every workload."""
+STEWARD_END_SECONDS = 90
+"""How long a Steward may take to end once it is asked to; it finishes what it has begun."""
 _LOOK_SECONDS = 0.2
 _TWIN_SECONDS = 6.0
 
@@ -55,6 +57,7 @@ class Play:
         self._producers: dict[int, list[_Producer]] = {}
         self._steward_from = 0.0
         self._started = 0
+        self._ending: list[Process] = []
 
     def run(self) -> Played:
         """The round from its beginning to the end of its last producer."""
@@ -73,8 +76,18 @@ class Play:
             if self._now > last + PRODUCERS_END_SECONDS:
                 self._give_up_waiting()
                 break
+        self._await_ends()
         self._gather()
         return self._played
+
+    def _await_ends(self) -> None:
+        """A Steward that was asked to end may still answer; what is checked afterwards is asked of the next one."""
+        for steward in self._ending:
+            until = time.monotonic() + STEWARD_END_SECONDS
+            while not steward.ended() and time.monotonic() < until:
+                time.sleep(0.05)
+            if not steward.ended():
+                self._played.stuck.append(f"a Steward did not end within {STEWARD_END_SECONDS} s of SIGTERM")
 
     # Time.
 
@@ -120,6 +133,7 @@ class Play:
             steward.kill()
         else:
             steward.send(signal.SIGTERM)
+            self._ending.append(steward)
         return True
 
     def _stop_steward(self, fault: Fault) -> bool:
