@@ -40,12 +40,15 @@ class Sizes:
     few_writers: int = 8
     many_writers: int = 32
     workloads_each: int = 4
+    """Of the many writers; the few publish as many workloads in all, so that both tables get equal histories."""
+    repetitions: int = 3
+    """How often few and many writers are measured, in turn."""
     snapshots_kept: int | None = 100
     """How many snapshots of `main` the table keeps; None: all of them."""
     seed: int = 18
 
 
-TINY: Final = Sizes(publications=6, window=2, few_writers=2, many_writers=4, workloads_each=1)
+TINY: Final = Sizes(publications=6, window=2, few_writers=2, many_writers=4, workloads_each=1, repetitions=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,11 @@ class Writers:
     mean_wait_seconds: float
     longest_wait_seconds: float
     cpu_ms: float
+
+    @property
+    def longest_wait_by_mean(self) -> float:
+        """How many times the mean wait the longest was."""
+        return self.longest_wait_seconds / self.mean_wait_seconds if self.mean_wait_seconds else 0.0
 
 
 def publish(client: StewardClient, workload: int) -> str | None:
@@ -160,6 +168,32 @@ def contend(steward: Served, writers: int, each: int) -> Writers:
     )
 
 
+def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
+    """Few and many writers in turn, each time on a table without a history; medians over the repetitions."""
+    in_all = sizes.many_writers * sizes.workloads_each
+    runs: dict[str, list[Writers]] = {"writers_8": [], "writers_32": []}
+    for repetition in range(sizes.repetitions):
+        for name, writers in (("writers_8", sizes.few_writers), ("writers_32", sizes.many_writers)):
+            place = folder / f"{name}-{repetition}"
+            place.mkdir()
+            with served(place, workloads=in_all, producers=writers, ledger=ledgers()) as steward:
+                done = contend(steward, writers, in_all // writers)
+            tell(
+                f"{writers} writers: {done.per_second:.2f} publications a second, {done.failed} failed,"
+                f" wait {done.mean_wait_seconds:.1f} s on average, {done.longest_wait_seconds:.1f} s at most"
+            )
+            runs[name].append(done)
+    found: dict[str, Any] = {}
+    for name, several in runs.items():
+        found |= {
+            f"{name}_per_second": statistics.median(each.per_second for each in several),
+            f"{name}_failed": sum(each.failed for each in several),
+            f"{name}_longest_wait_by_mean": max(each.longest_wait_by_mean for each in several),
+            name: [asdict(each) for each in several],
+        }
+    return found
+
+
 def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
     """The long history first, then few and many writers, each on a table without one."""
     moment = Moment.now()
@@ -168,23 +202,7 @@ def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callab
     with served(folder / "soak", workloads=sizes.publications, ledger=ledgers(), snapshots_kept=kept) as steward:
         windows = soak(steward, sizes, tell)
         metadata_bytes = steward.metadata_bytes()
-    found: dict[str, Any] = {}
-    for name, writers in (("writers_8", sizes.few_writers), ("writers_32", sizes.many_writers)):
-        (folder / name).mkdir()
-        workloads = writers * sizes.workloads_each
-        with served(folder / name, workloads=workloads, producers=writers, ledger=ledgers()) as steward:
-            done = contend(steward, writers, sizes.workloads_each)
-        tell(
-            f"{writers} writers: {done.per_second:.2f} publications a second, {done.failed} failed,"
-            f" wait {done.mean_wait_seconds:.1f} s on average, {done.longest_wait_seconds:.1f} s at most"
-        )
-        found |= {
-            f"{name}_per_second": done.per_second,
-            f"{name}_failed": done.failed,
-            f"{name}_mean_wait_seconds": done.mean_wait_seconds,
-            f"{name}_longest_wait_seconds": done.longest_wait_seconds,
-            name: asdict(done),
-        }
+    found = compete(sizes, folder, ledgers, tell)
     early, late = windows[1], windows[-1]
     return {
         **{f"early_{key}": value for key, value in asdict(early).items()},
@@ -207,7 +225,7 @@ def check_bounds(figures: dict[str, Any]) -> dict[str, bool]:
         "no writer failed": figures["writers_8_failed"] == figures["writers_32_failed"] == 0,
         "many writers are as fast as few": figures["writers_32_per_second"] >= figures["writers_8_per_second"],
         f"the longest wait is at most {LONGEST_WAIT_MOST:g} times the mean": (
-            figures["writers_32_longest_wait_seconds"] <= LONGEST_WAIT_MOST * figures["writers_32_mean_wait_seconds"]
+            figures["writers_32_longest_wait_by_mean"] <= LONGEST_WAIT_MOST
         ),
     }
 
