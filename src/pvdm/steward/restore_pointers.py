@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.blamed import in_file
 from pvdm.lake.branches import BranchRemoval
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.document import Json
@@ -27,7 +28,7 @@ from pvdm.metadata.migration import (
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration
-from pvdm.model.plain import list_first
+from pvdm.model.plain import counted, list_first
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -332,7 +333,8 @@ class _Desk:
         """The document of this receipt, once all that it adds to the backup was read again and holds."""
         said = each.said
         stored = StoredFile(said.metadata_path, said.metadata_sha256)
-        metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
+        with in_file(stored.location):
+            metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
         lineage = self._lineage(each, until, metadata, backup)
         if lineage.closed and not lineage.free:
             until = [before for before in until if before.said.new_snapshot_id in lineage.reached]
@@ -472,13 +474,19 @@ def _contract(each: Publication) -> str | None:
 
 
 def _refused(lost: Iterable[LostPublication]) -> VerificationError:
-    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({each.code})" for each in lost]
+    named = [
+        f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost
+    ]
     return VerificationError(
         "restore_publications_lost",
-        f"{len(named)} publications have a receipt and cannot be shown again",
+        f"{counted(len(named), 'publication')} with a receipt cannot be shown again",
         expected="their documents, manifests and data files, as they were published",
         got=list_first(named),
         hint="nothing was changed; bring metadata, vault and warehouse back, or go on with --accept-lost, and publish"
         " them again",
         lost=len(named),
     )
+
+
+def _reason(each: LostPublication) -> str:
+    return each.code if each.file is None else f"{each.code}: {each.file}"

@@ -24,8 +24,9 @@ LOST = LostPublication(
     ("all",),
     "ab" * 32,
     "file:///srv/lake/catalog/a.metadata.json",
-    "metadata_file_missing",
-    "the table's metadata file is gone",
+    "file_missing",
+    "file:///srv/lake/warehouse/b.parquet: a file is not there",
+    "file:///srv/lake/warehouse/b.parquet",
 )
 DONE = Restored(
     backup_size=7,
@@ -68,7 +69,8 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "advanced sales.orders: main shows snapshot 8826827733202108831",
         "advanced sales.later, which the backup lacked: main shows snapshot none",
         "*** LOST *** sales.orders, snapshot 1206533119840177310 of workload orders-15",
-        "metadata_file_missing: the table's metadata file is gone (file:///srv/lake/catalog/a.metadata.json)",
+        "file_missing: file:///srv/lake/warehouse/b.parquet: a file is not there",
+        "document file:///srv/lake/catalog/a.metadata.json",
         "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
         "*** UNREADABLE *** raw.old: bring its document back",
         "metadata_file_missing: it is gone (file:///srv/lake/o.json)",
