@@ -14,6 +14,7 @@ from pvdm.cli.proof_words import LOUD
 from pvdm.cli.root_spec import read_public
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
+from pvdm.cli.times import utc
 from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
@@ -103,6 +104,12 @@ def _tell(done: Restored) -> None:
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
         say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
+    for left in done.unregistered:
+        named = left.table or "a table whose name is in no document"
+        say(f"  unregistered {named}, UUID {left.table_uuid}: the backup lacks it, and no receipt is about it")
+        say(f"             register it if it is wanted: {left.metadata_path}")
+    for ended in done.unprotected:
+        say(f"  unprotected {ended.table}: protection ended at {utc(ended.ended_at)}; drop it if it was dropped")
     say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{_listed(done.abandoned)}")
     say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
     say(f"  revoked    {counted(done.tokens, 'token')}")

@@ -59,6 +59,7 @@ from pvdm.steward.restore_lineage import (
     unclear,
 )
 from pvdm.steward.restore_readable import UnreadableTable, find_unreadable, require_readable
+from pvdm.steward.restore_unregistered import UnregisteredTable, find_unregistered
 from pvdm.store import Unit, attempts, chunks, doomed, namespaces, receipts, tables
 from pvdm.store.namespaces import Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
@@ -89,7 +90,8 @@ class Pointers:
     has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
     document has it.
     `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for;
-    `unreadable` are tables whose document is gone. `schemas` are the columns of the tables as they are shown.
+    `unreadable` are tables whose document is gone; `unregistered` lie in the folder, and no row or receipt has them.
+    `schemas` are the columns of the tables as they are shown.
     """
 
     advances: list[Advance] = field(default_factory=list)
@@ -101,6 +103,7 @@ class Pointers:
     migrated: dict[str, str | None] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
     unreadable: list[UnreadableTable] = field(default_factory=list)
+    unregistered: list[UnregisteredTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
 
@@ -132,6 +135,7 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
             desk.advance(each, migrations.get(each.uuid, []), found)
     advanced = {each.table.uuid for each in found.advances}
     found.behind = [name for uuid, name in desk.behind() if uuid not in advanced]
+    found.unregistered = find_unregistered(notary.ledger, files, plan.found, but=published.keys())
     return found
 
 
