@@ -74,6 +74,22 @@ def test_a_namespace_whose_protection_was_lost_comes_back_protected(lost: Lost) 
     assert lost.scene.make("born").row.contract_hash == HASH
 
 
+def test_what_a_restore_brought_back_is_protected_since_the_time_that_the_log_has(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.scene.protect()
+    lost.scene.protect(lost.scene.namespace_protection())
+
+    def since() -> list[int]:
+        desk, grant = lost.scene.notary.protections, lost.scene.grant()
+        found = [*desk.tables_now(grant, count=10), *desk.namespaces_now(grant, count=10)]
+        return [each.since_micros for each in found]
+
+    before = since()
+    lost.scene.stand.time.pass_by(SECOND)
+    lost.lose_and_restore()
+    assert (len(before), since()) == (2, before)
+
+
 def test_the_last_word_of_the_log_counts(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
