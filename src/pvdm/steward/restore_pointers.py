@@ -478,9 +478,7 @@ def _contract(each: Publication) -> str | None:
 
 
 def _refused(lost: Iterable[LostPublication]) -> VerificationError:
-    named = [
-        f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost
-    ]
+    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
     return VerificationError(
         "restore_publications_lost",
         f"{counted(len(named), 'publication')} with a receipt cannot be shown again",

@@ -85,7 +85,7 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "unregistered a table whose name is in no document, UUID 7f0c: the backup lacks it",
         "register it if it is wanted: file:///srv/lake/catalog/7f0c/n.metadata.json",
         "unregistered sales.prices, UUID 8f0c: the backup lacks it",
-        "unprotected sales.gone: protection ended at 2026-11-14T10:00:00Z; drop it if it was dropped",
+        "unprotected sales.gone: protection ended at 2026-11-14 10:00:00Z; drop it if it was dropped",
         "blocked sales.returns: it is unknown which rows workload returns-14 took",
         f"pvdm steward release-claim {'cd' * 32}",
         "abandoned 1 open workload: orders-16",

@@ -379,3 +379,27 @@ def test_a_table_that_was_unprotected_rewritten_and_protected_again_comes_back_p
     assert lost.house.rows() == [1, 2, 15, 16, 30]
     after = lost.audit()
     assert (after.findings, after.counts) == (before.findings, before.counts)
+
+
+def test_a_publication_from_before_a_time_without_protection_that_main_lacks_is_unclear_and_used_up(lost: Lost) -> None:
+    """Somebody set `main` back while the table was not protected, and wrote without a proof."""
+    source, scene = lost.house.scene.found("orders", ("raw",)).row.table_uuid, lost.house.scene
+    lost.safe.back_up()
+    first = lost.head()
+    unclear = lost.publish("one", 5, source)
+    scene.protect(scene.protection(contract=lost.house.contracts["orders"], action=ProtectionAction.UNPROTECT))
+    back: Doc = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": first}
+    lost.house.notary.catalog.commits.commit(scene.grant(), [Change(SALES, "orders", (), [back])])
+    place = f"{lost.house.found().metadata.location}/data/free"
+    lost.house.commit(lost.house.written(place, [(30, 9, "Kiel")]), "main")
+    lost.house.protect(lost.house.contracts["orders"])
+    lost.publish("two", 6, source)
+    lost.safe.lose_the_database()
+    error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
+    assert error.got == f"sales.orders snapshot {unclear} of one (restore_publication_unclear)"
+    done = lost.lose_and_restore(accept_lost=True)
+    assert [(each.code, each.workload_id) for each in done.lost_publications] == [
+        ("restore_publication_unclear", "one")
+    ]
+    assert (lost.house.rows(), done.spent) == ([1, 2, 16, 30], ("one", "two"))
+    assert "one" in {each.workload_id for each in done.blocked}
