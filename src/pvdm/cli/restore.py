@@ -14,6 +14,7 @@ from pvdm.cli.proof_words import LOUD
 from pvdm.cli.root_spec import read_public
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
+from pvdm.cli.times import utc
 from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
@@ -81,10 +82,10 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
 
 
 def _tell(done: Restored) -> None:
-    say(f"restored: the backup had {done.backup_size:,} entries, the checkpoint outside {done.outside_size:,}")
-    say(f"  refilled   {done.refilled:,} entries, {done.missing:,} of them without their envelope")
+    say(f"restored: the backup had {_entries(done.backup_size)}, the checkpoint outside {done.outside_size:,}")
+    say(f"  refilled   {_entries(done.refilled)}, {done.missing:,} of them without their envelope")
     if done.lost:
-        say(f"  *** LOST *** {done.lost:,} entries that no archive has", style=LOUD)
+        say(f"  *** LOST *** {_entries(done.lost)} that no archive has", style=LOUD)
     for table in done.advanced:
         made = ", which the backup lacked" if table.created else ""
         say(f"  advanced   {table.table}{made}: main shows snapshot {table.snapshot_id or 'none'}")
@@ -93,7 +94,9 @@ def _tell(done: Restored) -> None:
         say(f"  unreceipted {of}: shown without a receipt; it is not to be published again", style="yellow")
     for lost in done.lost_publications:
         say(f"  *** LOST *** {lost.table}, snapshot {lost.snapshot_id} of workload {lost.workload_id}", style=LOUD)
-        say(f"             {lost.code}: {lost.why} ({lost.metadata_path})")
+        say(f"             {lost.code}: {lost.why}")
+        if lost.file != lost.metadata_path:
+            say(f"             document {lost.metadata_path}")
     for unreadable in done.unreadable:
         say(
             f"  *** UNREADABLE *** {unreadable.table}: bring its document back, or restore a younger backup", style=LOUD
@@ -101,21 +104,33 @@ def _tell(done: Restored) -> None:
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
         say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
+    for left in done.unregistered:
+        named = left.table or "a table whose name is in no document"
+        say(f"  unregistered {named}, UUID {left.table_uuid}: the backup lacks it, and no receipt is about it")
+        say(f"             register it if it is wanted: {left.metadata_path}")
+    for ended in done.unprotected:
+        say(f"  unprotected {ended.table}: protection ended at {utc(ended.ended_at)}; drop it if it was dropped")
     say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{_listed(done.abandoned)}")
     say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
-    say(f"  revoked    {done.tokens:,} tokens; {done.nonces:,} overrides and challenges that waited are void")
+    say(f"  revoked    {counted(done.tokens, 'token')}")
+    say(f"  void       {counted(done.nonces, 'nonce')} of overrides and challenges that waited")
     for blocked in done.blocked:
         say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} took")
         say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
     if done.protected:
-        say(f"  protected  {len(done.protected):,} tables and namespaces are under the log's contract again")
+        what = counted(len(done.protected), "table or namespace", "tables and namespaces")
+        say(f"  protected  {what} under the log's contract again, or out of it")
     if done.migrated:
         say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
-    say(f"  log        {done.log_size:,} entries")
+    say(f"  log        {_entries(done.log_size)}")
     if done.lost_publications:
         say("hint: publish what is lost again, under its own workload id or another; audits report its receipts")
     say("hint: issue new tokens with `pvdm steward token issue`; those of before the restore open nothing any more")
+
+
+def _entries(count: int) -> str:
+    return counted(count, "entry", "entries")
 
 
 def _listed(names: Sequence[str]) -> str:

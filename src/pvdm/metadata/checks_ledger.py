@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.lake.blamed import in_file
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES
 from pvdm.lake.paths import Location, parse_location
@@ -34,15 +35,22 @@ _COMPLETE: Final = "every chunk is published"
 def check_10_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> None:
     """The bytes to be published are still those that were verified, each read again to its end."""
     with ThreadPoolExecutor(threads) as pool:
-        for file, seen in zip(added, pool.map(lambda each: files.hash(each.published_path), added), strict=True):
-            if (seen.size, seen.sha256) != file.published_bytes:
-                raise refused(
-                    "published_bytes_changed",
-                    "a file was changed after it was verified",
-                    f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
-                    f"{seen.size} bytes, SHA-256 {seen.sha256} at {file.published_path}",
-                    "nothing was published; with storage `copied` producers cannot reach what is published",
-                )
+        # In the order of the files, so that the first one that does not hold is the one that is named.
+        for _ in pool.map(lambda each: _require_bytes(each, files), added):
+            pass
+
+
+def _require_bytes(file: AddedFile, files: Files) -> None:
+    with in_file(file.published_path):
+        seen = files.hash(file.published_path)
+        if (seen.size, seen.sha256) != file.published_bytes:
+            raise refused(
+                "published_bytes_changed",
+                "the file was changed after it was verified",
+                f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
+                f"{seen.size} bytes, SHA-256 {seen.sha256}",
+                "nothing was published; with storage `copied` producers cannot reach what is published",
+            )
 
 
 def check_10_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:

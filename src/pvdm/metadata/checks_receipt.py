@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pvdm.lake.blamed import in_file
 from pvdm.lake.entries import manifest_list, read_listed
 from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES
 from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES
@@ -74,19 +75,22 @@ def require_published_bytes(
 ) -> dict[str, int | None]:
     """The files that `main` of the document shows, each with the snapshot that added it.
 
-    The list, its manifests, and those of the added files that are shown must have the bound bytes.
+    The list, its manifests, and those of the added files that are shown must have the bound bytes; the error about one
+    of them names it (`file`).
     """
     head = _head(receipt, metadata)
     reader = SteadyFiles(files)
-    if head.manifest_list is not None:
-        audit_checks.require_list(receipt, reader.read(head.manifest_list, most=MANIFEST_LIST_MAX_BYTES))
-    listed = manifest_list(metadata, head, reader)
-    bound = audit_checks.require_bound(listed)
+    with in_file(head.manifest_list or receipt.metadata_path):
+        if head.manifest_list is not None:
+            audit_checks.require_list(receipt, reader.read(head.manifest_list, most=MANIFEST_LIST_MAX_BYTES))
+        listed = manifest_list(metadata, head, reader)
+        bound = audit_checks.require_bound(listed)
     live: dict[str, int | None] = {}
     for each in listed.manifests:
-        reader.read(each.manifest_path, most=MANIFEST_MAX_BYTES)
-        audit_checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
-        entries = read_listed(metadata, each, reader).entries
+        with in_file(each.manifest_path):
+            reader.read(each.manifest_path, most=MANIFEST_MAX_BYTES)
+            audit_checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
+            entries = read_listed(metadata, each, reader).entries
         live |= {entry.data_file.file_path: entry.snapshot_id for entry in entries if entry.is_live}
     check_10_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
     return live

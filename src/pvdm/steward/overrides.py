@@ -105,7 +105,9 @@ class Overrides:
             # The log's lock is held: no trust root that takes the key back can come in between.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged_by:
                 raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
-            if nonces.find(unit, said.nonce) is not None:
+            held = nonces.find(unit, said.nonce)
+            if held is not None:
+                _require_not_void(unit, said, held.state)
                 raise _replayed(said.nonce)
             require_first(unit, said.fail_proof_id)
             restores.require_issued_after(unit, said.issued_at)
@@ -134,8 +136,8 @@ class Overrides:
     def _again(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
         """The same bytes again: an answer that got lost, as long as the override was not used yet."""
         require_domain(grant, earlier.domain)
-        if earlier.state is not NonceState.RESERVED:
-            raise _replayed(earlier.record.nonce)
+        with self._ledger.read() as unit:
+            require_usable(unit, earlier)
         self._recorder.cover()
         return self._view(earlier)
 
@@ -150,8 +152,10 @@ class Overrides:
         return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
 
     def _is_used(self, nonce: str) -> bool:
+        """Whether the nonce is held or paid; why one that was given up is no good is said when it is taken in."""
         with self._ledger.read() as unit:
-            return nonces.find(unit, nonce) is not None
+            held = nonces.find(unit, nonce)
+        return held is not None and held.state is not NonceState.ABORTED
 
     def _find(self, override_id: str) -> StoredOverride | None:
         with self._ledger.read() as unit:
@@ -202,6 +206,23 @@ def require_first(unit: Unit, fail_proof_id: str) -> None:
             got=other,
             hint="nothing was changed; look at `pvdm break-glass list`",
         )
+
+
+def require_usable(unit: Unit, override: StoredOverride) -> None:
+    """The override was not used, and no restore has made it void.
+
+    Raise `override_before_restore` for one that a restore made void, and `override_replayed` for one that was used.
+    """
+    if override.state is not NonceState.RESERVED:
+        said = read_signed(statements.get(unit, override.record.override_id).envelope, BreakGlass)
+        _require_not_void(unit, said, override.state)
+        raise _replayed(said.nonce)
+
+
+def _require_not_void(unit: Unit, said: BreakGlass, state: NonceState) -> None:
+    """A restore gives up the nonces of overrides that were not used; nothing was published with these."""
+    if state is NonceState.ABORTED:
+        restores.require_issued_after(unit, said.issued_at)
 
 
 def _replayed(nonce: str) -> NotAllowedError:

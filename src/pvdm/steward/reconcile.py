@@ -63,6 +63,8 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
         outcome["advanced"] = [_advanced(each) for each in pointers.advances]
         outcome["behind"] = pointers.behind
+        outcome["unprotected"] = [asdict(each) for each in approved.unprotected.values()]
+        outcome["unregistered"] = [asdict(each) for each in pointers.unregistered]
         outcome["unreadable"] = [asdict(each) for each in pointers.unreadable]
         outcome["unreceipted"] = [_unreceipted(each) for each in pointers.unreceipted if each.certain]
         outcome["lost_publications"] = [asdict(each) for each in pointers.lost]

@@ -11,7 +11,7 @@ from pvdm.errors import InputError, VerificationError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.model.fields import require_form
-from pvdm.model.plain import list_first
+from pvdm.model.plain import counted, list_first
 from pvdm.steward.archive import ArchivedLog, archived_size, log_folder
 from pvdm.steward.config import StewardConfig
 from pvdm.steward.kept import archive_folder, outside_file
@@ -255,7 +255,7 @@ def _require_envelopes(order: Order, found: Sequence[Found]) -> None:
         return
     raise VerificationError(
         "restore_envelopes_missing",
-        f"the archive lacks the envelopes of {len(missing)} entries",
+        f"the archive lacks the envelopes of {counted(len(missing), 'entry', 'entries')}",
         expected="every envelope of the entries to be refilled",
         got=list_first([f"{each.entry.kind.value} {each.index}" for each in missing]),
         hint="nothing was changed; bring a whole archive, or accept the loss explicitly, which is logged",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pvdm.model.migration import Migration, NamespaceTarget, Protection, ProtectionAction
+from pvdm.model.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.steward.refill_check import Found
 from pvdm.store import Unit, namespaces, protections, tables
 from pvdm.store.protections import MigrationRecord, ProtectionRecord
@@ -15,12 +15,28 @@ from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 
 
+@dataclass(frozen=True, slots=True)
+class UnprotectedTable:
+    """A table whose protection ended in the lost time, and when the log took that in; it may have been dropped since.
+
+    No log has drops, and a protected table is not dropped.
+    """
+
+    table: str
+    table_uuid: str
+    ended_at: int
+
+
 @dataclass(slots=True)
 class Refilled:
-    """What is under another contract now than in the backup, and which tables a migration is lost of."""
+    """What is under another contract now than in the backup, and which tables a migration is lost of.
+
+    `unprotected` are the tables, by UUID, whose last approval ends their protection.
+    """
 
     protected: set[str] = field(default_factory=set)
     migrated: set[str] = field(default_factory=set)
+    unprotected: dict[str, UnprotectedTable] = field(default_factory=dict)
 
 
 def refill_approvals(unit: Unit, found: Sequence[Found], made_again: Mapping[str, str | None]) -> Refilled:
@@ -33,7 +49,9 @@ def refill_approvals(unit: Unit, found: Sequence[Found], made_again: Mapping[str
         if each.envelope is None:
             continue
         if each.entry.kind is EntryKind.PROTECTION:
-            _protection(unit, each.statement_id(), read_signed(each.envelope, Protection), done)
+            said = read_signed(each.envelope, Protection)
+            _protection(unit, each.statement_id(), said, done)
+            _note_end(unit, said, each.entry.time, done)
         elif each.entry.kind is EntryKind.MIGRATION:
             _migration(unit, each.statement_id(), read_signed(each.envelope, Migration), done, made_again)
     return done
@@ -56,6 +74,15 @@ def _protection(unit: Unit, protection_id: str, said: Protection, done: Refilled
     protections.note(unit, record)
     if said.contract is not None:
         protections.keep_contract(unit, said.contract.encode(), statement_id=protection_id)
+
+
+def _note_end(unit: Unit, said: Protection, at_micros: int, done: Refilled) -> None:
+    if not isinstance(said.target, TableTarget):
+        return
+    table = said.target.table
+    done.unprotected.pop(table.uuid, None)
+    if said.action is ProtectionAction.UNPROTECT and tables.find_uuid(unit, table.uuid) is not None:
+        done.unprotected[table.uuid] = UnprotectedTable(table.name, table.uuid, at_micros)
 
 
 def _migration(

@@ -19,10 +19,12 @@ from pvdm.steward.notary import Clock, Notary, join_notary
 from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
+from pvdm.steward.refill_approvals import UnprotectedTable
 from pvdm.steward.restore_claims import derive_claims
 from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_pointers import find_pointers
 from pvdm.steward.restore_readable import UnreadableTable
+from pvdm.steward.restore_unregistered import UnregisteredTable
 from pvdm.store import Unit, restores, statements
 from pvdm.store.clock import monotonic_micros, wall_micros
 from pvdm.store.log_storage import LedgerLog
@@ -80,8 +82,9 @@ class Restored:
     `unreceipted` are shown without a receipt, and their workload ids are used up like those of receipts;
     `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
     newer documents than theirs lie in the catalog's folder; nobody can read those in `unreadable`, whose documents are
-    gone. `repeated` is the outcome of an earlier
-    restore of this very ledger: nothing was missing, and nothing was changed.
+    gone. Documents of tables in `unregistered` lie in the catalog's folder, and the ledger has no such table. Tables in
+    `unprotected` are there without their protection, which ended in the lost time: they may have been dropped since.
+    `repeated` is the outcome of an earlier restore of this very ledger: nothing was missing, and nothing was changed.
     """
 
     backup_size: int
@@ -100,6 +103,8 @@ class Restored:
     lost_publications: tuple[LostPublication, ...]
     behind: tuple[str, ...]
     unreadable: tuple[UnreadableTable, ...]
+    unregistered: tuple[UnregisteredTable, ...]
+    unprotected: tuple[UnprotectedTable, ...]
     nonces: int
     tokens: int
     new_epoch: int
@@ -209,6 +214,8 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         ),
         behind=tuple(outcome["behind"]),
         unreadable=tuple(UnreadableTable(**each) for each in outcome["unreadable"]),
+        unregistered=tuple(UnregisteredTable(**each) for each in outcome["unregistered"]),
+        unprotected=tuple(UnprotectedTable(**each) for each in outcome["unprotected"]),
         nonces=outcome["nonces"],
         tokens=outcome["tokens"],
         new_epoch=said.new_epoch,

@@ -45,7 +45,10 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class LostPublication:
-    """A publication that the table does not show after the restore, and why; `chunk_ids` are to be published again."""
+    """A publication that the table does not show after the restore, and why; `chunk_ids` are to be published again.
+
+    `file` is the first file that is missing or changed; None where no file is the reason.
+    """
 
     table: str
     table_uuid: str
@@ -56,6 +59,7 @@ class LostPublication:
     metadata_path: str
     code: str
     why: str
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,7 @@ def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
     """The publication as the operator is told of it."""
     said = each.said
     chunk_ids = {core.attempt.chunk_id for core in each.cores.values() if core is not None}
+    file = error.details.get("file")
     return LostPublication(
         said.table.name,
         said.table.uuid,
@@ -173,6 +178,7 @@ def describe_lost(each: Publication, error: PvdmError) -> LostPublication:
         said.metadata_path,
         error.code,
         error.message,
+        None if file is None else str(file),
     )
 
 

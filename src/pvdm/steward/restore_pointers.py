@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.blamed import in_file
 from pvdm.lake.branches import BranchRemoval
 from pvdm.lake.files import MetadataFiles, StoredFile
 from pvdm.lake.format.document import Json
@@ -27,7 +28,7 @@ from pvdm.metadata.migration import (
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration
-from pvdm.model.plain import list_first
+from pvdm.model.plain import counted, list_first
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -58,6 +59,7 @@ from pvdm.steward.restore_lineage import (
     unclear,
 )
 from pvdm.steward.restore_readable import UnreadableTable, find_unreadable, require_readable
+from pvdm.steward.restore_unregistered import UnregisteredTable, find_unregistered
 from pvdm.store import Unit, attempts, chunks, doomed, namespaces, receipts, tables
 from pvdm.store.namespaces import Namespace
 from pvdm.store.tables import NewTable, Pointer, TableRow
@@ -88,7 +90,8 @@ class Pointers:
     has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
     document has it.
     `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for;
-    `unreadable` are tables whose document is gone. `schemas` are the columns of the tables as they are shown.
+    `unreadable` are tables whose document is gone; `unregistered` lie in the folder, and no row or receipt has them.
+    `schemas` are the columns of the tables as they are shown.
     """
 
     advances: list[Advance] = field(default_factory=list)
@@ -100,6 +103,7 @@ class Pointers:
     migrated: dict[str, str | None] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
     unreadable: list[UnreadableTable] = field(default_factory=list)
+    unregistered: list[UnregisteredTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
 
@@ -131,6 +135,7 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
             desk.advance(each, migrations.get(each.uuid, []), found)
     advanced = {each.table.uuid for each in found.advances}
     found.behind = [name for uuid, name in desk.behind() if uuid not in advanced]
+    found.unregistered = find_unregistered(notary.ledger, files, plan.found, but=published.keys())
     return found
 
 
@@ -332,7 +337,8 @@ class _Desk:
         """The document of this receipt, once all that it adds to the backup was read again and holds."""
         said = each.said
         stored = StoredFile(said.metadata_path, said.metadata_sha256)
-        metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
+        with in_file(stored.location):
+            metadata = checks_receipt.read_receipted(said, self._metadata.read(stored))
         lineage = self._lineage(each, until, metadata, backup)
         if lineage.closed and not lineage.free:
             until = [before for before in until if before.said.new_snapshot_id in lineage.reached]
@@ -472,13 +478,17 @@ def _contract(each: Publication) -> str | None:
 
 
 def _refused(lost: Iterable[LostPublication]) -> VerificationError:
-    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({each.code})" for each in lost]
+    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
     return VerificationError(
         "restore_publications_lost",
-        f"{len(named)} publications have a receipt and cannot be shown again",
+        f"{counted(len(named), 'publication')} with a receipt cannot be shown again",
         expected="their documents, manifests and data files, as they were published",
         got=list_first(named),
         hint="nothing was changed; bring metadata, vault and warehouse back, or go on with --accept-lost, and publish"
         " them again",
         lost=len(named),
     )
+
+
+def _reason(each: LostPublication) -> str:
+    return each.code if each.file is None else f"{each.code}: {each.file}"

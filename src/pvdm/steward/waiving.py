@@ -23,7 +23,7 @@ from pvdm.model.core import ProofCore
 from pvdm.model.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import OWN, require_domain
-from pvdm.steward.overrides import require_over_main
+from pvdm.steward.overrides import require_over_main, require_usable
 from pvdm.steward.sources import levels_of
 from pvdm.steward.verified_files import read_verified
 from pvdm.steward.workloads import Workloads, staged_head
@@ -50,7 +50,6 @@ from pvdm.trust.override import disallowing, require_unexpired
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
-_STANDS: Final = "nothing was published; the verdict stands"
 _WORD: Final = "break-glass"
 _OVERRIDE_ID: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -138,15 +137,8 @@ class Waiving:
     def _opened(self, override: StoredOverride, core: ProofCore) -> Attempt:
         """A new attempt, once there is something to bring back, and while the override is good."""
         override_id = override.record.override_id
-        if override.state is not NonceState.RESERVED:
-            raise NotAllowedError(
-                "override_replayed",
-                "the override was used before",
-                expected="one that was not used",
-                got=override_id,
-                hint=_STANDS,
-            )
         with self._ledger.read() as unit:
+            require_usable(unit, override)
             said = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
         with disallowing():
             require_unexpired(said, self._clock.now_micros())

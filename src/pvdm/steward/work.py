@@ -12,6 +12,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.attempt_views import AttemptView, JobOf, attempt_views
 from pvdm.steward.sources import table_name
+from pvdm.steward.workload_access import get_workload
 from pvdm.store import Ledger, Unit, attempts, chunks, overrides, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Published
@@ -85,8 +86,7 @@ class Work:
         """One workload of the bearer's domain, with the next chunks of its plan after so many of them."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
-            found = workloads.get(unit, workload_id)
-            require_domain(grant, found.opening.domain)
+            found = get_workload(unit, grant, workload_id)
             planned = chunks.page(unit, workload_id, after=chunks_after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, planned)
             each_try = [attempt for of_chunk in tried.values() for attempt in of_chunk]

@@ -31,6 +31,7 @@ from pvdm.steward.contracts import require_for_table, require_target_fit
 from pvdm.steward.opened_contracts import bound_contract, contract_of
 from pvdm.steward.sources import Sources, levels_of
 from pvdm.steward.turns import Turns
+from pvdm.steward.workload_access import get_workload
 from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, tables, workloads
 from pvdm.store.attempts import Attempt, AttemptOpening
 from pvdm.store.chunks import Chunk
@@ -201,7 +202,7 @@ class Workloads:
         ended: list[Attempt] = []
 
         def work(unit: Unit) -> Workload:
-            require_domain(grant, workloads.get(unit, workload_id).opening.domain)
+            get_workload(unit, grant, workload_id)
             moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
             ended[:] = [
                 attempts.end(unit, each.attempt_id, AttemptState.ROLLED_BACK, reason=f"workload abandoned: {reason}")
@@ -218,7 +219,7 @@ class Workloads:
         """The plan's next chunks after so many, each with its last attempt; a page may be shorter than asked for."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
-            require_domain(grant, workloads.get(unit, workload_id).opening.domain)
+            get_workload(unit, grant, workload_id)
             planned = chunks.defined(unit, workload_id, after=after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         return [
@@ -345,8 +346,7 @@ class Workloads:
 
     def _workload(self, grant: Grant, workload_id: str) -> tuple[Workload, DataProductContract]:
         with self._ledger.read() as unit:
-            found = workloads.get(unit, workload_id)
-            require_domain(grant, found.opening.domain)
+            found = get_workload(unit, grant, workload_id)
             return found, contract_of(unit, found.opening.contract_hash)
 
     def _row_of(self, workload: Workload) -> TableRow:

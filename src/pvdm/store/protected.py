@@ -81,7 +81,7 @@ def namespaces_now(
 def _words(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dict[str, RowMapping]:
     """The newest protection about each; what was only ever born protected has none."""
     said = (
-        select(protections, column.label("about"))
+        select(protections, column.label("about"), statements.c.at_micros.label("logged_micros"))
         .join(statements, statements.c.statement_id == protections.c.protection_id)
         .where(column.in_(wanted))
         .order_by(statements.c.log_index)
@@ -91,6 +91,7 @@ def _words(unit: Unit, column: ColumnElement[str], wanted: Sequence[str]) -> dic
 
 
 def _standing(row: Row, name: str | None, own: str, contract: str, word: Row | None) -> Standing:
-    since = row["protected_micros"] if word is None else word["at_micros"]
+    # When the log took the protection in: a restore writes the row anew, and the statement under its old time.
+    since = row["protected_micros"] if word is None else word["logged_micros"]
     found = None if word is None else word["protection_id"]
     return Standing(levels_of_key(row["levels"]), name, own, contract, since, found)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 
 from pvdm.errors import VerificationError
 from pvdm.store import ids
 from pvdm.store.schema import spent
 from pvdm.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class SpentChunk:
+    """A chunk that was published, or may have been; the statement is its receipt, or its proof where that is lost."""
+
+    chunk_id: str
+    snapshot_id: str
+    statement_id: str
 
 
 def put(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receipt_id: str) -> None:
@@ -21,17 +32,28 @@ def put(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receip
     )
 
 
+def of_workload(unit: Unit, workload_id: str) -> list[SpentChunk]:
+    """The workload's chunks that are used up, by id."""
+    wanted = select(spent).where(spent.c.workload_id == workload_id).order_by(spent.c.chunk_id)
+    return [SpentChunk(row["chunk_id"], row["snapshot_id"], row["receipt_id"]) for row in unit.rows(wanted)]
+
+
 def require_unspent(unit: Unit, workload_id: str) -> None:
     """A workload that a lost receipt names cannot be opened again: part of it is published."""
-    wanted = select(spent).where(spent.c.workload_id == workload_id).order_by(spent.c.chunk_id).limit(1)
-    row = unit.row(wanted)
-    if row is not None:
-        raise VerificationError(
-            "workload_spent",
-            f"workload {workload_id} was published before the ledger was restored",
-            expected="a workload that no receipt names",
-            got=f"chunk {row['chunk_id']} as snapshot {row['snapshot_id']}",
-            hint="nothing was opened, and the rows of that chunk are in the table: do not publish them under another "
-            "workload id; chunks of this workload that the table lacks are published under another id",
-            workload_id=workload_id,
-        )
+    held = of_workload(unit, workload_id)
+    if held:
+        raise refusal(workload_id, f"chunk {held[0].chunk_id} as snapshot {held[0].snapshot_id}")
+
+
+def refusal(workload_id: str, published: str) -> VerificationError:
+    """Why nothing is done with a workload of this id, and what of it is published."""
+    return VerificationError(
+        "workload_spent",
+        f"workload {workload_id} was published before the ledger was restored",
+        expected="a workload that no receipt names",
+        got=published,
+        hint="nothing was changed; the rows are in the table, unless the restore named the publication as unclear: "
+        "compare the table then. Do not publish these chunks under another workload id; chunks of this workload that "
+        "the table lacks are published under another id",
+        workload_id=workload_id,
+    )

@@ -66,6 +66,7 @@ def test_the_drill_of_backup_and_restore(drill: Drill) -> None:
     done = drill.done(*RESTORE).json
     assert [(each["table"], each["created"]) for each in done["advanced"]] == [("sales.orders", False)]
     assert (done["lost_publications"], done["blocked"], done["missing"]) == ([], [], "0")
+    assert ([each["table"] for each in done["unprotected"]], done["unregistered"]) == (["sales.returns"], [])
     again = drill.done(*RESTORE).json
     assert again["repeated"] is True
 
@@ -84,6 +85,9 @@ def test_the_drill_of_backup_and_restore(drill: Drill) -> None:
 
     # Nothing is published twice, and work goes on.
     assert drill.publish("sales.orders", 14).error == "workload_spent"
+    status = drill.run("status", "--workload-id", "orders-14", "--json")
+    assert (status.code, status.error) == (3, "workload_spent")
+    assert "of sales.orders as snapshot" in status.json["error"]["got"]
     assert drill.publish("sales.orders", 14, suffix="-again").error == "claim_overlaps"
     assert drill.publish("sales.orders", 16, suffix="-mended").code == 0
     assert drill.publish("sales.prices", 13).code == 0
@@ -110,7 +114,7 @@ def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
         refused = drill.run(*RESTORE)
         assert (refused.code, refused.error) == (3, "restore_publications_lost")
         (named,) = drill.done(*RESTORE, "--accept-lost").json["lost_publications"]
-        assert (named["table"], named["workload_id"], named["metadata_path"]) == ("sales.orders", "orders-15", lost)
+        assert (named["table"], named["workload_id"], named["file"]) == ("sales.orders", "orders-15", lost)
         go_on(drill, epoch=2)
         assert drill.visible_ids("sales.orders") == [13, 14]
         assert codes(drill.audit("sales.orders")) == ["audit_receipt_without_snapshot"]

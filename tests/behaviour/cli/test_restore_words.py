@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from pvdm.steward import restore
+from pvdm.steward.refill_approvals import UnprotectedTable
 from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
 from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_readable import UnreadableTable
+from pvdm.steward.restore_unregistered import UnregisteredTable
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
 
@@ -24,8 +26,9 @@ LOST = LostPublication(
     ("all",),
     "ab" * 32,
     "file:///srv/lake/catalog/a.metadata.json",
-    "metadata_file_missing",
-    "the table's metadata file is gone",
+    "file_missing",
+    "file:///srv/lake/warehouse/b.parquet: a file is not there",
+    "file:///srv/lake/warehouse/b.parquet",
 )
 DONE = Restored(
     backup_size=7,
@@ -47,6 +50,11 @@ DONE = Restored(
     lost_publications=(LOST,),
     behind=("raw.orders",),
     unreadable=(UnreadableTable("raw.old", "6f0c", "file:///srv/lake/o.json", "metadata_file_missing", "it is gone"),),
+    unregistered=(
+        UnregisteredTable("7f0c", "file:///srv/lake/catalog/7f0c/n.metadata.json", None),
+        UnregisteredTable("8f0c", "file:///srv/lake/catalog/8f0c/p.metadata.json", "sales.prices"),
+    ),
+    unprotected=(UnprotectedTable("sales.gone", "9f0c", 1_794_650_400_000_000),),
     nonces=1,
     tokens=3,
     new_epoch=2,
@@ -68,11 +76,16 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "advanced sales.orders: main shows snapshot 8826827733202108831",
         "advanced sales.later, which the backup lacked: main shows snapshot none",
         "*** LOST *** sales.orders, snapshot 1206533119840177310 of workload orders-15",
-        "metadata_file_missing: the table's metadata file is gone (file:///srv/lake/catalog/a.metadata.json)",
+        "file_missing: file:///srv/lake/warehouse/b.parquet: a file is not there",
+        "document file:///srv/lake/catalog/a.metadata.json",
         "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
         "*** UNREADABLE *** raw.old: bring its document back",
         "metadata_file_missing: it is gone (file:///srv/lake/o.json)",
         "behind raw.orders: not protected",
+        "unregistered a table whose name is in no document, UUID 7f0c: the backup lacks it",
+        "register it if it is wanted: file:///srv/lake/catalog/7f0c/n.metadata.json",
+        "unregistered sales.prices, UUID 8f0c: the backup lacks it",
+        "unprotected sales.gone: protection ended at 2026-11-14 10:00:00Z; drop it if it was dropped",
         "blocked sales.returns: it is unknown which rows workload returns-14 took",
         f"pvdm steward release-claim {'cd' * 32}",
         "abandoned 1 open workload: orders-16",

@@ -282,7 +282,7 @@ def test_no_token_of_before_opens_the_door_again(scene: Scene) -> None:
 
 
 def test_an_override_that_waited_is_void(scene: Scene) -> None:
-    """It may have been used in the lost time; the same bytes and another signature of its time are refused too."""
+    """The same bytes, the same nonce and another override of its time are refused with what is true: none was used."""
     recorded = scene.stand.proved("failed", passed=False)
     now = scene.notary.clock.now_micros()
     said = override_of(recorded, core_of("failed"), now)
@@ -296,7 +296,10 @@ def test_an_override_that_waited_is_void(scene: Scene) -> None:
         found = nonces.find(unit, view.nonce)
     assert found is not None
     assert found.state is NonceState.ABORTED
-    refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_replayed")
+    refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_before_restore")
+    refused(lambda: notary.waiving.bring_back(grant, view.override_id), "override_before_restore")
+    same_nonce = replace(said, reason="another reason")
+    refused(lambda: notary.overrides.submit(signed_override(same_nonce), grant), "override_before_restore")
     other = override_of(recorded, core_of("failed"), now, nonce="another")
     refused(lambda: notary.overrides.submit(signed_override(other), grant), "override_before_restore")
 
@@ -306,6 +309,18 @@ def test_an_override_of_the_lost_time_is_not_taken_a_second_time(scene: Scene) -
     scene.back_up()
     said = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
     scene.notary.overrides.submit(said, scene.stand.grant())
+    scene.lose_the_database()
+    scene.restore()
+    notary, grant = scene.start(), scene.stand.grant()
+    refused(lambda: notary.overrides.submit(said, grant), "override_before_restore")
+
+
+def test_an_override_that_was_used_in_the_lost_time_is_refused_as_used(scene: Scene) -> None:
+    recorded = scene.stand.proved("failed", passed=False)
+    scene.back_up()
+    said = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
+    view = scene.notary.overrides.submit(said, scene.stand.grant())
+    scene.publish("failed", recorded, override_id=view.override_id)
     scene.lose_the_database()
     scene.restore()
     notary, grant = scene.start(), scene.stand.grant()

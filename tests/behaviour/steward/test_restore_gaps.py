@@ -87,6 +87,10 @@ def test_what_is_shown_without_a_receipt_cannot_be_published_again(lost: Lost, k
     with pytest.raises(VerificationError) as caught:
         lost.publish("three", 3)
     assert caught.value.code == "workload_spent"
+    error = restore_examples.refused(
+        lambda: lost.house.notary.work.workload(lost.house.scene.grant(), "three"), "workload_spent"
+    )
+    assert error.got == f"chunk all of sales.orders as snapshot {snapshot}"
 
 
 def test_an_attempt_that_the_backup_has_is_committed_by_what_is_shown(lost: Lost) -> None:

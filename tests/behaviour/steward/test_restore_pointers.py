@@ -96,11 +96,13 @@ def test_what_was_published_after_the_backup_is_shown_again(lost: Lost) -> None:
 def test_without_its_document_a_publication_stops_the_restore_and_is_named(lost: Lost) -> None:
     lost.safe.back_up()
     head = lost.publish("two", 6)
-    file_at(lost.document()).unlink()
+    document = lost.document()
+    file_at(document).unlink()
     lost.safe.lose_the_database()
     before = lost.safe.ledger.read_bytes()
     error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
-    assert error.got == f"sales.orders snapshot {head} of two (metadata_file_missing)"
+    assert error.message == "1 publication with a receipt cannot be shown again"
+    assert error.got == f"sales.orders snapshot {head} of two (metadata_file_missing: {document})"
     assert lost.safe.ledger.read_bytes() == before
 
 
@@ -175,14 +177,18 @@ def test_a_document_without_a_receipt_is_not_shown_though_it_lies_in_the_folder(
     ("what", "code"),
     [("data", "published_bytes_changed"), ("manifest", "audit_manifests_changed"), ("list", "audit_list_changed")],
 )
-def test_a_publication_whose_bytes_were_changed_is_not_shown(lost: Lost, what: str, code: str) -> None:
+def test_a_publication_whose_bytes_were_changed_is_not_shown_and_the_file_is_named(
+    lost: Lost, what: str, code: str
+) -> None:
     lost.publish("one", 5)
     lost.safe.back_up()
     lost.publish("two", 6)
-    path = file_at(lost.files()[what])
+    location = lost.files()[what]
+    path = file_at(location)
     path.write_bytes(flipped(path.read_bytes()))
     (named,) = lost.lose_and_restore(accept_lost=True).lost_publications
-    assert named.code == code
+    assert (named.code, named.file) == (code, location)
+    assert named.why.startswith(f"{location}: ")
     assert lost.house.rows() == [1, 2, 15]
 
 
@@ -193,13 +199,14 @@ def flipped(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["data", "manifest", "list"])
-def test_a_publication_whose_files_are_gone_is_not_shown(lost: Lost, what: str) -> None:
+def test_a_publication_whose_files_are_gone_is_not_shown_and_the_file_is_named(lost: Lost, what: str) -> None:
     lost.publish("one", 5)
     lost.safe.back_up()
     lost.publish("two", 6)
-    file_at(lost.files()[what]).unlink()
+    location = lost.files()[what]
+    file_at(location).unlink()
     (named,) = lost.lose_and_restore(accept_lost=True).lost_publications
-    assert named.code == "file_missing"
+    assert (named.code, named.file) == ("file_missing", location)
     assert lost.house.rows() == [1, 2, 15]
 
 
@@ -210,7 +217,7 @@ def test_a_publication_whose_proof_is_gone_is_not_shown(lost: Lost) -> None:
     *_, proof = lost.safe.statements(StatementKind.PROOF)
     lost.safe.lose_envelope(proof.envelope)
     (named,) = lost.lose_and_restore(accept_lost=True, accept_missing=True).lost_publications
-    assert named.code == "audit_proof_missing"
+    assert (named.code, named.file) == ("audit_proof_missing", None)
     assert lost.house.rows() == [1, 2, 15]
 
 
@@ -372,3 +379,27 @@ def test_a_table_that_was_unprotected_rewritten_and_protected_again_comes_back_p
     assert lost.house.rows() == [1, 2, 15, 16, 30]
     after = lost.audit()
     assert (after.findings, after.counts) == (before.findings, before.counts)
+
+
+def test_a_publication_from_before_a_time_without_protection_that_main_lacks_is_unclear_and_used_up(lost: Lost) -> None:
+    """Somebody set `main` back while the table was not protected, and wrote without a proof."""
+    source, scene = lost.house.scene.found("orders", ("raw",)).row.table_uuid, lost.house.scene
+    lost.safe.back_up()
+    first = lost.head()
+    unclear = lost.publish("one", 5, source)
+    scene.protect(scene.protection(contract=lost.house.contracts["orders"], action=ProtectionAction.UNPROTECT))
+    back: Doc = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": first}
+    lost.house.notary.catalog.commits.commit(scene.grant(), [Change(SALES, "orders", (), [back])])
+    place = f"{lost.house.found().metadata.location}/data/free"
+    lost.house.commit(lost.house.written(place, [(30, 9, "Kiel")]), "main")
+    lost.house.protect(lost.house.contracts["orders"])
+    lost.publish("two", 6, source)
+    lost.safe.lose_the_database()
+    error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
+    assert error.got == f"sales.orders snapshot {unclear} of one (restore_publication_unclear)"
+    done = lost.lose_and_restore(accept_lost=True)
+    assert [(each.code, each.workload_id) for each in done.lost_publications] == [
+        ("restore_publication_unclear", "one")
+    ]
+    assert (lost.house.rows(), done.spent) == ([1, 2, 16, 30], ("one", "two"))
+    assert "one" in {each.workload_id for each in done.blocked}

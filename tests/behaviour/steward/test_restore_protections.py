@@ -12,8 +12,9 @@ from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import parse_location
 from pvdm.model.migration import ProtectionAction, contract_sha256
 from pvdm.model.role import Role
+from pvdm.steward.refill_approvals import UnprotectedTable
 from pvdm.steward.restore import Restored
-from pvdm.store import protections
+from pvdm.store import protections, statements
 from tests import restore_examples
 from tests.databases import memory_folder
 from tests.protection_examples import (
@@ -73,6 +74,22 @@ def test_a_namespace_whose_protection_was_lost_comes_back_protected(lost: Lost) 
     assert lost.scene.make("born").row.contract_hash == HASH
 
 
+def test_what_a_restore_brought_back_is_protected_since_the_time_that_the_log_has(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.scene.protect()
+    lost.scene.protect(lost.scene.namespace_protection())
+
+    def since() -> list[int]:
+        desk, grant = lost.scene.notary.protections, lost.scene.grant()
+        found = [*desk.tables_now(grant, count=10), *desk.namespaces_now(grant, count=10)]
+        return [each.since_micros for each in found]
+
+    before = since()
+    lost.scene.stand.time.pass_by(SECOND)
+    lost.lose_and_restore()
+    assert (len(before), since()) == (2, before)
+
+
 def test_the_last_word_of_the_log_counts(lost: Lost) -> None:
     lost.scene.protect()
     lost.safe.back_up()
@@ -88,6 +105,28 @@ def test_a_table_that_was_unprotected_in_the_lost_time_is_so_again(lost: Lost) -
     lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
     lost.lose_and_restore()
     assert lost.scene.contract_of() is None
+
+
+def test_a_table_that_was_unprotected_and_dropped_in_the_lost_time_is_named(lost: Lost) -> None:
+    """The log does not have the drop, so the table is there again."""
+    lost.scene.protect()
+    lost.safe.back_up()
+    ended = lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
+    with lost.scene.notary.ledger.read() as unit:
+        ended_at = statements.get(unit, ended.protection_id).at_micros
+    lost.scene.notary.catalog.tables.drop(lost.scene.grant(), SALES, "orders")
+    lost.scene.stand.time.pass_by(SECOND)
+    done = lost.lose_and_restore()
+    assert lost.scene.contract_of() is None
+    assert done.unprotected == (UnprotectedTable("sales.orders", ended.table_uuid, ended_at),)
+
+
+def test_a_table_that_was_protected_again_after_its_protection_ended_is_not_named_as_unprotected(lost: Lost) -> None:
+    lost.scene.protect()
+    lost.safe.back_up()
+    lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
+    lost.scene.protect()
+    assert lost.lose_and_restore().unprotected == ()
 
 
 def test_what_the_backup_has_is_not_told_as_brought_back(lost: Lost) -> None:

@@ -1,0 +1,48 @@
+"""A workload as somebody asks for it by its id, limited to the bearer's domain."""
+
+from __future__ import annotations
+
+from pvdm.model.plain import list_first
+from pvdm.model.proof import Proof
+from pvdm.model.receipt import Receipt
+from pvdm.model.table import TableRef
+from pvdm.steward.access import require_domain
+from pvdm.store import Unit, spent, statements, tables, workloads
+from pvdm.store.schema import StatementKind
+from pvdm.store.tokens import EVERY_DOMAIN, Grant
+from pvdm.store.workloads import Workload
+from pvdm.trust.statement import read_signed
+
+
+def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
+    """The workload, if it is of the bearer's domain.
+
+    Raise `workload_spent` for one whose publication a restore knows by a receipt or a proof alone.
+    """
+    found = workloads.find(unit, workload_id)
+    if found is None:
+        _require_unspent(unit, grant, workload_id)
+        found = workloads.get(unit, workload_id)  # says that it is unknown
+    require_domain(grant, found.opening.domain)
+    return found
+
+
+def _require_unspent(unit: Unit, grant: Grant, workload_id: str) -> None:
+    held = spent.of_workload(unit, workload_id)
+    if not held:
+        return
+    shown = []
+    for each in held:
+        table = _table_of(unit, each.statement_id)
+        row = tables.find_uuid(unit, table.uuid)
+        require_domain(grant, EVERY_DOMAIN if row is None else row.domain)
+        shown.append(f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}")
+    raise spent.refusal(workload_id, list_first(shown))
+
+
+def _table_of(unit: Unit, statement_id: str) -> TableRef:
+    """The table that the receipt, or the proof where there is no receipt, is about."""
+    stored = statements.get(unit, statement_id)
+    if stored.kind is StatementKind.RECEIPT:
+        return read_signed(stored.envelope, Receipt).table
+    return read_signed(stored.envelope, Proof).core.target.table

@@ -1,0 +1,46 @@
+"""A workload that a restored ledger knows by its receipt alone: whoever asks for it is told what it published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pvdm.model.role import Role
+from pvdm.store.tokens import Grant
+from tests.behaviour.steward.test_restore_pointers import Lost, lost
+from tests.restore_examples import refused
+
+__all__ = ["lost"]
+
+
+def status(lost: Lost, grant: Grant) -> object:
+    return lost.house.notary.work.workload(grant, "one")
+
+
+def abandon(lost: Lost, grant: Grant) -> object:
+    return lost.house.notary.workloads.abandon(grant, "one", "not needed")
+
+
+@pytest.mark.parametrize("ask", [status, abandon])
+def test_who_asks_for_it_is_told_table_and_snapshot(lost: Lost, ask: Callable[[Lost, Grant], object]) -> None:
+    lost.safe.back_up()
+    head = lost.publish("one", 5)
+    lost.lose_and_restore()
+    error = refused(lambda: ask(lost, lost.house.scene.grant(Role.PRODUCER, "sales")), "workload_spent")
+    assert error.got == f"chunk all of sales.orders as snapshot {head}"
+    assert "Do not publish these chunks under another workload id" in str(error.hint)
+
+
+def test_nobody_of_another_domain_is_told_about_it(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.publish("one", 5)
+    lost.lose_and_restore()
+    refused(lambda: status(lost, lost.house.scene.grant(Role.PRODUCER, "payments")), "domain_wrong")
+
+
+def test_a_workload_that_nobody_ever_opened_is_unknown_after_a_restore_too(lost: Lost) -> None:
+    lost.safe.back_up()
+    lost.publish("two", 5)
+    lost.lose_and_restore()
+    refused(lambda: status(lost, lost.house.scene.grant()), "workload_unknown")
