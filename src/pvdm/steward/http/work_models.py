@@ -144,6 +144,7 @@ class WorkloadPart(Told):
     Steward cannot tell. `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload
     was opened, and its pinned snapshot had not. `chunk_states` tells of the last attempt at each chunk that was tried,
     `problem` what keeps the Steward from going on with one, and `override_ids` which overrides it was published by.
+    `claim` is the part of the table that it has published rows of, and that no other workload can append to.
     """
 
     workload_id: str
@@ -161,6 +162,7 @@ class WorkloadPart(Told):
     chunk_states: list[ChunkStatePart]
     problem: RefusalPart | None
     override_ids: list[Sha256]
+    claim: str | None
     parameters: dict[str, str]
     atomicity: Literal["chunk", "workload"]
     epoch: Decimal
