@@ -262,11 +262,14 @@ class OrphansAnswer(Told):
 
 
 class QuarantinedAttemptPart(Told):
-    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet."""
+    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet.
+
+    Workload and chunk are null where the ledger does not know the attempt; `failed_at` is when its files were written.
+    """
 
     attempt_id: Random
-    workload_id: str
-    chunk_id: str
+    workload_id: str | None
+    chunk_id: str | None
     table: str | None
     table_uuid: str
     verdict: str | None
