@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pvdm.cli.open_workloads import summarize, way_to_publish_rest
+from pvdm.cli.open_workloads import summarize
 from pvdm.cli.options import json_option
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
@@ -32,12 +32,11 @@ def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -
     with service.connect() as client:
         found = client.abandon_workload(workload_id, reason)
     summary = summarize(found)
-    way = way_to_publish_rest(summary)
     if as_json:
-        say_json({**view_json(found), "way_on": way})
+        say_json({**view_json(found), "way_on": summary.way_on})
         return
     say(f"{found.state}  {found.workload_id} of {found.table or found.table_uuid}", style="bold")
     say(f"  reason  {found.reason}")
     say(f"  chunks  {summary.progress}")
-    if way is not None:
-        say(f"hint: {way}")
+    if summary.way_on is not None:
+        say(f"hint: {summary.way_on}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pvdm.cli.outcome_words import counted
 from pvdm.cli.proof_words import Line
 from pvdm.metadata.state import state_changes
-from pvdm.model.claim import WAY_TO_CORRECT
+from pvdm.model.claim import way_to_publish_rest
 from pvdm.model.document import Value
 from pvdm.model.fields import Fields
 from pvdm.model.migration import TableState
@@ -67,6 +67,11 @@ class OpenWorkload:
         )
 
     @property
+    def way_on(self) -> str | None:
+        """How the rest of it is published once it cannot go on; None where a new workload id simply starts anew."""
+        return None if self.claim is None or not self.chunks_left else way_to_publish_rest(self.claim)
+
+    @property
     def progress(self) -> str:
         """How much of it is published, and how much is not."""
         whole = counted(self.chunks_published + self.chunks_left, "chunk")
@@ -104,16 +109,6 @@ def summarize(view: WorkloadView) -> OpenWorkload:
     return OpenWorkload(view.workload_id, published, view.chunk_count - published, view.claim)
 
 
-def way_to_publish_rest(found: OpenWorkload) -> str | None:
-    """How rows come that a workload with a claim has not published, once it cannot go on; None where none are left."""
-    if found.claim is None or not found.chunks_left:
-        return None
-    return (
-        f"the claim on {found.claim} stays, also on what is not published: no other workload can append to it; "
-        f"to publish the rest, {WAY_TO_CORRECT}, and you run the whole part under a new workload id"
-    )
-
-
 def open_lines(found: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line]:
     """The open workloads as they were when the migration was proposed; nothing where it does not affect them."""
     if effect is Effect.NONE:
@@ -124,8 +119,7 @@ def open_lines(found: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line
     yield f"  {counted(len(found), 'workload')} open when this was proposed; {_EFFECTS[effect]}", "bold yellow"
     for each in found[:_LISTED]:
         yield f"    {each.workload_id}  {each.progress}", "yellow"
-        way = way_to_publish_rest(each) if effect is Effect.ENDS else None
-        if way is not None:
-            yield f"      if it ends so, {way}", None
+        if effect is Effect.ENDS and each.way_on is not None:
+            yield f"      if it ends so, {each.way_on}", None
     if len(found) > _LISTED:
         yield f"    and {len(found) - _LISTED:,} more, which --json lists", "yellow"

@@ -88,6 +88,14 @@ class Claim:
         return (other.upper is None or self.lower < other.upper) and (self.upper is None or other.lower < self.upper)
 
 
+def way_to_publish_rest(claim: str) -> str:
+    """What becomes of rows that a workload with this claim has not published, once it cannot go on."""
+    return (
+        f"the claim on {claim} stays, also on what is not published: no other workload can append to it; "
+        f"to publish the rest, {WAY_TO_CORRECT}, and you run the whole part under a new workload id"
+    )
+
+
 def _kind(column_type: str) -> str:
     """Types whose encodings compare with each other share a kind: a widened column keeps its claims."""
     if column_type in ("int", "long"):
