@@ -113,8 +113,7 @@ def _undecided(found: UndecidedGaps) -> Iterator[Line]:
 
 def _proved_words(found: CountedFiles) -> str:
     return (
-        f"of these, {_counts(found)} have the path and size of proved files;"
-        " no receipt covers how the table lists them"
+        f"of these, {_counts(found)} have the path and size of proved files; no receipt covers how the table lists them"
     )
 
 

@@ -393,9 +393,7 @@ def _counted(files: Sequence[DataFile]) -> CountedFiles:
 
 def _sum_of(counts: Sequence[CountedFiles]) -> CountedFiles:
     rows = [each.rows for each in counts]
-    return CountedFiles(
-        sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows)
-    )
+    return CountedFiles(sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows))
 
 
 def _row_counts(each: Walked) -> dict[str, int]:

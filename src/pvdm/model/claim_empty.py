@@ -43,9 +43,7 @@ def find_empty_range(where: Expression, column: str, parameters: Mapping[str, st
     return spelled[0] if spelled and None not in spelled else None
 
 
-def _judge(
-    where: Expression, column: str, kind: Type, parameters: Mapping[str, str]
-) -> tuple[bool, InputError | None]:
+def _judge(where: Expression, column: str, kind: Type, parameters: Mapping[str, str]) -> tuple[bool, InputError | None]:
     """Whether all literals are of the type, and the refusal if the range is empty then."""
 
     def value_of(literal: Literal) -> LiteralValue:

@@ -133,7 +133,7 @@ def _hull(found: list[_Extent | None]) -> _Extent | None:
     known = [each for each in found if each is not None]
     if len(known) < len(found) or len({each.null for each in known}) > 1:
         return None
-    known = [each for each in known if not each.is_empty] or known
+    known = [each for each in known if not each.is_empty] or known[:1]
     lowers = [each.lower for each in known if each.lower is not None]
     uppers = [each.upper for each in known if each.upper is not None]
     return _Extent(

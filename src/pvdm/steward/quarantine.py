@@ -26,7 +26,7 @@ from pvdm.store.tokens import Grant
 class Quarantined:
     """What is kept of one failed attempt; `undecided` says why it cannot be removed yet, None where it can.
 
-    Of an attempt that the ledger does not know there is no workload, and `failed_micros` is when its files were written.
+    An attempt that the ledger does not know has no workload, and `failed_micros` is when its files were written.
     """
 
     attempt_id: str
@@ -64,7 +64,7 @@ class QuarantineDesk:
         back = self._all_that_came_back(uuid)
         with self._ledger.read() as unit:
             last = None if after is None or attempts.find(unit, after) is not None else after
-            found = []
+            found: list[Attempt] = []
             if last is None:
                 found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
             told = [(each, _facts(unit, each)) for each in found]

@@ -242,7 +242,10 @@ def test_files_of_an_unknown_attempt_are_told_as_that(shop: Shop) -> None:
     lost.parent.mkdir()
     lost.write_bytes(file.read_bytes())
     found = listed(shop)
-    assert [(each["attempt_id"], each["workload_id"]) for each in found] == [(attempt_id, "orders-1"), ("ab" * 16, None)]
+    assert [(each["attempt_id"], each["workload_id"]) for each in found] == [
+        (attempt_id, "orders-1"),
+        ("ab" * 16, None),
+    ]
     code, told = shop.command(["quarantine", "list"], Role.OPERATOR, "*")
     assert (code, "of an unknown attempt: the ledger has no record of it" in told) == (0, True)
     words = ("quarantine", "remove", "--attempt", "ab" * 16, "--reason", "the backup was older")
