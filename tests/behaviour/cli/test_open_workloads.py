@@ -134,3 +134,13 @@ def test_a_workload_that_published_nothing_keeps_no_claim(shop: Shop) -> None:
         client.open_workload("orders-3", TABLE, {"from": "2026-11-20", "to": "2026-11-21"})
     found = json.loads(command(shop, "abandon", "orders-3", "--reason", "it is not needed", "--json"))
     assert (found["claim"], found["way_on"]) == (None, None)
+
+
+@pytest.mark.parametrize(("first", "last"), [("2026-11-21", "2026-11-20"), ("2026-11-20", "2026-11-20")])
+def test_a_workload_whose_range_is_empty_is_not_opened(shop: Shop, first: str, last: str) -> None:
+    words = ["run", TABLE, "--workload-id", "orders-4", "--param", f"from={first}", "--param", f"to={last}"]
+    code, told = shop.command([*words, "--small", "--job", "daily_job:all_days", "--json"])
+    error = json.loads(told)["error"]
+    assert (code, error["code"], error["got"]) == (2, "claim_empty", f"day >= '{first}' and day < '{last}'")
+    assert "no row can pass the filter" in error["message"]
+    assert "orders-4" not in command(shop, "status", TABLE)
