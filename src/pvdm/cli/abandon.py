@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pvdm.cli.open_workloads import summarize
 from pvdm.cli.options import json_option
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
@@ -18,8 +19,10 @@ from pvdm.model.plain import view_json
 def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -> None:
     """Give a workload up for good, as an operator: its live attempts are rolled back and cleaned away.
 
-    What is published of it stays, and stays claimed. Another workload id starts anew. A workload that was given up
-    stays as it is; one that is complete is left alone, and the command ends with 4.
+    What is published of it stays. An append of which rows are published keeps its claim on its whole part: its other
+    rows cannot be appended under another id, and the answer names the way to publish them (`way_on` in --json).
+    Otherwise another workload id starts anew. A workload that was given up stays as it is; one that is complete is
+    left alone, and the command ends with 4.
 
     \b
     Examples:
@@ -28,8 +31,12 @@ def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -
     """
     with service.connect() as client:
         found = client.abandon_workload(workload_id, reason)
+    summary = summarize(found)
     if as_json:
-        say_json(view_json(found))
+        say_json({**view_json(found), "way_on": summary.way_on})
         return
     say(f"{found.state}  {found.workload_id} of {found.table or found.table_uuid}", style="bold")
     say(f"  reason  {found.reason}")
+    say(f"  chunks  {summary.progress}")
+    if summary.way_on is not None:
+        say(f"hint: {summary.way_on}")

@@ -17,6 +17,7 @@ from pvdm.metadata.audit_report import (
     Explained,
     Gap,
     Standing,
+    UndecidedGaps,
 )
 
 _WORDS = {
@@ -46,6 +47,8 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
         yield from _approval(approval)
     for gap in report.gaps:
         yield from _gap(gap)
+    if report.undecided is not None:
+        yield from _undecided(report.undecided)
     for finding in report.findings:
         yield from _finding(finding)
     yield "", None
@@ -95,6 +98,25 @@ def _gap(gap: Gap) -> Iterator[Line]:
         yield f"    {words}", None
 
 
+def _undecided(found: UndecidedGaps) -> Iterator[Line]:
+    """What is of one gap or another stands once, below all of them."""
+    yield f"IN ONE OF THE GAPS {', '.join(found.gap_ids)}: no proof tells in which", LOUD
+    if found.snapshot_ids:
+        yield f"    snapshots without a proof that came in it: {len(found.snapshot_ids)}", None
+    if found.uncovered is not None and found.uncovered.files:
+        yield f"    main shows {_counts(found.uncovered)} that no proof covers", None
+    if found.bytes_proved is not None and found.bytes_proved.files:
+        yield f"      {_proved_words(found.bytes_proved)}", None
+    if found.lost is not None and found.lost.files:
+        yield f"    main no longer shows at most {_counts(found.lost)} of before; no proof removed them", None
+
+
+def _proved_words(found: CountedFiles) -> str:
+    return (
+        f"of these, {_counts(found)} have the path and size of proved files; no receipt covers how the table lists them"
+    )
+
+
 def _moment(approval: Explained) -> str:
     return f"{utc(approval.logged_at)[:19]}Z"
 
@@ -113,10 +135,7 @@ def _gap_words(gap: Gap) -> Iterator[str]:
         return
     yield f"main shows {_counts(gap.uncovered)} that no proof covers"
     if gap.bytes_proved is not None and gap.bytes_proved.files:
-        yield (
-            f"  of these, {_counts(gap.bytes_proved)} have the path and size of proved files;"
-            " no receipt covers how the table lists them"
-        )
+        yield f"  {_proved_words(gap.bytes_proved)}"
     if gap.delete_files:
         yield f"  {counted(gap.delete_files, 'delete file')} without a proof may hide rows"
     if gap.lost.files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from pvdm.cli.migrate_proposal import (
     require_signed,
     warn_of_unclaimed,
 )
+from pvdm.cli.open_workloads import Effect, effect_of, find_open, open_lines
 from pvdm.cli.options import PlaceType, json_option, require_command
 from pvdm.cli.proof_words import Line
 from pvdm.cli.protect import find_target, table_metadata, table_ref
@@ -87,7 +88,8 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
 
     Nothing is changed. The difference shows columns by their ids, specs, sort orders and properties, and the schema
     fingerprint before and after: proofs of before do not fit the table afterwards. Another contract is shown as a
-    difference of the two texts.
+    difference of the two texts. Open workloads that the change ends or affects are listed with their chunks that are
+    published and left.
 
     A TYPE is one of Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp (without a
     zone), timestamptz (Spark's TIMESTAMP), string, uuid, fixed[L], binary. Nested ones come by --updates.
@@ -132,7 +134,8 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
     """Show the difference that a proposal makes, whole, and sign exactly that, offline.
 
     Before anything is signed the proposal is worked out again: the updates must lead from the structure before to the
-    structure after, to the last property. Your private key stays on your side.
+    structure after, to the last property. Your private key stays on your side. Open workloads are shown as they were
+    when the change was proposed; `pvdm status TABLE` shows them as they are now.
 
     \b
     Examples:
@@ -249,7 +252,10 @@ def _proposed(client: StewardClient, table: str, wishes: Wishes, contract: str |
         )
     contracts = None if contract is None else (client.contract(found.contract_sha256).decode(), contract)
     metadata = table_metadata(found)
-    return propose(table_ref(found), metadata, found.contract_sha256, updates_of(metadata, wishes), contracts)
+    made = propose(table_ref(found), metadata, found.contract_sha256, updates_of(metadata, wishes), contracts)
+    if effect_of(made.before, made.after) is Effect.NONE:
+        return made
+    return replace(made, open_workloads=find_open(client, made.table.uuid))
 
 
 def _proposal_lines(proposal: Proposal, *, cut: bool = False) -> list[Line]:
@@ -257,7 +263,8 @@ def _proposal_lines(proposal: Proposal, *, cut: bool = False) -> list[Line]:
     found: list[Line] = [(f"{proposal.table.name} in {proposal.table.catalog}, {proposal.table.uuid}", None)]
     found += [(f"  {line}", styles[line[0]]) for line in proposal.lines(cut=cut)]
     found += [(f"    {line}", styles.get(line[:1])) for line in proposal.contract_lines()]
-    return [*found, *state_lines(proposal.before, proposal.after)]
+    affected = open_lines(proposal.open_workloads, effect_of(proposal.before, proposal.after))
+    return [*found, *state_lines(proposal.before, proposal.after), *affected]
 
 
 def _signed_lines(said: Migration) -> list[Line]:
@@ -277,6 +284,8 @@ def _proposal_json(proposal: Proposal) -> dict[str, object]:
         "difference": proposal.lines(),
         "contract_difference": proposal.contract_lines(),
         "updates": proposal.updates,
+        "open_workloads_effect": effect_of(proposal.before, proposal.after).value,
+        "open_workloads": [each.to_json() for each in proposal.open_workloads],
     }
 
 

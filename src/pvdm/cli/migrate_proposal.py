@@ -10,6 +10,7 @@ from difflib import unified_diff
 from typing import Final
 
 from pvdm.cli.migrate_diff import difference_lines
+from pvdm.cli.open_workloads import OpenWorkload
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.document import Json, dump_json, parse_json
 from pvdm.lake.format.metadata import TableMetadata
@@ -31,7 +32,10 @@ _FORMAT: Final = "pvdm-migration-proposal/v1"
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A table from one structure to another by these updates, and perhaps to another contract."""
+    """A table from one structure to another by these updates, and perhaps to another contract.
+
+    `open_workloads` are those that the migration ends or affects, as they were when it was proposed. Nobody signs them.
+    """
 
     table: TableRef
     before: TableState
@@ -41,6 +45,7 @@ class Proposal:
     updates: str
     contract_before: str | None
     contract: str | None
+    open_workloads: tuple[OpenWorkload, ...] = ()
 
     def lines(self, *, cut: bool = False) -> list[str]:
         """The difference, for people; whole unless only its outline is wanted."""
@@ -70,6 +75,7 @@ class Proposal:
             "updates": self.updates,
             "contract_before": self.contract_before,
             "contract": self.contract,
+            "open_workloads": [each.to_json() for each in self.open_workloads],
         }
         return dump(value)
 
@@ -130,6 +136,7 @@ def read_proposal(data: bytes) -> Proposal:
         fields.text("updates"),
         fields.optional_text("contract_before"),
         fields.optional_text("contract"),
+        tuple(OpenWorkload.from_json(each) for each in fields.items("open_workloads")),
     )
     _require_whole(found)
     return found

@@ -7,7 +7,7 @@ import click
 from pvdm.cli.options import json_option
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
-from pvdm.model.plain import view_json
+from pvdm.model.plain import counted, view_json
 
 
 @click.command("orphans", short_help="Files that jobs left behind.")
@@ -37,6 +37,7 @@ def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> Non
     for each in found:
         say(f"{each.size:>15,}  {each.location}")
     total = sum(each.size for each in found)
-    say(f"{len(found)} file{'s' * (len(found) != 1)}, {total:,} bytes{' removed' if remove else ''}", style="bold")
+    what = f"{counted(len(found), 'file')}, {counted(total, 'byte')}"
+    say(f"{what}{' removed' if remove else ''}", style="bold")
     if found and not remove:
         say(f"hint: `pvdm orphans {table} --remove` removes them")

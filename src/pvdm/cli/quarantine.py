@@ -11,7 +11,7 @@ from pvdm.cli.options import json_option, require_command
 from pvdm.cli.screen import say, say_json
 from pvdm.cli.service import Service, service_options
 from pvdm.cli.times import SECOND, DurationType, utc
-from pvdm.model.plain import view_json
+from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
@@ -41,7 +41,8 @@ def listed(*, as_json: bool, table: str | None, service: Service) -> None:
     """List failed attempts whose files are kept, oldest first, with the proof that says what failed.
 
     Without TABLE those of every table that your token reaches, dropped tables included. What may still be published is
-    marked: it cannot be removed.
+    marked: it cannot be removed. Files of attempts that the ledger does not know, as after a restore from a backup,
+    come last, with the time when they were written; they are removed by the same command.
 
     \b
     Examples:
@@ -127,9 +128,12 @@ def _removed(client: StewardClient, ids: Sequence[str], reason: str) -> Iterator
 
 
 def _say_kept(each: QuarantinedView) -> None:
-    what = f"{each.files} file{'s' * (each.files != 1)}, {each.bytes:,} bytes"
+    what = f"{counted(each.files, 'file')}, {counted(each.bytes, 'byte')}"
     say(f"{each.attempt_id}  {utc(each.failed_at)}  {each.table or each.table_uuid}  {what}", style="bold")
-    say(f"  workload {each.workload_id}, chunk {each.chunk_id}, verdict {each.verdict or 'none'}")
+    if each.workload_id is None:
+        say("  of an unknown attempt: the ledger has no record of it, as after a restore from a backup", style="yellow")
+    else:
+        say(f"  workload {each.workload_id}, chunk {each.chunk_id}, verdict {each.verdict or 'none'}")
     if each.proof_id is not None:
         say(f"  proof {each.proof_id}")
     if each.undecided is not None:
@@ -138,5 +142,5 @@ def _say_kept(each: QuarantinedView) -> None:
 
 def _say_total(found: Sequence[QuarantinedView], word: str) -> None:
     files, size = sum(each.files for each in found), sum(each.bytes for each in found)
-    attempts = f"{len(found)} attempt{'s' * (len(found) != 1)}"
-    say(f"{attempts}, {files} file{'s' * (files != 1)}, {size:,} bytes {word}", style="bold")
+    what = f"{counted(len(found), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')}"
+    say(f"{what} {word}", style="bold")

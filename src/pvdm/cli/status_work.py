@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pvdm.cli.open_workloads import all_workloads
 from pvdm.cli.outcome_words import added_words, counted, override_words
 from pvdm.cli.proof_words import LOUD, Line
 from pvdm.cli.screen import say, say_json
@@ -21,7 +22,6 @@ from pvdm.model.states import AttemptState
 if TYPE_CHECKING:
     from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
 
-_PAGE: Final = 1_000
 _STYLES: Final = {
     AttemptState.COMMITTED: "green",
     AttemptState.VERIFICATION_FAILED: "bold red",
@@ -58,11 +58,7 @@ def _require_table(client: StewardClient, table: str) -> None:
 
 
 def _workloads(client: StewardClient, table: str) -> list[WorkloadView]:
-    found: list[WorkloadView] = []
-    after = None
-    while page := client.workloads(after=after, limit=_PAGE):
-        found += [each for each in page if each.table == table]
-        after = page[-1].workload_id
+    found = [each for each in all_workloads(client) if each.table == table]
     return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
 

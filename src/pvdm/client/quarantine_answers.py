@@ -9,11 +9,14 @@ from pvdm.client.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedView:
-    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet, None where they can."""
+    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet, None where they can.
+
+    Workload and chunk are None where the ledger does not know the attempt; `failed_at` is when its files were written.
+    """
 
     attempt_id: str
-    workload_id: str
-    chunk_id: str
+    workload_id: str | None
+    chunk_id: str | None
     table: str | None
     table_uuid: str
     verdict: str | None
@@ -31,8 +34,8 @@ class QuarantinedView:
         fields = Reading(value, "what is in quarantine")
         return cls(
             fields.hex("attempt_id", 16),
-            fields.text("workload_id"),
-            fields.text("chunk_id"),
+            fields.optional_text("workload_id"),
+            fields.optional_text("chunk_id"),
             fields.optional_text("table"),
             fields.text("table_uuid"),
             fields.optional_text("verdict"),

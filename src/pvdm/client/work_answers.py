@@ -204,7 +204,8 @@ class WorkloadView:
     Steward cannot tell. `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload
     was opened, and its pinned snapshot had not.
     `chunk_states` tells of the last attempt at each chunk that was tried, `problem` what keeps the Steward from going
-    on with one, and `override_ids` which overrides it was published by.
+    on with one, and `override_ids` which overrides it was published by. `claim` is the part of the table that it has
+    published rows of, and that no other workload can append to.
     """
 
     workload_id: str
@@ -222,6 +223,7 @@ class WorkloadView:
     chunk_states: tuple[ChunkStateView, ...]
     problem: RefusalView | None
     override_ids: tuple[str, ...]
+    claim: str | None
     parameters: tuple[tuple[str, str], ...]
     atomicity: str
     epoch: int
@@ -249,6 +251,7 @@ class WorkloadView:
             fields.items("chunk_states", ChunkStateView.read),
             _optional(fields, "problem", RefusalView.read),
             fields.texts("override_ids"),
+            fields.optional_text("claim"),
             tuple((name, parameters.text(name)) for name, _ in fields.pairs("parameters")),
             fields.text("atomicity"),
             fields.decimal("epoch"),

@@ -24,6 +24,7 @@ from pvdm.durable.outcome import (
 )
 from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError
+from pvdm.model.claim import way_to_publish_rest
 from pvdm.model.contract import BoundContract
 from pvdm.model.core import Operation
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
@@ -77,13 +78,15 @@ class Run:
     def outcome(self) -> Outcome:
         """Run to the end, or to what stops it."""
         if self._workload.state is WorkloadState.ABANDONED:
+            claim = self._workload.claim
+            way = "publish under another workload id" if claim is None else way_to_publish_rest(claim)
             return self._rolled_back(
                 ConflictError(
                     "workload_abandoned",
                     "the workload was given up, and never goes on",
                     expected="an open workload",
                     got=f"abandoned: {self._workload.reason}",
-                    hint="publish under another workload id; trying this one again changes nothing",
+                    hint=f"trying this one again changes nothing; {way}",
                 )
             )
         try:

@@ -22,9 +22,11 @@ from pvdm.metadata.audit_report import (
     Notes,
     Rehashed,
     Standing,
+    UndecidedGaps,
 )
 from pvdm.metadata.audit_statements import Statements
 from pvdm.metadata.audit_walk import Walk, Walked
+from pvdm.model.plain import counted
 from pvdm.trust.root import TrustRoot
 from pvdm.verify.fetch import Files
 
@@ -71,10 +73,11 @@ def audit(
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
     lost = judge_lost(walk.lost(), statements, notes, accept_lost)
-    gaps, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
+    gaps, undecided, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
     data = (*_data(walk.walked), *elsewhere)
     rehashed = None if again is None else rehash(data, _manifests(walk.walked, hashed), again, watch)
     in_gaps = {snapshot_id for each in gaps for snapshot_id in each.snapshot_ids}
+    in_gaps.update(() if undecided is None else undecided.snapshot_ids)
     snapshots = tuple(_reported(each, in_gaps) for each in walk.walked)
     return AuditReport(
         evidence.table,
@@ -86,6 +89,7 @@ def audit(
         rehashed,
         tuple(_shown(walk.walked, judge, rehashed)),
         (*lost, *_not_shown(snapshots, gaps, rehashed, before)),
+        undecided,
     )
 
 
@@ -97,13 +101,13 @@ def _gaps(
     notes: Notes,
     *,
     reads: bool,
-) -> tuple[tuple[Gap, ...], tuple[Bound, ...]]:
-    """The gaps in protection, and the live files that only proofs of expired snapshots bind, if files are read."""
+) -> tuple[tuple[Gap, ...], UndecidedGaps | None, tuple[Bound, ...]]:
+    """The gaps in protection, what may be of several of them, and live files that only expired proofs bind."""
     unprotected = find_unprotected(explained, born_protected=protected.born)
     if not unprotected and not (reads and walk.has_expired):
         with notes.held():
             require_known(accepted, ())
-        return (), ()
+        return (), None, ()
     judge = GapJudge(walk, unprotected, notes)
     gaps = judge.gaps(accepted)
     for each in gaps:
@@ -111,7 +115,7 @@ def _gaps(
             require_accepted(each)
     with notes.held():
         require_known(accepted, gaps)
-    return gaps, tuple(judge.covered_elsewhere(notes))
+    return gaps, judge.undecided(), tuple(judge.covered_elsewhere(notes))
 
 
 def _data(walked: Sequence[Walked]) -> Iterator[Bound]:
@@ -182,12 +186,17 @@ def _classify(each: Walked, in_gaps: Collection[int] = ()) -> Standing:
 
 def _shown(walked: Sequence[Walked], judge: AuditJudge, rehashed: Rehashed | None) -> Iterator[str]:
     good = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
-    yield f"{good} of {len(walked)} snapshots of main have a receipt and proofs that hold, in the log {judge.origin}"
+    have = "has" if len(walked) == 1 else "have"
+    whole = counted(len(walked), "snapshot")
+    yield f"{good:,} of {whole} of main {have} a receipt and proofs that hold, in the log {judge.origin}"
     yield "each of these adds and removes exactly the files that its proofs bind, and carries on all others"
     if walked and walked[-1].shown:
-        yield f"the {len(walked[-1].shown)} manifests that main shows have the hashes that its receipt binds"
+        listed = counted(len(walked[-1].shown), "manifest")
+        have = "has the hash" if len(walked[-1].shown) == 1 else "have the hashes"
+        yield f"the {listed} that main shows {have} that its receipt binds"
     if rehashed is not None:
-        yield f"{rehashed.data_files} data files were read, and are compared with their proofs by SHA-256"
+        files = counted(rehashed.data_files, "data file was read, and", "data files were read, and")
+        yield f"{files} compared with what the proofs bind, by SHA-256"
 
 
 def _not_shown(
@@ -195,11 +204,12 @@ def _not_shown(
 ) -> Iterator[str]:
     before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)
     if before:
-        yield f"anything about the {before} snapshots from before the protection: the table began with what they show"
+        came = counted(before, "snapshot")
+        yield f"anything about the {came} from before the protection: the table began with what they show"
     if carried.files:
         yield (
-            f"anything about {carried.files} files that the oldest snapshot shows and no proof binds: the table had"
-            " them before the oldest receipt"
+            f"anything about {counted(carried.files, 'file')} that the oldest snapshot shows and no proof binds:"
+            " the table had them before the oldest receipt"
         )
     for each in gaps:
         yield f"what main showed in gap {each.gap_id}, and what came or went in it: the table was not protected"

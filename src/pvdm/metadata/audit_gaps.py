@@ -12,7 +12,7 @@ from pvdm.lake.format.manifest_entry import DataFile, FileContent
 from pvdm.metadata.audit_carried import read_live
 from pvdm.metadata.audit_changes import EntryFacts, entry_facts
 from pvdm.metadata.audit_rehash import Bound
-from pvdm.metadata.audit_report import CountedFiles, Explained, Gap, Notes
+from pvdm.metadata.audit_report import CountedFiles, Explained, Gap, Notes, UndecidedGaps
 from pvdm.metadata.audit_statements import ProvedChunk, Said
 from pvdm.metadata.audit_walk import Walk, Walked
 from pvdm.model.files import AddedFile
@@ -79,6 +79,19 @@ class _Published:
         return {path for chunk in self.chunks for path in chunk.proof.core.files.removed}
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What may be of one gap: snapshots, places of files in what `main` shows now, and paths of files that are lost."""
+
+    snapshots: frozenset[int] = frozenset()
+    uncovered: frozenset[int] = frozenset()
+    lost: frozenset[str] = frozenset()
+
+    def without(self, other: _Found) -> _Found:
+        """What is not of the other."""
+        return _Found(self.snapshots - other.snapshots, self.uncovered - other.uncovered, self.lost - other.lost)
+
+
 def find_unprotected(approvals: Iterable[Explained], *, born_protected: bool) -> list[Unprotected]:
     """The times without protection behind the first protection, in the log's order."""
     found: list[Unprotected] = []
@@ -107,6 +120,8 @@ class GapJudge:
         with notes.held():
             self._now = self._read_head()
         self._before = [self._read_before(each) for each in gaps]
+        self._found = [self._find(at) for at in range(len(gaps))]
+        self._shared = self._find_shared()
 
     def gaps(self, accepted: Collection[str]) -> tuple[Gap, ...]:
         """All of them, oldest first."""
@@ -120,16 +135,35 @@ class GapJudge:
         for path in sorted((shown & proved.keys()) - walked):
             yield Bound(path, *proved[path].published_bytes, notes, proved[path].version)
 
+    def undecided(self) -> UndecidedGaps | None:
+        """What came or went in one of several gaps, and nothing tells in which; None if there is no such thing."""
+        shared = self._shared
+        if shared == _Found():
+            return None
+        of = [at for at, each in enumerate(self._found) if each.without(shared) != each]
+        counts = None if self._now is None else self._count_uncovered(shared.uncovered, self._now)
+        lost, seen = list[CountedFiles](), frozenset[str]()
+        for at in of:
+            paths = (self._found[at].lost & shared.lost) - seen
+            lost.append(self._count_lost(at, paths))
+            seen |= paths
+        return UndecidedGaps(
+            tuple(self._gaps[at].gap_id(self._head_text()) for at in of),
+            self._in_order(shared.snapshots),
+            None if counts is None else counts[0],
+            None if counts is None else counts[1],
+            None if self._now is None else _sum_of(lost),
+        )
+
     def _count_gap(self, at: int, accepted: Collection[str]) -> Gap:
-        gap = self._gaps[at]
-        snapshots, expired = self._snapshots(gap)
+        gap, own = self._gaps[at], self._found[at].without(self._shared)
         gap_id = gap.gap_id(self._head_text())
         made = Gap(
             gap_id,
             gap.ended,
             gap.begun,
-            snapshots,
-            expired,
+            self._in_order(own.snapshots),
+            self._may_have_expired(gap),
             same_snapshot=self._is_same(gap),
             publications_expired=self._expired(gap),
             uncovered=None,
@@ -140,13 +174,12 @@ class GapJudge:
         )
         if self._now is None:
             return made
-        uncovered = list(self._uncovered(at, self._now))
-        proved = {(file.published_path, file.published_size_bytes) for each in self._published for file in each.added}
+        uncovered, bytes_proved = self._count_uncovered(own.uncovered, self._now)
         return replace(
             made,
-            uncovered=_counted(uncovered),
-            bytes_proved=_counted([each for each in uncovered if (each.file_path, each.file_size_in_bytes) in proved]),
-            lost=self._lost(at, self._now),
+            uncovered=uncovered,
+            bytes_proved=bytes_proved,
+            lost=self._count_lost(at, own.lost),
             delete_files=self._new_deletes(at, self._now),
         )
 
@@ -203,16 +236,41 @@ class GapJudge:
 
     # What follows from it
 
-    def _snapshots(self, gap: Unprotected) -> tuple[tuple[int, ...], bool]:
-        """The snapshots without a receipt that came in the gap, and whether others may have expired."""
+    def _find(self, at: int) -> _Found:
+        snapshots = self._snapshots(self._gaps[at])
+        if self._now is None:
+            return _Found(snapshots)
+        return _Found(snapshots, frozenset(self._uncovered(at, self._now)), self._lost(at, self._now))
+
+    def _find_shared(self) -> _Found:
+        """What may be of several gaps: no receipt binds what `main` showed when the later one began."""
+        shared = _Found()
+        for at, later in enumerate(self._found):
+            for earlier in self._found[:at] if self._before[at] is None else ():
+                shared = _Found(
+                    shared.snapshots | (later.snapshots & earlier.snapshots),
+                    shared.uncovered | (later.uncovered & earlier.uncovered),
+                    shared.lost | (later.lost & earlier.lost),
+                )
+        return shared
+
+    def _in_order(self, snapshots: Collection[int]) -> tuple[int, ...]:
+        walked = (each.snapshot.snapshot_id for each in self._walk.walked)
+        return tuple(each for each in walked if each in snapshots)
+
+    def _snapshots(self, gap: Unprotected) -> frozenset[int]:
+        """The snapshots without a receipt that came in the gap."""
         first = self._walk.place_before(gap.ended.index + 1) + 1
         end = len(self._walk.walked) - 1
         if gap.begun is not None:
             place = self._walk.past.place(gap.begun.snapshot_id)
             end = end if place is None else place
         free = [each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.wanted]
-        in_sight = gap.ended.snapshot_id is None or gap.ended.snapshot_id in self._walk.places
-        return tuple(each.snapshot.snapshot_id for each in free), not in_sight
+        return frozenset(each.snapshot.snapshot_id for each in free)
+
+    def _may_have_expired(self, gap: Unprotected) -> bool:
+        """Whether snapshots of the gap may have expired."""
+        return gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.places
 
     def _is_same(self, gap: Unprotected) -> bool:
         """Whether the gap began and ended with one snapshot, which a receipt binds to the byte."""
@@ -228,7 +286,7 @@ class GapJudge:
 
     def _expired(self, gap: Unprotected) -> int:
         """How many publications from before the gap the table has no snapshot of any more."""
-        before = (each for each in self._published if each.said.logged.index < gap.ended.index)
+        before = self._published_before(gap)
         return sum(1 for each in before if each.said.predicate.new_snapshot_id not in self._walk.places)
 
     def _after(self, gap: Unprotected) -> list[_Published]:
@@ -242,8 +300,11 @@ class GapJudge:
             if each.said.logged.index > index and each.said.predicate.new_snapshot_id in seen
         ]
 
-    def _uncovered(self, at: int, now: _LiveEntries) -> Iterator[DataFile]:
-        """What `main` shows and neither a proof since then nor the list of the last publication before it covers."""
+    def _uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
+        """What `main` shows and neither a proof since then nor the list of the last publication before it covers.
+
+        Gives places in `now.data`.
+        """
         proved = Counter(
             (file.published_path, file.published_size_bytes)
             for each in self._after(self._gaps[at])
@@ -252,7 +313,7 @@ class GapJudge:
         before = self._before[at]
         kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
         later = [each.data_facts for each in self._before[at + 1 :] if each is not None]
-        for facts, file in now.data:
+        for place, (facts, file) in enumerate(now.data):
             named = (file.file_path, file.file_size_in_bytes)
             if proved[named]:
                 proved[named] -= 1
@@ -260,13 +321,21 @@ class GapJudge:
                 kept[facts] -= 1
             elif all(facts in each for each in later):
                 # Otherwise it was not there yet when a later gap began: that one has it.
-                yield file
+                yield place
+
+    def _count_uncovered(self, places: Collection[int], now: _LiveEntries) -> tuple[CountedFiles, CountedFiles]:
+        """These files of `main`, and those of them that have path and size of a proved file."""
+        proved = {(file.published_path, file.published_size_bytes) for each in self._published for file in each.added}
+        found = [now.data[place][1] for place in sorted(places)]
+        return _counted(found), _counted(
+            [each for each in found if (each.file_path, each.file_size_in_bytes) in proved]
+        )
 
     def _new_deletes(self, at: int, now: _LiveEntries) -> int:
         before = self._before[at]
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
-    def _lost(self, at: int, now: _LiveEntries) -> CountedFiles:
+    def _lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
         """What is shown no more and no proof removed: by the last publication's list, or else by all proofs."""
         still = set(now.paths)
         for each in self._after(self._gaps[at]):
@@ -275,16 +344,25 @@ class GapJudge:
             still |= set() if later is None else later.paths
         before = self._before[at]
         if before is not None:
-            return _counted([file for _, file in before.data if file.file_path not in still])
-        files, rows = 0, list[int | None]()
-        earlier = [each for each in self._published if each.said.logged.index < self._gaps[at].ended.index]
+            return frozenset(before.paths - still)
+        earlier = self._published_before(self._gaps[at])
         removed = {path for each in earlier for path in each.removed}
-        for published in earlier:
+        return frozenset({file.published_path for each in earlier for file in each.added} - removed - still)
+
+    def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
+        """These files, by the list of the last publication before the gap, or else by the proofs before it."""
+        before = self._before[at]
+        if before is not None:
+            return _counted([file for _, file in before.data if file.file_path in lost])
+        found: list[CountedFiles] = []
+        for published in self._published_before(self._gaps[at]):
             for chunk in published.chunks:
-                paths = {file.published_path for file in chunk.proof.core.files.added} - removed - still
-                files += len(paths)
-                rows.append(_rows_at_most(paths, published, chunk))
-        return CountedFiles(files, None if None in rows else sum(each or 0 for each in rows))
+                paths = {each.published_path for each in chunk.proof.core.files.added if each.published_path in lost}
+                found.append(CountedFiles(len(paths), _rows_at_most(paths, published, chunk)))
+        return _sum_of(found)
+
+    def _published_before(self, gap: Unprotected) -> list[_Published]:
+        return [each for each in self._published if each.said.logged.index < gap.ended.index]
 
 
 def require_accepted(gap: Gap) -> None:
@@ -311,6 +389,11 @@ def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:
 
 def _counted(files: Sequence[DataFile]) -> CountedFiles:
     return CountedFiles(len(files), sum(each.record_count for each in files))
+
+
+def _sum_of(counts: Sequence[CountedFiles]) -> CountedFiles:
+    rows = [each.rows for each in counts]
+    return CountedFiles(sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows))
 
 
 def _row_counts(each: Walked) -> dict[str, int]:

@@ -163,6 +163,7 @@ class Gap:
     `begun` is None while the table is not protected. `uncovered` is what `main` shows now and no proof covers, of which
     `bytes_proved` has path and size of a proved file, though no receipt binds how it is listed. `lost` is what was
     covered, and is shown no more without a proof of its removal; its rows are counted too high rather than too low.
+    What may as well be of another gap is in none of these counts: `UndecidedGaps` has it.
     """
 
     gap_id: str
@@ -197,6 +198,27 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class UndecidedGaps:
+    """What came or went in one of these gaps, counted once: no receipt binds what `main` showed between them."""
+
+    gap_ids: tuple[str, ...]
+    snapshot_ids: tuple[int, ...]
+    uncovered: CountedFiles | None
+    bytes_proved: CountedFiles | None
+    lost: CountedFiles | None
+
+    def to_json(self) -> dict[str, object]:
+        """The counts for programs."""
+        return {
+            "gap_ids": list(self.gap_ids),
+            "snapshot_ids": [str(each) for each in self.snapshot_ids],
+            "uncovered": None if self.uncovered is None else self.uncovered.to_json(),
+            "bytes_proved": None if self.bytes_proved is None else self.bytes_proved.to_json(),
+            "lost": None if self.lost is None else self.lost.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Rehashed:
     """What was read again: data files that proofs bind, and manifests and lists."""
 
@@ -222,6 +244,7 @@ class AuditReport:
     rehashed: Rehashed | None
     shown: tuple[str, ...] = field(default=())
     not_shown: tuple[str, ...] = field(default=())
+    undecided: UndecidedGaps | None = None
 
     @property
     def holds(self) -> bool:
@@ -244,6 +267,7 @@ class AuditReport:
             "snapshots": [each.to_json() for each in self.snapshots],
             "approvals": [each.to_json() for each in self.approvals],
             "gaps": [each.to_json() for each in self.gaps],
+            "undecided_gaps": None if self.undecided is None else self.undecided.to_json(),
             "findings": [each.to_json() for each in self.findings],
             "rehashed": None if self.rehashed is None else self.rehashed.to_json(),
             "proved": list(self.shown),

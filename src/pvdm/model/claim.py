@@ -51,7 +51,7 @@ class Claim:
     def value(cls, column: str, column_type: str, value: ClaimValue) -> Claim:
         """The rows that hold exactly this value, or null."""
         key = _encode(column_type, value)
-        return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {_shown(column_type, value)}")
+        return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {value_text(column_type, value)}")
 
     @classmethod
     def between(
@@ -70,7 +70,7 @@ class Claim:
         """
         low = _VALUE if lower is None else edge(column_type, lower, after_lower)
         high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after_upper)
-        first, last = _shown(column_type, lower), _shown(column_type, upper)
+        first, last = value_text(column_type, lower), value_text(column_type, upper)
         if low >= high:
             raise _invalid("a lower bound below the upper one", f"{first} to {last}")
         above = "" if lower is None else f"{first} {'<' if after_lower else '<='} "
@@ -86,6 +86,14 @@ class Claim:
         if self.column is None or other.column is None or (self.column, self.kind) != (other.column, other.kind):
             return True
         return (other.upper is None or self.lower < other.upper) and (self.upper is None or other.lower < self.upper)
+
+
+def way_to_publish_rest(claim: str) -> str:
+    """What becomes of rows that a workload with this claim has not published, once it cannot go on."""
+    return (
+        f"the claim on {claim} stays, also on what is not published: no other workload can append to it; "
+        f"to publish the rest, {WAY_TO_CORRECT}, and you run the whole part under a new workload id"
+    )
 
 
 def _kind(column_type: str) -> str:
@@ -147,7 +155,7 @@ def _utf8(value: str) -> bytes:
         raise _invalid("well-formed Unicode", "a lone surrogate") from None
 
 
-def _shown(column_type: str, value: ClaimValue) -> str:
+def value_text(column_type: str, value: ClaimValue) -> str:
     """For people and for the step log: as a filter spells it; text is quoted, so that no control character gets there.
 
     What has no spelling, as a day after the year 9999, is its number.

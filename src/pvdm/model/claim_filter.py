@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pvdm.model.claim import Claim, ClaimValue, edge, successor
+from pvdm.errors import InputError
+from pvdm.model.claim import Claim, ClaimValue, edge, successor, value_text
 from pvdm.model.expression import (
     And,
     Compare,
@@ -28,7 +29,10 @@ def is_bounded(where: Expression, column: str) -> bool:
 
 
 def read_claim(where: Expression, column: str, kind: str, value_of: Callable[[Literal], LiteralValue]) -> Claim:
-    """The claim of a filter that bounds the column, which has this type of Iceberg's."""
+    """The claim of a filter that bounds the column, which has this type of Iceberg's.
+
+    Raises `claim_empty` where no value of the type is between the bounds.
+    """
 
     def cut(literal: Literal, after: bool) -> _Cut:
         value = _claimed(value_of(literal))
@@ -45,8 +49,10 @@ def read_claim(where: Expression, column: str, kind: str, value_of: Callable[[Li
     lower, upper = found.lower, found.upper
     if lower is None or upper is None:
         return null
-    if found.is_empty or (not lower.after and not upper.after and upper.value == successor(kind, lower.value)):
-        return Claim.value(column, kind, lower.value)  # where no row is between them, any claim holds
+    if found.is_empty:
+        raise _empty(column, kind, lower, upper)
+    if not lower.after and not upper.after and upper.value == successor(kind, lower.value):
+        return Claim.value(column, kind, lower.value)
     if (lower.value, lower.after, upper.after) == (upper.value, False, True):
         return Claim.value(column, kind, lower.value)
     return Claim.between(column, kind, lower.value, upper.value, after_lower=lower.after, after_upper=upper.after)
@@ -127,13 +133,25 @@ def _hull(found: list[_Extent | None]) -> _Extent | None:
     known = [each for each in found if each is not None]
     if len(known) < len(found) or len({each.null for each in known}) > 1:
         return None
-    known = [each for each in known if not each.is_empty] or known
+    known = [each for each in known if not each.is_empty] or known[:1]
     lowers = [each.lower for each in known if each.lower is not None]
     uppers = [each.upper for each in known if each.upper is not None]
     return _Extent(
         min(lowers, key=lambda each: each.key) if len(lowers) == len(known) else None,
         max(uppers, key=lambda each: each.key) if len(uppers) == len(known) else None,
         known[0].null,
+    )
+
+
+def _empty(column: str, kind: str, lower: _Cut, upper: _Cut) -> InputError:
+    name = ascii(column)[1:-1][:80]
+    first, last = (value_text(kind, each.value)[:80] for each in (lower, upper))
+    return InputError(
+        "claim_empty",
+        f"no row can pass the filter: it leaves no value of the claim column {name}",
+        expected="a range that has a value in it",
+        got=f"{name} {'>' if lower.after else '>='} {first} and {name} {'<=' if upper.after else '<'} {last}",
+        hint="put the lower end below the upper one, in the parameters or in boundary.where",
     )
 
 

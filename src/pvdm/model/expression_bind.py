@@ -52,7 +52,7 @@ def bind(expression: Expression, schema: Schema, parameters: Mapping[str, str]) 
     """The same filter with typed literals, parameters put in; `str` of it is its canonical text."""
 
     def typed(literal: Literal, column: str, kind: Type) -> Typed:
-        return _typed(literal, column, kind, parameters)
+        return parse_typed(literal, column, kind, parameters)
 
     return _bound(expression, schema, typed)
 
@@ -62,7 +62,7 @@ def require_bindable(expression: Expression, schema: Schema, parameters: Mapping
 
     def check_literal(literal: Literal, column: str, kind: Type) -> Typed | Parameter:
         if not isinstance(literal, Parameter):
-            return _typed(literal, column, kind, {})
+            return parse_typed(literal, column, kind, {})
         require_spellable(literal.name, parameters[literal.name], column, kind)
         return literal
 
@@ -155,7 +155,8 @@ def require_simple(column: str, kind: Type) -> None:
         raise _unsuited(column, "a simple type; others can only be asked for null", kind)
 
 
-def _typed(literal: Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> Typed:
+def parse_typed(literal: Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> Typed:
+    """The literal, or the parameter's value, in the form of the column's type; refused where it is none of that."""
     match literal:
         case Typed():
             raise AssertionError("a bound filter is not bound again")

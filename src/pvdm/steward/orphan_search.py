@@ -21,7 +21,7 @@ from pvdm.lake.prefix import Left, Prefix
 from pvdm.model.proof import Proof
 from pvdm.steward.disposal import Disposal, Ended, decided, is_quarantined, published_files, shown_before
 from pvdm.steward.workloads import is_adopted
-from pvdm.store import Ledger, attempts, proofs, tables, workloads
+from pvdm.store import Ledger, attempts, proofs, quarantine, tables, workloads
 from pvdm.store.tables import TableRow
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
@@ -174,7 +174,7 @@ class OrphanSearch:
 
     def _staged(self, row: TableRow, ended: Ended) -> Iterator[_Candidate]:
         """The data files; one that has another size by now is another file, and evidence that is not kept stays."""
-        kept = self._disposal.in_quarantine(ended) if is_quarantined(ended) else None
+        kept = self._evidence(ended)
         table = parse_location(row.location)
         for file in () if ended.core is None else ended.core.files.added:
             location = parse_location(file.staged_path)
@@ -186,6 +186,14 @@ class OrphanSearch:
             left = prefix.find(location)
             if left is not None and left.size == file.staged_size_bytes:
                 yield _Candidate(ended, left, prefix, of_job=True)
+
+    def _evidence(self, ended: Ended) -> set[str] | None:
+        """What is kept in quarantine of a FAIL; None where nothing has to be, or an operator has removed it."""
+        if not is_quarantined(ended):
+            return None
+        with self._ledger.read() as unit:
+            removal = quarantine.find_removal(unit, ended.attempt.attempt_id)
+        return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
 
     def _staged_metadata(self, row: TableRow, adopted: Sequence[Ended]) -> Iterator[_Candidate]:
         """The lists of staged snapshots, found by the names that Iceberg gives them, and the manifests in them."""

@@ -13,19 +13,26 @@ from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.states import ATTEMPT, WorkloadState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.http.logs import log_event
+from pvdm.steward.quarantine_unknown import UnknownFolder, find_unknown
 from pvdm.steward.sources import table_name
 from pvdm.store import Ledger, Unit, attempts, chunks, proofs, quarantine, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.clock import LedgerClock
-from pvdm.store.quarantine import Removal
+from pvdm.store.quarantine import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.store.tokens import Grant
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """What is kept of one failed attempt; `undecided` says why it cannot be removed yet, None where it can."""
+    """What is kept of one failed attempt; `undecided` says why it cannot be removed yet, None where it can.
 
-    attempt: Attempt
+    An attempt that the ledger does not know has no workload, and `failed_micros` is when its files were written.
+    """
+
+    attempt_id: str
+    workload_id: str | None
+    chunk_id: str | None
+    failed_micros: int
     table: str | None
     table_uuid: str
     verdict: str | None
@@ -48,15 +55,24 @@ class QuarantineDesk:
         self._kept = vault
 
     def listed(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[Quarantined]:
-        """A page of what lies in quarantine, oldest first, of the bearer's domain and perhaps of one table."""
+        """A page of what lies in quarantine, oldest first, of the bearer's domain and perhaps of one table.
+
+        Attempts that the ledger does not know come last, by their ids.
+        """
         require_attempt(grant, None)
         uuid = None if table is None else self._uuid(grant, table)
         back = self._all_that_came_back(uuid)
         with self._ledger.read() as unit:
-            found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
+            last = None if after is None or attempts.find(unit, after) is not None else after
+            found: list[Attempt] = []
+            if last is None:
+                found = quarantine.page(unit, domain=scope(grant), table_uuid=uuid, after=after, back=back)
             told = [(each, _facts(unit, each)) for each in found]
         now = self._clock.trusted_micros()
-        return [self._describe(attempt, facts, now) for attempt, facts in told]
+        known = [self._describe(attempt, facts, now) for attempt, facts in told]
+        room = QUARANTINE_PAGE_MAX_ROWS - len(known)
+        unknown = [each for each in self._unknown(grant, uuid) if last is None or each.attempt_id > last]
+        return [*known, *(self._describe_unknown(each, now) for each in unknown[:room])]
 
     def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
         """Remove the files of these attempts for good, and keep a record of it.
@@ -64,11 +80,17 @@ class QuarantineDesk:
         Raises before anything is removed if one of them is not in quarantine, or may still be published.
         """
         require_attempt(grant, None)
-        back = {attempt_id: self._came_back(attempt_id) for attempt_id in attempt_ids}
         with self._ledger.read() as unit:
-            for attempt_id in attempt_ids:
+            asked = quarantine.unknown_among(unit, attempt_ids)
+        lying = self._unknown(grant, None) if asked else []
+        unknown = {each.attempt_id: each for each in lying if each.attempt_id in asked}
+        known = [each for each in attempt_ids if each not in unknown]
+        back = {attempt_id: self._came_back(attempt_id) for attempt_id in known}
+        with self._ledger.read() as unit:
+            for attempt_id in known:
                 _require_removable(unit, grant, attempt_id, back=back[attempt_id])
-        return [self._removed(grant, attempt_id, reason, back=came) for attempt_id, came in back.items()]
+        removed = [self._removed(grant, attempt_id, reason, back=came) for attempt_id, came in back.items()]
+        return [*removed, *(self._removed_unknown(grant, each, reason) for each in unknown.values())]
 
     def _came_back(self, attempt_id: str) -> bool:
         """Whether files lie there that the ledger has as removed: a clean-up that had stood still wrote them since."""
@@ -109,17 +131,23 @@ class QuarantineDesk:
         for each in self._files(uuid, attempt_id):
             self._vault.remove(str(each.place))
         self._ledger.transact(lambda unit: quarantine.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
-        log_event(
-            "quarantine_removed",
-            table=name,
-            table_uuid=uuid,
-            workload_id=attempt.workload_id,
-            attempt_id=attempt_id,
-            files=begun.files,
-            bytes=begun.size_bytes,
-            token_id=grant.token_id,
-        )
+        _log_removed(begun, table=name, table_uuid=uuid, workload_id=attempt.workload_id)
         return begun
+
+    def _removed_unknown(self, grant: Grant, found: UnknownFolder, reason: str) -> Removal:
+        noted = Removal(
+            found.attempt_id, grant.token_id, grant.name, reason, len(found.files), found.size_bytes, done=True
+        )
+        self._ledger.transact(lambda unit: quarantine.note_unknown(unit, noted), at_micros=self._clock.now_micros())
+        for each in found.files:
+            self._vault.remove(str(each.place))
+        _log_removed(noted, table=found.table, table_uuid=found.table_uuid, workload_id=None)
+        return noted
+
+    def _unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
+        if self._kept is None:
+            return []
+        return find_unknown(self._ledger, self._kept, domain=scope(grant), table_uuid=table_uuid)
 
     @property
     def _vault(self) -> Vault:
@@ -138,7 +166,10 @@ class QuarantineDesk:
     def _describe(self, attempt: Attempt, facts: _Facts, now: int) -> Quarantined:
         files = self._files(facts.table_uuid, attempt.attempt_id)
         return Quarantined(
-            attempt,
+            attempt.attempt_id,
+            attempt.workload_id,
+            attempt.chunk_id,
+            attempt.at_micros,
             facts.table,
             facts.table_uuid,
             facts.verdict,
@@ -150,6 +181,23 @@ class QuarantineDesk:
             facts.undecided,
         )
 
+    def _describe_unknown(self, found: UnknownFolder, now: int) -> Quarantined:
+        return Quarantined(
+            found.attempt_id,
+            None,
+            None,
+            found.written_micros,
+            found.table,
+            found.table_uuid,
+            verdict=None,
+            proof_id=None,
+            age_seconds=max(0, (now - found.written_micros) // 1_000_000),
+            files=len(found.files),
+            size_bytes=found.size_bytes,
+            folder=self._vault.place(found.table_uuid, VaultKind.QUARANTINE, found.attempt_id),
+            undecided=None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
@@ -158,6 +206,19 @@ class _Facts:
     verdict: str | None
     proof_id: str | None
     undecided: str | None
+
+
+def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, workload_id: str | None) -> None:
+    log_event(
+        "quarantine_removed",
+        table=table,
+        table_uuid=table_uuid,
+        workload_id=workload_id,
+        attempt_id=removal.attempt_id,
+        files=removal.files,
+        bytes=removal.size_bytes,
+        token_id=removal.token_id,
+    )
 
 
 def _facts(unit: Unit, attempt: Attempt) -> _Facts:

@@ -13,7 +13,7 @@ from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.attempt_views import AttemptView, JobOf, attempt_views
 from pvdm.steward.sources import table_name
 from pvdm.steward.workload_access import get_workload
-from pvdm.store import Ledger, Unit, attempts, chunks, overrides, workloads
+from pvdm.store import Ledger, Unit, attempts, chunks, claims, overrides, workloads
 from pvdm.store.attempts import Attempt
 from pvdm.store.chunks import Published
 from pvdm.store.clock import LedgerClock
@@ -28,7 +28,8 @@ _STEWARDS: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 class WorkloadSummary:
     """A workload with its table's name, the size of its plan and how its chunks' last attempts stand.
 
-    `problem` keeps the Steward from going on with one of them; `override_ids` are those that it was published by.
+    `problem` keeps the Steward from going on with one of them; `override_ids` are those that it was published by;
+    `claim` is the part of the table that no other workload can append to.
     """
 
     workload: Workload
@@ -37,6 +38,7 @@ class WorkloadSummary:
     states: tuple[tuple[AttemptState, int], ...]
     problem: PvdmError | None
     override_ids: tuple[str, ...]
+    claim: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Work:
     def _summaries(self, unit: Unit, found: list[Workload]) -> list[WorkloadSummary]:
         ids = [each.opening.workload_id for each in found]
         planned, waived = chunks.counts(unit, ids), overrides.used_by(unit, ids)
-        states = attempts.last_states(unit, ids)
+        states, claimed = attempts.last_states(unit, ids), claims.texts_of(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
         return [
             WorkloadSummary(
@@ -120,6 +122,7 @@ class Work:
                 tuple(sorted(states.get(workload_id, {}).items())),
                 self._problem(unit, workload_id) if _STEWARDS & states.get(workload_id, {}).keys() else None,
                 tuple(sorted(waived.get(workload_id, {}).values())),
+                claimed.get(workload_id),
             )
             for workload_id, each in zip(ids, found, strict=True)
         ]

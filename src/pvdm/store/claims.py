@@ -5,6 +5,7 @@ They are the target's, whatever source the rows came from: a source that is load
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement, or_, select
@@ -13,6 +14,7 @@ from pvdm.errors import VerificationError
 from pvdm.model.claim import WAY_TO_CORRECT, Claim
 from pvdm.model.states import WorkloadState
 from pvdm.store import ids, lost_claims
+from pvdm.store.batches import in_batches
 from pvdm.store.link import Row
 from pvdm.store.schema import claims, workloads
 from pvdm.store.unit import Unit
@@ -79,6 +81,15 @@ def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
     """The workload's own claim on this target."""
     row = unit.found(claims, workload_id=workload_id, target=target)
     return None if row is None else _claim(row)
+
+
+def texts_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
+    """What each of these workloads has claimed, for people; those without a claim are not in it."""
+    found: dict[str, str] = {}
+    for some in in_batches(workload_ids):
+        wanted = select(claims.c.workload_id, claims.c.extent).where(claims.c.workload_id.in_(some))
+        found.update((row["workload_id"], row["extent"]) for row in unit.rows(wanted))
+    return found
 
 
 def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:

@@ -92,6 +92,15 @@ def begin_removal(unit: Unit, removal: Removal) -> Removal:
 
 def note_again(unit: Unit, removal: Removal) -> Removal:
     """Note who removes files that lie there though they were removed before, and why; the first record stays."""
+    return _note(unit, "quarantine_removed_again", removal)
+
+
+def note_unknown(unit: Unit, removal: Removal) -> Removal:
+    """Note who removes files of an attempt that the ledger does not know, and why."""
+    return _note(unit, "quarantine_removed_unknown", removal)
+
+
+def _note(unit: Unit, kind: str, removal: Removal) -> Removal:
     facts: dict[str, str | int] = {
         "token_id": removal.token_id,
         "name": ids.name(removal.name, "name"),
@@ -99,7 +108,7 @@ def note_again(unit: Unit, removal: Removal) -> Removal:
         "files": removal.files,
         "bytes": removal.size_bytes,
     }
-    events.note(unit, "quarantine_removed_again", "quarantine_removals", removal.attempt_id, facts)
+    events.note(unit, kind, "quarantine_removals", removal.attempt_id, facts)
     return replace(removal, done=True)
 
 
@@ -111,6 +120,15 @@ def removed_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
         wanted = select(c.attempt_id).where(c.attempt_id.in_(some), c.done == 1)
         found += [row["attempt_id"] for row in unit.rows(wanted)]
     return found
+
+
+def unknown_among(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+    """Those that are no attempt of this ledger."""
+    known: set[str] = set()
+    c = attempts_table.c
+    for some in in_batches(attempt_ids):
+        known.update(row["attempt_id"] for row in unit.rows(select(c.attempt_id).where(c.attempt_id.in_(some))))
+    return [each for each in attempt_ids if each not in known]
 
 
 def end_removal(unit: Unit, attempt_id: str) -> None:

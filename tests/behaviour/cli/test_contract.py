@@ -159,6 +159,16 @@ def test_validate_refuses_a_claim_that_the_filter_does_not_bound(pvdm: Run, give
     assert "ts = …, or ts >= … and ts < …" in told.err
 
 
+def test_validate_refuses_parameters_that_leave_nothing_to_claim(pvdm: Run) -> None:
+    path = claiming(BOTH)
+    swapped = ("--param", "from=2026-03-31T00:00:00Z", "--param", "to=2026-03-29T00:00:00Z")
+    told = pvdm("validate", path, *swapped)
+    assert told.code == 2
+    assert told.err.startswith("error: no row can pass the filter: it leaves no value of the claim column ts (claim_em")
+    assert pvdm("validate", path, *swapped, "--json").error == "claim_empty"
+    assert pvdm("validate", path).code == 0
+
+
 def test_validate_says_that_an_append_without_a_claim_is_the_only_one(pvdm: Run) -> None:
     path = claiming(BOTH)
     path.write_text(path.read_text().replace("  claim: {column: ts}\n", ""))

@@ -183,7 +183,7 @@ def test_the_quarantine_is_cleaned_up(team: Team) -> None:
     assert "1 attempt, 1 file" in team.follow(one, {"ATTEMPT_ID": found["attempt_id"]}).out
     assert "0 attempts" in team.follow(look).out
     line = next(each for each in (team.folder / "steward.log").read_text().splitlines() if "quarantine_removed" in each)
-    assert json.loads(line)["table"] == "sales.orders"
+    assert (json.loads(line)["table"], json.loads(line)["level"]) == ("sales.orders", "INFO")
 
 
 def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:

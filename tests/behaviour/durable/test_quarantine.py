@@ -233,3 +233,21 @@ def test_what_a_dropped_table_left_is_listed_by_its_uuid(shop: Shop) -> None:
     (found,) = listed(shop)
     assert (found["attempt_id"], found["table"]) == (attempt_id, None)
     assert found["table_uuid"] in found["folder"]
+
+
+def test_files_of_an_unknown_attempt_are_told_as_that(shop: Shop) -> None:
+    attempt_id = fail(shop)
+    (file,) = kept_files(shop)
+    lost = file.parent.parent / ("ab" * 16) / file.name
+    lost.parent.mkdir()
+    lost.write_bytes(file.read_bytes())
+    found = listed(shop)
+    assert [(each["attempt_id"], each["workload_id"]) for each in found] == [
+        (attempt_id, "orders-1"),
+        ("ab" * 16, None),
+    ]
+    code, told = shop.command(["quarantine", "list"], Role.OPERATOR, "*")
+    assert (code, "of an unknown attempt: the ledger has no record of it" in told) == (0, True)
+    words = ("quarantine", "remove", "--attempt", "ab" * 16, "--reason", "the backup was older")
+    assert removed(shop, *words)[0] == 0
+    assert kept_files(shop) == [file]

@@ -62,7 +62,7 @@ def remove(bench: Bench, attempt: Attempt, reason: str = "personal data") -> int
 
 
 def listed(bench: Bench) -> list[tuple[str, int]]:
-    return [(each.attempt.attempt_id, each.files) for each in desk_of(bench).listed(bench.scene.grant())]
+    return [(each.attempt_id, each.files) for each in desk_of(bench).listed(bench.scene.grant())]
 
 
 class _Stalled(Vault):
@@ -227,3 +227,41 @@ def test_files_that_lie_there_though_they_were_removed_are_listed_and_can_be_rem
     assert told is not None
     assert told.new is not None
     assert (told.new["reason"], told.new["files"]) == ("it came back", 1)
+
+
+LOST = "ab" * 16
+
+
+def test_files_of_an_attempt_that_the_ledger_does_not_know_are_listed_last_and_can_be_removed(bench: Bench) -> None:
+    attempt = failed(bench)
+    bench.disposal.dispose(attempt.attempt_id)
+    uuid = bench.state().row.table_uuid
+    bench.vault.quarantine(uuid, LOST, b"a row that failed")
+    bench.vault.quarantine(uuid, "not-an-attempt", b"no attempt has such an id")
+    assert listed(bench) == [(attempt.attempt_id, 1), (LOST, 1)]
+    desk, grant = desk_of(bench), bench.scene.grant()
+    found = desk.listed(grant, table="sales.sums")[-1]
+    assert (found.workload_id, found.verdict, found.undecided, found.size_bytes) == (None, None, None, 17)
+    assert [each.attempt_id for each in desk.listed(grant, after=attempt.attempt_id)] == [LOST]
+    assert desk.listed(grant, after=LOST) == []
+    assert desk.remove(grant, [LOST], "the backup was older")[0].files == 1
+    assert listed(bench) == [(attempt.attempt_id, 1)]
+    with bench.scene.notary.ledger.read() as unit:
+        told = events.newest(unit, "quarantine_removed_unknown", "quarantine_removals", LOST)
+    assert told is not None
+    assert told.new is not None
+    assert (told.new["reason"], told.new["files"]) == ("the backup was older", 1)
+
+
+def test_files_of_an_unknown_attempt_are_told_to_who_reaches_the_table(bench: Bench) -> None:
+    """Of a table that nobody knows, that is only who reaches every domain."""
+    known, gone = bench.state().row.table_uuid, "11111111-2222-4333-8444-555555555555"
+    bench.vault.quarantine(known, LOST, b"a row that failed")
+    bench.vault.quarantine(gone, "cd" * 16, b"a row that failed")
+    desk = desk_of(bench)
+    assert [each.attempt_id for each in desk.listed(bench.scene.grant(Role.OPERATOR, "*"))] == [LOST, "cd" * 16]
+    assert [each.attempt_id for each in desk.listed(bench.scene.grant(Role.OPERATOR, "sales"))] == [LOST]
+    assert desk.listed(bench.scene.grant(Role.OPERATOR, "others")) == []
+    with pytest.raises(InputError) as caught:
+        desk.remove(bench.scene.grant(Role.OPERATOR, "others"), [LOST], "not mine")
+    assert caught.value.code == "attempt_unknown"

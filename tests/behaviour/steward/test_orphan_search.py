@@ -15,6 +15,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.leftovers import Leftovers
 from pvdm.steward.orphan_search import Orphan
+from pvdm.steward.quarantine import QuarantineDesk
 from pvdm.store import Unit, attempts
 from pvdm.store.attempts import Attempt
 from pvdm.store.tables import TableRow
@@ -152,6 +153,21 @@ def test_what_failed_is_listed_once_its_branch_is_dropped_and_its_bytes_are_in_q
     for kept in bench.quarantined(attempt):
         kept.unlink()
     assert listed(bench) == []
+
+
+def test_what_failed_is_listed_once_an_operator_has_removed_it_from_quarantine(bench: Bench) -> None:
+    attempt, path = taken_over(bench, rows=ROWS[:50])
+    bench.verify(attempt)
+    bench.disposal.dispose(attempt.attempt_id)
+    drop_branch(bench)
+    notary = bench.scene.notary
+    bench.workloads.abandon(bench.scene.grant(), attempt.workload_id, "it is not wanted")
+    desk = QuarantineDesk(notary.ledger, notary.clock, lambda: notary.catalog, bench.vault)
+    desk.remove(bench.scene.grant(), [attempt.attempt_id], "personal data")
+    assert bench.quarantined(attempt) == []
+    assert listed(bench) == [f"file://{path}"]
+    bench.orphans.remove(bench.state().row)
+    assert not path.exists()
 
 
 def test_lists_and_manifests_of_the_job_are_listed_too(bench: Bench) -> None:

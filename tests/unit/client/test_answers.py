@@ -51,6 +51,7 @@ WORKLOAD: Json = {
     "chunk_states": [{"state": "VERIFICATION_FAILED", "chunks": 1}],
     "problem": None,
     "override_ids": [HASH],
+    "claim": "day = 2026-11-14",
     "parameters": {"date": "2026-11-14"},
     "atomicity": "chunk",
     "epoch": "1",

@@ -146,6 +146,35 @@ def test_a_claim_column_that_the_filter_does_not_bound_is_refused(where: str) ->
     assert "leave boundary.claim out" in error.hint
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "day >= '2026-02-01' and day < '2026-01-01'",
+        "day >= 2 and day < 2 and a = 1",
+        "day = 'a' and day = 'b' or day > 'd' and day <= 'c'",
+        "day = true and day = false",
+        "day > 1.5 and day < 1.25",
+    ],
+)
+def test_a_filter_whose_literals_leave_no_value_of_the_claim_column_is_refused(where: str) -> None:
+    error = refused(claiming(where))
+    assert error.code == "contract_invalid"
+    assert "boundary.where cannot be accepted" in error.message
+    assert (error.expected, error.got) == ("a range that has a value in it", ascii(where))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "day > 1 and day < 2",  # of a decimal there is
+        "day > '2026-01-01' and day < '2026-01-02'",  # of a string there is
+        "day >= '2026-01-01T00:00:00+05:00' and day < '2025-12-31T23:00:00Z'",  # in time there is, as text there is not
+    ],
+)
+def test_a_filter_that_some_type_of_the_claim_column_has_values_for_is_accepted(where: str) -> None:
+    assert parse_contract(claiming(where)).boundary.claim == "day"
+
+
 def test_without_a_filter_the_claim_is_where_it_is_told() -> None:
     error = refused(claiming(None))
     assert "boundary.claim.column cannot be accepted" in error.message

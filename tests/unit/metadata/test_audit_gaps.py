@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.cli.audit_words import report_lines
 from pvdm.lake.format.manifest_entry import DataFile, IdMap
 from pvdm.lake.format.manifest_list import ManifestFile
 from pvdm.metadata import audit as audit_module
@@ -236,16 +237,46 @@ def test_each_of_two_gaps_has_to_be_accepted(history: History) -> None:
     assert history.audit(accepted=(one.gap_id, two.gap_id)).holds
 
 
-def test_what_may_be_of_either_gap_counts_in_both(history: History) -> None:
+def test_what_may_be_of_either_gap_is_counted_once_and_in_neither(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free", 7)])
     history.protect()
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("freer", 5)])
+    history.snapshot([history.data_file("freest", 3)])
     expire_all(history)
     history.protect()
-    one, two = history.audit().gaps
-    assert (one.uncovered, two.uncovered) == (CountedFiles(5, 42), CountedFiles(5, 42))
+    report = history.audit()
+    one, two = report.gaps
+    for each in (one, two):
+        assert (each.uncovered, each.bytes_proved, each.snapshot_ids, each.snapshots_expired) == (NONE, NONE, (), True)
+    found = report.undecided
+    assert found is not None
+    assert (found.gap_ids, found.snapshot_ids) == ((one.gap_id, two.gap_id), (history.head,))
+    assert (found.uncovered, found.bytes_proved, found.lost) == (CountedFiles(6, 45), CountedFiles(2, 20), NONE)
+    assert (standings(report), report.to_json()["undecided_gaps"]) == ([IN_GAP], found.to_json())
+    words = [line.strip() for line, _ in report_lines(report)]
+    told = f"IN ONE OF THE GAPS {one.gap_id}, {two.gap_id}: no proof tells in which"
+    assert words.count(told) == 1
+    assert words.count("main shows 45 rows in 6 files that no proof covers") == 1
+
+
+def test_what_was_lost_in_either_gap_is_counted_once(history: History) -> None:
+    history.protect(UNPROTECT)
+    history.protect()
+    history.protect(UNPROTECT)
+    history.snapshot([history.data_file("free", 5)], files(history, "first", "second"))
+    expire_all(history)
+    history.protect()
+    report = history.audit()
+    assert [each.lost for each in report.gaps] == [NONE, NONE]
+    assert report.undecided is not None
+    assert report.undecided.lost == CountedFiles(2, 20)
+
+
+def test_gaps_that_history_tells_apart_leave_nothing_undecided(history: History) -> None:
+    two_gaps(history)
+    assert history.audit().undecided is None
 
 
 # A gap cannot be made to look smaller

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm.errors import InputError
+from pvdm.model.claim_empty import find_empty_range
 from pvdm.model.claim_filter import is_bounded
 from pvdm.model.contract import types
 from pvdm.model.contract.document import Document
@@ -125,8 +126,8 @@ class _Judge:
         where = self._where(asked.where)
         if asked.claim is not None and asked.operation != "append":
             self._refuse(("boundary", "claim"), "a claim only with operation append", asked.operation)
-        elif asked.claim is not None and where is not None and not is_bounded(where, asked.claim.column):
-            self._refuse_claim(asked.claim.column, asked.where)
+        elif asked.claim is not None and where is not None:
+            self._require_claim(asked.claim.column, asked.where, where)
         if asked.partition and asked.operation == "overwrite":
             self._refuse(("boundary", "partition"), "none with operation overwrite: it replaces the whole table", "one")
         return types.DomainTransactionBoundary(
@@ -138,6 +139,13 @@ class _Judge:
             partition=self._partition(),
             claim=None if asked.claim is None else asked.claim.column,
         )
+
+    def _require_claim(self, column: str, text: str, where: Expression) -> None:
+        """The filter bounds the column, and where no parameter decides about it, it leaves something of it."""
+        if not is_bounded(where, column):
+            self._refuse_claim(column, text)
+        elif (empty := find_empty_range(where, column, {})) is not None:
+            self._refuse(("boundary", "where"), str(empty.expected), ascii(text[:80]), empty.hint)
 
     def _refuse_claim(self, column: str, where: str) -> None:
         """Without both ends every workload would claim what another one does: the first would be the last."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pvdm.errors import InputError
+from pvdm.model.claim_empty import find_empty_range
 from pvdm.model.core import ExtractionPath, Operation, Profile
 from pvdm.model.expression import Expression
 from pvdm.model.expression_bind import bind
@@ -184,7 +185,10 @@ class DataProductContract:
     limits: Limits
 
     def bind(self, given: Pairs[str, str]) -> BoundContract:
-        """The contract for one workload: a value for each declared parameter, of its type, and no other."""
+        """The contract for one workload: a value for each declared parameter, of its type, and no other.
+
+        Raises `claim_empty` where these values leave nothing of the claim column, whatever its type in the source.
+        """
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
             raise InputError(
@@ -196,6 +200,10 @@ class DataProductContract:
             )
         pairs = tuple((name, _canonical(given[name], declared[name])) for name in sorted(given))
         require_pairs(pairs, "the parameters")
+        column = self.boundary.claim
+        empty = None if column is None else find_empty_range(self.boundary.where, column, dict(pairs))
+        if empty is not None:
+            raise empty
         return BoundContract(self, pairs)
 
 

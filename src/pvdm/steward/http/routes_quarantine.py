@@ -29,7 +29,10 @@ def quarantine(
     table: Annotated[str | None, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)] = None,
     after: Annotated[str | None, Query(pattern=HEX16)] = None,
 ) -> QuarantineAnswer:
-    """Failed attempts whose files are kept, oldest first; the next page comes after the last one's id."""
+    """Failed attempts whose files are kept, oldest first; the next page comes after the last one's id.
+
+    Those that the ledger does not know, as after a restore from a backup, come last.
+    """
     return QuarantineAnswer(
         quarantine=[_part(each) for each in notary.quarantine.listed(grant, table=table, after=after)]
     )
@@ -58,14 +61,14 @@ def remove(
 
 def _part(found: Quarantined) -> QuarantinedAttemptPart:
     return QuarantinedAttemptPart(
-        attempt_id=found.attempt.attempt_id,
-        workload_id=found.attempt.workload_id,
-        chunk_id=found.attempt.chunk_id,
+        attempt_id=found.attempt_id,
+        workload_id=found.workload_id,
+        chunk_id=found.chunk_id,
         table=found.table,
         table_uuid=found.table_uuid,
         verdict=found.verdict,
         proof_id=found.proof_id,
-        failed_at=found.attempt.at_micros,
+        failed_at=found.failed_micros,
         age_seconds=found.age_seconds,
         files=found.files,
         bytes=str(found.size_bytes),

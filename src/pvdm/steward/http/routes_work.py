@@ -271,6 +271,7 @@ def _workload(summary: WorkloadSummary, source_newest: str | None = None) -> dic
         "chunk_states": [{"state": state.value, "chunks": count} for state, count in summary.states],
         "problem": None if summary.problem is None else _refusal(shown(summary.problem)),
         "override_ids": list(summary.override_ids),
+        "claim": summary.claim,
         "parameters": parameters_of(found),
         "atomicity": opening.atomicity.value,
         "epoch": str(found.epoch),

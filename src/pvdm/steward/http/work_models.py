@@ -144,6 +144,7 @@ class WorkloadPart(Told):
     Steward cannot tell. `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload
     was opened, and its pinned snapshot had not. `chunk_states` tells of the last attempt at each chunk that was tried,
     `problem` what keeps the Steward from going on with one, and `override_ids` which overrides it was published by.
+    `claim` is the part of the table that it has published rows of, and that no other workload can append to.
     """
 
     workload_id: str
@@ -161,6 +162,7 @@ class WorkloadPart(Told):
     chunk_states: list[ChunkStatePart]
     problem: RefusalPart | None
     override_ids: list[Sha256]
+    claim: str | None
     parameters: dict[str, str]
     atomicity: Literal["chunk", "workload"]
     epoch: Decimal
@@ -260,11 +262,14 @@ class OrphansAnswer(Told):
 
 
 class QuarantinedAttemptPart(Told):
-    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet."""
+    """A failed attempt whose files are kept; `undecided` says why they cannot be removed yet.
+
+    Workload and chunk are null where the ledger does not know the attempt; `failed_at` is when its files were written.
+    """
 
     attempt_id: Random
-    workload_id: str
-    chunk_id: str
+    workload_id: str | None
+    chunk_id: str | None
     table: str | None
     table_uuid: str
     verdict: str | None
