@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from pvdm.errors import PvdmError, StateUnknownError
+from pvdm.errors import PvdmError, StateUnknownError, VerificationError
 from pvdm.lake.blamed import in_file
 from pvdm.lake.entries import FileReader
 from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES
@@ -44,12 +44,13 @@ def _require_bytes(file: AddedFile, files: Files) -> None:
     with in_file(file.published_path):
         seen = files.hash(file.published_path)
         if (seen.size, seen.sha256) != file.published_bytes:
-            raise refused(
+            raise VerificationError(
                 "published_bytes_changed",
-                "the file was changed after it was verified",
-                f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
-                f"{seen.size} bytes, SHA-256 {seen.sha256}",
-                "nothing was published; with storage `copied` producers cannot reach what is published",
+                f"a file was changed after it was verified: {file.published_path}",
+                expected=f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}",
+                got=f"{seen.size} bytes, SHA-256 {seen.sha256}",
+                hint="nothing was published; with storage `copied` producers cannot reach what is published",
+                file=file.published_path,
             )
 
 

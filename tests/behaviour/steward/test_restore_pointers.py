@@ -188,7 +188,7 @@ def test_a_publication_whose_bytes_were_changed_is_not_shown_and_the_file_is_nam
     path.write_bytes(flipped(path.read_bytes()))
     (named,) = lost.lose_and_restore(accept_lost=True).lost_publications
     assert (named.code, named.file) == (code, location)
-    assert named.why.startswith(f"{location}: ")
+    assert location in named.why
     assert lost.house.rows() == [1, 2, 15]
 
 
