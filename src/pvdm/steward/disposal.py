@@ -242,7 +242,7 @@ class Disposal:
                 lost.append(f"{left.location.parts[-1]}: {'limit' if left.size > room else 'link'}")
                 continue
             try:
-                fetched = self._files.fetch(str(left.location))
+                fetched = self._files.fetch(left.location)
             except VerificationError as error:
                 lost.append(f"{left.location.parts[-1]}: {error.code}")
                 continue

@@ -148,7 +148,12 @@ class Notary:
         self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
-        """Forget answers that nobody may ask for again, and sweep away what crashes left."""
+        """Forget answers that nobody may ask for again, and sweep away what crashes left.
+
+        Nothing is swept where the checkpoint outside is another log's: a Steward that was forgotten when its ledger
+        was restored elsewhere would remove what it does not know.
+        """
+        self.recorder.require_consistent()
         if self.served is not None and self.clock.is_ready():
             self.served.requests.forget_old(self.clock.now_micros())
             self.served.orphans.sweep()

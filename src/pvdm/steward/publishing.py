@@ -77,6 +77,7 @@ class Publishing:
         earlier = self._earlier(attempt_ids)
         if earlier is not None:
             return earlier
+        self._require_receipt_trusted()
         judged = self._nonces(attempt_ids)
         try:
             proposal = self._proposals.collect(workload_id, attempt_ids)
@@ -94,6 +95,13 @@ class Publishing:
             raise
         self._clean_up(attempt_ids)
         return done
+
+    def _require_receipt_trusted(self) -> None:
+        """Nothing is shown whose receipt nobody would accept: it is signed only after the commit."""
+        try:
+            self._ground.trust.require_signing_trusted()
+        except PvdmError as error:
+            raise _untrusted(error) from error
 
     def settle(self) -> list[Published]:
         """At start-up: publications whose receipt a crash prevented get it, once `main` is seen to show them.

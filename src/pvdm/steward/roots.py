@@ -100,6 +100,10 @@ class TrustRoots:
                 require_not_revoked(named, now)
                 require_valid_at(named, now)
 
+    def require_signing_trusted(self) -> None:
+        """The root trusts the keys that this Steward signs with now."""
+        self.require_trusted(self._signing())
+
     def ids(self) -> tuple[str, ...]:
         """The chain's ids; whoever judged by it compares them again where it counts."""
         return self._ids()

@@ -41,9 +41,9 @@ class Files:
     def __init__(self, stores: Stores | None = None) -> None:
         self.stores = stores or Stores()
 
-    def fetch(self, location: str, *, most: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
+    def fetch(self, location: str | Location, *, most: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
         """The whole file in memory, read once."""
-        place = parse_location(location)
+        place = location if isinstance(location, Location) else parse_location(location)
         parts, digest = [], hashlib.sha256()
         version, pieces = self._reading(place, most)
         for piece in pieces:

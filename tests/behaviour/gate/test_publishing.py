@@ -415,6 +415,21 @@ def test_a_trust_root_that_was_not_renewed_in_time_ends_no_proved_attempt(house:
     assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
 
 
+def test_a_steward_whose_receipt_nobody_would_accept_publishes_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was configured under another name than the trust root has: the proof was another Steward's."""
+    attempt = house.proved("w", NEW)
+    monkeypatch.setattr(house.notary.trust, "_notary", "steward-two")
+    with pytest.raises(UnavailableError) as caught:
+        publish(house, attempt)
+    assert (caught.value.code, (caught.value.got or "").partition(":")[0]) == (
+        "trust_in_doubt",
+        "trust_root_lacks_epoch",
+    )
+    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+
+
 @pytest.mark.parametrize("role", [Role.PRODUCER, Role.OPERATOR])
 @pytest.mark.parametrize("proved", [False, True], ids=["VERIFYING", "COMMITTING"])
 def test_nobody_moves_or_removes_the_branch_of_what_was_handed_in(house: House, role: Role, proved: bool) -> None:

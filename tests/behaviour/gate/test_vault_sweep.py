@@ -11,6 +11,7 @@ import pytest
 from pvdm import fault
 from pvdm.catalog import references
 from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
+from pvdm.errors import VerificationError
 from pvdm.lake.vault import VaultKind
 from pvdm.metadata.gate import validate_then_commit
 from pvdm.steward.vault_sweep import VaultSweep
@@ -181,6 +182,18 @@ def test_the_steward_sweeps_when_it_tidies_up(orders: House) -> None:
     age(orders)
     orders.notary.tidy()
     assert names(orders).isdisjoint(left)
+
+
+def test_a_steward_whose_log_is_not_the_one_known_outside_sweeps_nothing(orders: House) -> None:
+    """As one that goes on after its ledger was restored elsewhere: what it does not know may be live there."""
+    left = died(orders, orders.proved("w", NEW))
+    age(orders)
+    kept = orders.notary.config.outside_path
+    kept.rename(kept.with_name("away"))
+    with pytest.raises(VerificationError) as caught:
+        orders.notary.tidy()
+    assert caught.value.code == "checkpoint_goes_back"
+    assert left <= names(orders)
 
 
 def test_a_swap_that_has_begun_is_waited_for_and_its_files_stay(orders: House) -> None:
