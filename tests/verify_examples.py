@@ -129,7 +129,14 @@ class Bench:
             files=self.files,
             extracts=None if notary.spark is None else notary.spark.extraction,
         )
-        self.disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, self.vault, self.files)
+        self.disposal = Disposal(
+            notary.ledger,
+            notary.clock,
+            lambda: notary.catalog,
+            self.vault,
+            self.files,
+            notary.recorder.require_consistent,
+        )
         self.orphans = OrphanSearch(notary.ledger, lambda: notary.catalog, self.files, self.disposal)
         self.waiving = Waiving(
             notary.ledger, notary.clock, lambda: notary.catalog, self.workloads, self.vault, self.files, self.given_up

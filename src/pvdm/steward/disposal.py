@@ -79,13 +79,21 @@ class Disposal:
     """Cleans up after attempts; each step may be done again, and what a crash left is taken up at the start."""
 
     def __init__(
-        self, ledger: Ledger, clock: LedgerClock, catalog: Callable[[], Catalog], vault: Vault, files: Files
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        catalog: Callable[[], Catalog],
+        vault: Vault,
+        files: Files,
+        require_consistent: Callable[[], None],
     ) -> None:
+        """`require_consistent` raises where the ledger's log is not the one that is known outside."""
         self._ledger = ledger
         self._clock = clock
         self._catalog = catalog
         self._vault = vault
         self._files = files
+        self._require_consistent = require_consistent
         self._turns = Turns()
 
     def dispose(self, attempt_id: str) -> DisposalRecord:
@@ -96,6 +104,8 @@ class Disposal:
         done = self._find_done(attempt_id)
         if done is not None:
             return done
+        # A ledger that was restored elsewhere since may have published what this one takes for left over.
+        self._require_consistent()
         with self._turns.turn(attempt_id), working_on(self._ledger, f"the clean-up of {attempt_id}"):
             try:
                 self._require_undone(attempt_id)

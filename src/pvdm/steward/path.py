@@ -135,7 +135,7 @@ class Desks:
 
 def open_desks(to: Joined, vault: Vault, sources: Sources, files: Files, dispose: Callable[[str], object]) -> Desks:
     """The desks themselves; `dispose` cleans up after an attempt that has ended, now or soon."""
-    disposal = Disposal(to.ledger, to.clock, to.catalog, vault, files)
+    disposal = Disposal(to.ledger, to.clock, to.catalog, vault, files, to.recorder.require_consistent)
     seals = open_seals(to)
     tools = Tools(
         files,

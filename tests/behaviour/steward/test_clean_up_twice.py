@@ -90,7 +90,9 @@ class _Stalled(Vault):
 def stalled(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Callable[[], DisposalRecord]]:
     """A Steward that stands still inside its clean-up; what is given lets it go on, and gives what it made of it."""
     notary, vault = bench.scene.notary, _Stalled(bench.folder / "vault", when)
-    disposal = Disposal(notary.ledger, notary.clock, lambda: notary.catalog, vault, bench.files)
+    disposal = Disposal(
+        notary.ledger, notary.clock, lambda: notary.catalog, vault, bench.files, notary.recorder.require_consistent
+    )
     found: list[Any] = []
 
     def run() -> None:

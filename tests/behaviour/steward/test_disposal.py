@@ -13,7 +13,7 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
-from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
+from pvdm.errors import ConflictError, NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.entries import live_entries
 from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.lake.paths import parse_location
@@ -446,3 +446,16 @@ def test_a_commit_that_takes_effect_after_its_attempt_was_cleaned_up_is_refused(
             bench.scene.notary.catalog.commits.commit(own, [change])
         assert caught.value.code == "attempt_not_staging"
         assert attempt.branch not in bench.state().metadata.refs
+
+
+def test_nothing_is_removed_by_a_steward_whose_log_is_not_the_one_known_outside(bench: Bench) -> None:
+    attempt, files = bench.staged(ROWS[3:])
+    give_up(bench, attempt)
+    kept = bench.scene.notary.config.outside_path
+    kept.rename(kept.with_name("away"))
+    with pytest.raises(VerificationError) as caught:
+        bench.disposal.dispose(attempt.attempt_id)
+    assert caught.value.code == "checkpoint_goes_back"
+    assert all(path.exists() for path in files)
+    kept.with_name("away").rename(kept)
+    assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalWord.DELETED

@@ -57,7 +57,14 @@ def crash(house: House, point: str, attempt: Attempt) -> None:
 
 def disposal(house: House) -> Disposal:
     notary = house.notary
-    return Disposal(notary.ledger, notary.clock, lambda: notary.catalog, house.vault, house.files)
+    return Disposal(
+        notary.ledger,
+        notary.clock,
+        lambda: notary.catalog,
+        house.vault,
+        house.files,
+        notary.recorder.require_consistent,
+    )
 
 
 def settle(house: House) -> None:
