@@ -397,14 +397,14 @@ def test_what_is_lost_is_given_up_under_a_new_name_and_said_loudly(pvdm: Run, ma
     (made / "steward.toml").write_text(CONFIG.replace('origin = "steward-one/log"', 'origin = "steward-one/log-2"'))
     done = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY, "--lost-origin", "steward-one/log")
     assert done.code == 0, done.err
-    assert "*** LOST *** 1 entries" in done.out
+    assert "*** LOST *** 1 entry" in done.out
 
 
 def test_a_restore_says_that_tokens_have_to_be_issued_anew(pvdm: Run, made: Path) -> None:
     issue(pvdm)
     backed_up(pvdm, made)
     done = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY, "--archive", "archive")
-    assert "revoked    1 tokens" in done.out
+    assert "revoked    1 token" in done.out
     assert "pvdm steward token issue" in done.out
     assert issue(pvdm, out="ruth-2.token").code == 0
 
