@@ -9,6 +9,7 @@ import signal
 from typing import Any
 
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -41,11 +42,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 MEMORY_BYTES = 4 << 30
 """Folders of tests are in memory where there is so much room for them."""
+ANSWER_SECONDS = 60.0
+"""How long tests wait for an answer where they say nothing of it: a busy machine needs more than httpx's five."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and their children too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for each in ("connect", "read", "write", "pool"):
+        setattr(DEFAULT_TIMEOUT_CONFIG, each, ANSWER_SECONDS)
     if (memory := in_memory()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
         # Ledgers and logs wait for the disk at every step; what the tests are about is not how long it takes.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))

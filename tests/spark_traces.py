@@ -69,7 +69,7 @@ def _pages_at(driver: int) -> str:
         if parts[3] == "0A" and f"socket:[{parts[9]}]" in inodes:
             address = f"http://127.0.0.1:{int(parts[1].rpartition(':')[2], 16)}"
             with contextlib.suppress(httpx.HTTPError):
-                if b"pvdm steward" in httpx.get(f"{address}/jobs/", timeout=5, trust_env=False).content:
+                if b"pvdm steward" in httpx.get(f"{address}/jobs/", timeout=20, trust_env=False).content:
                     return address
     raise AssertionError("the driver serves no pages")
 
