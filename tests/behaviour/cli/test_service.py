@@ -95,6 +95,18 @@ def test_the_status_shows_readiness_epochs_workloads_and_proofs(pvdm: Run, door:
     assert status["overrides"] == []
 
 
+def test_the_status_shows_the_newest_workloads_first_and_how_many_there_are(pvdm: Run, door: Door) -> None:
+    for name in ("b", "c", "a"):
+        door.stand.time.pass_by(1_000_000)
+        door.stand.proved(name)
+    door.come_as(Role.OPERATOR)
+    status = pvdm("status", "--rows", "2", "--json").json
+    assert [each["workload_id"] for each in status["workloads"]] == ["work-a", "work-c"]
+    assert status["workloads_total"] == "3"
+    assert "workloads, newest first: 2 of 3 shown\n" in pvdm("status", "--rows", "2").out
+    assert "workloads, newest first: 3 shown\n" in pvdm("status", "--rows", "3").out
+
+
 def test_the_status_says_that_no_catalog_is_served(pvdm: Run, door: Door) -> None:
     door.come_as(Role.OPERATOR)
     assert "catalog     none: steward.toml has no [catalog]" in pvdm("status").out

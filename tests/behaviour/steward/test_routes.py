@@ -66,6 +66,7 @@ ALLOWED = {
     "POST /v1/clock/confirm": "operator",
     "GET /v1/events": "auditor operator",
     "GET /v1/jobs": "auditor operator",
+    "GET /v1/newest-workloads": WORKERS,
     "GET /v1/workloads": WORKERS,
     "POST /v1/workloads": "producer",
     "GET /v1/workloads/{workload_id}": WORKERS,
