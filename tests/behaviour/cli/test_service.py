@@ -10,6 +10,7 @@ import pytest
 from pvdm.client import Identity, StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.model.role import Role
+from pvdm.store import events
 from pvdm.trust.keys import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -200,6 +201,16 @@ def test_an_operator_confirms_the_clock(pvdm: Run, door: Door) -> None:
     confirmed = pvdm("steward", "confirm-clock", "--reason", "NTP was off", "--json")
     assert confirmed.code == 0
     assert confirmed.json["at"] > NOW
+    assert confirmed.json["confirmed"] is True
+
+
+def test_where_the_clock_has_not_jumped_nothing_is_confirmed(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR)
+    shown = pvdm("steward", "confirm-clock", "--reason", "just so")
+    assert (shown.code, "nothing to confirm: the clock has not jumped" in shown.out) == (0, True)
+    assert pvdm("steward", "confirm-clock", "--reason", "just so", "--json").json["confirmed"] is False
+    with door.stand.notary.ledger.read() as unit:
+        assert "clock_confirmed" not in {event.kind for event in events.page(unit, count=1_000)}
 
 
 def test_only_an_operator_confirms_the_clock(pvdm: Run, door: Door) -> None:
