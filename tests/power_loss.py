@@ -215,6 +215,7 @@ def _after_loss(disk: Disk, folder: Path, random: Random, wrong: Wrong) -> list[
     for name, content in disk.lose_power(random).items():
         (after / name).parent.mkdir(parents=True, exist_ok=True)
         (after / name).write_bytes(content)
+        (after / name).chmod(0o600)  # a mode is not lost
     try:
         return list(wrong(after, disk.notes()))
     finally:

@@ -18,6 +18,8 @@ from pvdm.cli.times import utc
 def steward_confirm_clock(*, as_json: bool, service: Service, reason: str) -> None:
     """After the clock jumped (`clock_jumped`): confirm that the host's time is right now. Needs an operator's token.
 
+    Where the clock has not jumped there is nothing to confirm, and nothing changes.
+
     Set the host's clock right first. A wrong time that was confirmed cannot be taken back: proofs expire and keys end.
 
     \b
@@ -27,6 +29,8 @@ def steward_confirm_clock(*, as_json: bool, service: Service, reason: str) -> No
     with service.connect() as client:
         confirmed = client.confirm_clock(reason)
     if as_json:
-        say_json({"at": confirmed.at})
-        return
-    say(f"confirmed: the Steward goes on from {utc(confirmed.at)}")
+        say_json({"at": confirmed.at, "confirmed": confirmed.confirmed})
+    elif not confirmed.confirmed:
+        say(f"nothing to confirm: the clock has not jumped, and the Steward goes on at {utc(confirmed.at)}")
+    else:
+        say(f"confirmed: the Steward goes on from {utc(confirmed.at)}")

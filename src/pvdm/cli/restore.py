@@ -34,7 +34,12 @@ _RESTORE_MEANS = (
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
 @click.option("--archive", type=PlaceType(folder=True), metavar="DIR", help="The archive; else steward.toml's own.")
 @click.option(
-    "--log-key", "log_keys", type=PlaceType(), multiple=True, metavar="FILE.pub", help="A log key that is lost."
+    "--log-key",
+    "log_keys",
+    type=PlaceType(),
+    multiple=True,
+    metavar="FILE.pub",
+    help="A lost log key; may be repeated.",
 )
 @click.option("--lost-origin", metavar="LOG", help="Give up what no archive has: the old log's name.")
 @click.option("--accept-missing", is_flag=True, help="Go on without envelopes that the archive lacks; it is logged.")

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
         EpochView,
         Identity,
         ListedJob,
+        NewestWorkloads,
         OverrideView,
         ProofView,
         Readiness,
         StewardClient,
         StewardInfo,
-        WorkloadView,
     )
 
 _ROWS: Final = 1_000
@@ -49,7 +49,7 @@ class Status:
     identity: Identity
     epochs: tuple[EpochView, ...] | None
     overrides: tuple[OverrideView, ...] | None
-    workloads: tuple[WorkloadView, ...] | None
+    workloads: NewestWorkloads | None
     proofs: tuple[ProofView, ...] | None
     jobs: tuple[ListedJob, ...] | None
 
@@ -64,7 +64,7 @@ class Status:
     type=click.IntRange(1, _ROWS),
     default=_DEFAULT_ROWS,
     show_default=True,
-    help="Workloads and proofs to show.",
+    help="Workloads, newest first, and proofs to show.",
 )
 def status(*, as_json: bool, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every verdict that was overridden.
@@ -99,7 +99,7 @@ def _ask(client: StewardClient, rows: int) -> Status:
         client.identity(),
         _allowed(client.epochs),
         _allowed(client.overrides),
-        _allowed(lambda: client.workloads(limit=rows)),
+        _allowed(lambda: client.newest_workloads(limit=rows)),
         _allowed(lambda: client.proofs(limit=rows)),
         _allowed(lambda: client.jobs(limit=_ROWS)),
     )
@@ -124,7 +124,8 @@ def _to_json(found: Status) -> dict[str, object]:
         "identity": view_json(found.identity),
         "epochs": _views(found.epochs),
         "overrides": _views(found.overrides),
-        "workloads": _views(found.workloads),
+        "workloads": None if found.workloads is None else _views(found.workloads.workloads),
+        "workloads_total": None if found.workloads is None else str(found.workloads.total),
         "proofs": _views(found.proofs),
         "jobs": _views(found.jobs),
     }
@@ -193,13 +194,18 @@ def _tell_jobs(found: Status) -> None:
         say("  hint: a failed job is taken up again at the Steward's next start; its log says more")
 
 
+def _shown(found: NewestWorkloads) -> str:
+    shown = len(found.workloads)
+    return f"{shown:,} shown" if shown >= found.total else f"{shown:,} of {found.total:,} shown"
+
+
 def _tell_work(found: Status) -> None:
     role = found.identity.role.value
     if found.workloads is None:
         say(f"workloads: not shown to the role {role}")
     else:
-        say(f"workloads: {len(found.workloads)} shown", style="bold")
-        for workload in found.workloads:
+        say(f"workloads, newest first: {_shown(found.workloads)}", style="bold")
+        for workload in found.workloads.workloads:
             for line, style in workload_lines(workload):
                 say(line, style=style)
     if found.proofs is None:

@@ -41,7 +41,7 @@ def show_work(service: Service, table: str | None, workload_id: str | None, rows
             found = _workloads(client, str(table))
             if not found:
                 _require_table(client, str(table))
-            _show_table(str(table), found[:rows], as_json=as_json)
+            _show_table(str(table), found[:rows], len(found), as_json=as_json)
 
 
 def _require_table(client: StewardClient, table: str) -> None:
@@ -62,11 +62,13 @@ def _workloads(client: StewardClient, table: str) -> list[WorkloadView]:
     return sorted(found, key=lambda each: each.changed_at, reverse=True)
 
 
-def _show_table(table: str, found: list[WorkloadView], *, as_json: bool) -> None:
+def _show_table(table: str, found: list[WorkloadView], total: int, *, as_json: bool) -> None:
     if as_json:
-        say_json({"table": table, "workloads": [view_json(each) for each in found]})
+        shown = [view_json(each) for each in found]
+        say_json({"table": table, "workloads": shown, "workloads_total": str(total)})
         return
-    say(f"{table}: {counted(len(found), 'workload')} shown", style="bold")
+    part = f"{len(found):,} of " if total > len(found) else ""
+    say(f"{table}: {part}{counted(total, 'workload')} shown", style="bold")
     for each in found:
         for line, style in workload_lines(each):
             say(line, style=style)

@@ -15,6 +15,7 @@ from pvdm.cli.screen import say, say_json
 from pvdm.cli.steward import config_option, opened_notary, steward
 from pvdm.cli.times import SECOND, DurationType, duration, now_micros, utc
 from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.model.plain import counted
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import disk
@@ -184,22 +185,31 @@ def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: 
 @token_group.command("list", short_help="List tokens, without their texts.")
 @json_option
 @config_option
-def token_list(*, as_json: bool, config: Path) -> None:
+@click.option("--name", metavar="NAME", help="Only those that were given to this name.")
+@click.option("--all", "with_derived", is_flag=True, help="Those too that were derived from others, as for attempts.")
+def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: bool) -> None:
     """List every token that was ever issued: whose it is, for what, until when, and whether it was revoked.
+
+    Tokens that were derived from others, as for attempts, are counted only: they end when those are revoked.
 
     \b
     Examples:
       pvdm steward token list --config steward.toml
+      pvdm steward token list --config steward.toml --name ruth --all
     """
     with opened_notary(config) as notary:
-        grants = notary.access.listed()
+        named = [grant for grant in notary.access.listed() if name in (None, grant.name)]
+    grants = [grant for grant in named if with_derived or grant.parent_id is None]
+    left = len(named) - len(grants)
     if as_json:
-        say_json({"tokens": [grant_json(grant) for grant in grants]})
+        say_json({"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(left)})
         return
     now = now_micros()
     for grant in grants:
         state, style = _state(grant, now)
         say(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style=style)
+    if left:
+        say(f"{counted(left, 'derived token')} not shown; --all shows them")
 
 
 @token_group.command("revoke", short_help="End a token now.")

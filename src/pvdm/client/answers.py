@@ -225,14 +225,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ClockConfirmed:
-    """The time from which the Steward goes on."""
+    """The time from which the Steward goes on; `confirmed` is false where there was nothing to confirm."""
 
     at: int
+    confirmed: bool
 
     @classmethod
     def read(cls, value: object) -> ClockConfirmed:
         """The answer's value."""
-        return cls(Reading(value, "the clock").number("at"))
+        fields = Reading(value, "the clock")
+        return cls(fields.number("at"), fields.flag("confirmed"))
 
 
 def read_hashes(value: object) -> tuple[bytes, ...]:

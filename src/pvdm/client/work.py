@@ -16,7 +16,15 @@ from pvdm.client.quarantine_answers import QuarantinedView, QuarantineRemovalVie
 from pvdm.client.reading import Reading
 from pvdm.client.token import AccessToken
 from pvdm.client.wire import Call
-from pvdm.client.work_answers import AttemptView, ChunkView, ListedJob, OrphanView, WorkloadDetail, WorkloadView
+from pvdm.client.work_answers import (
+    AttemptView,
+    ChunkView,
+    ListedJob,
+    NewestWorkloads,
+    OrphanView,
+    WorkloadDetail,
+    WorkloadView,
+)
 from pvdm.model.document import Value
 from pvdm.model.token_text import draw_token_text, token_sha256
 
@@ -33,6 +41,11 @@ class WorkCalls(Calls):
     def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[WorkloadView, ...]:
         """The next workloads of the token's domain after an id."""
         return self._list("/v1/workloads", "workloads", WorkloadView.read, page_of(after, limit))
+
+    def newest_workloads(self, *, limit: int = 100) -> NewestWorkloads:
+        """The workloads of the token's domain that were opened or ended last, the latest first."""
+        query = (("limit", str(page_of(None, limit)["limit"])),)
+        return self._read(Call("GET", "/v1/newest-workloads", query=query), NewestWorkloads.read)
 
     def workload(
         self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_MAX_ROWS, newest: bool = True

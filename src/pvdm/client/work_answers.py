@@ -261,6 +261,20 @@ class WorkloadView:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestWorkloads:
+    """The workloads that were opened or ended last, the latest first, and how many there are in all."""
+
+    workloads: tuple[WorkloadView, ...]
+    total: int
+
+    @classmethod
+    def read(cls, value: object) -> NewestWorkloads:
+        """The answer's value."""
+        fields = Reading(value, "the newest workloads")
+        return cls(fields.items("workloads", WorkloadView.read), fields.decimal("total"))
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptView:
     """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
 

@@ -107,7 +107,7 @@ def given_up(attempt: AttemptView, *, before: bool = False) -> RolledBackError:
     refusal = attempt.refusal
     if refusal is None:
         raise AssertionError("who calls this has seen the refusal")
-    way = f"to try again all the same: {again(attempt)}"
+    way = f"if it was cured since without that, as by a migration: {again(attempt)}"
     if before:
         way = f"{_not_tried(attempt, 'the end of')}; {way}"
     return RolledBackError(

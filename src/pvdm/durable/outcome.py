@@ -38,11 +38,13 @@ class SourceMoved:
     def __str__(self) -> str:
         pinned, newest = self.pinned_snapshot_id, self.newest_snapshot_id
         if self.opened_at is None:
-            told = f"the source has moved since: published is its snapshot {pinned}, and its newest is {newest}"
+            told = (
+                f"other snapshots came to the source since: published is its snapshot {pinned}, its newest is {newest}"
+            )
         else:
             told = f"the workload was opened at {utc_time(self.opened_at)} and reads snapshot {pinned} of its source"
             told += f"; the source is at {newest}"
-        return f"{told}; {self.correction}"
+        return f"{told}; whether rows under the workload's filter changed was not looked at; if so: {self.correction}"
 
     def to_json(self) -> dict[str, object]:
         """For programs."""

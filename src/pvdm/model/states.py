@@ -104,7 +104,7 @@ ATTEMPT: Final = Machine(
         Transition(
             "VERIFYING",
             "ROLLED_BACK",
-            "workload abandoned, or its source can never be read as the contract means it (no verdict)",
+            "workload abandoned, or its source cannot be read as the contract means it (no verdict)",
         ),
         Transition("COMMITTING", "COMMITTED", "published"),
         Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses"),

@@ -23,6 +23,8 @@ def require_names(given: Sequence[str], wanted: Sequence[str]) -> None:
         "the rows have not the columns of the target",
         expected=", ".join(ascii(name)[1:-1] for name in wanted)[:400],
         got="; ".join(got),
+        hint="give every column of the target once, and no other; one that the pinned snapshot of the source does not "
+        "have yet, the job adds itself as null",
     )
 
 

@@ -123,7 +123,8 @@ class EmbeddedSteward(StewardClient):
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
         """Say that the clock is right now; without a token, since none is given out while the time is in doubt."""
-        confirmed = ClockConfirmed(self._notary.clock.confirm(operator=OWN_NAME, reason=reason))
+        found = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
+        confirmed = ClockConfirmed(found.at_micros, found.was_jumped)
         # What the start left undone since it could not tell the time.
         self._notary.epochs.log_missing("logged after the clock was confirmed")
         self.renew_trust_root(self._people)

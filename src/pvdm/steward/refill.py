@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
+from typing import Final
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.stores.object_path import FilePath
@@ -31,6 +33,11 @@ from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.log.tiles import StaticTiles
 from pvdm.trust.statement import read_signed
+
+_LOG_KEYS_HINT: Final = (
+    "nothing was changed; bring the newest keystore, or the public half of each log key that it lacks: "
+    "--log-key FILE.pub, once for each"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,8 @@ def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
             got=config.origin,
         )
     kept = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _keys(notary, order, origin))
-    newest = kept.load()
+    with _keys_to_bring():
+        newest = kept.load()
     if newest is None:
         raise VerificationError(
             "outside_checkpoint_missing",
@@ -157,6 +165,17 @@ def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
 def _keys(notary: Notary, order: Order, origin: str) -> list[NoteKey]:
     known = known_log_keys(notary.ledger, notary.keys.book(), origin)
     return [*known, *(NoteKey(origin, der) for der in order.log_keys)]
+
+
+@contextlib.contextmanager
+def _keys_to_bring() -> Iterator[None]:
+    """No trust root can be fetched while the Steward is down: what is missing here is a log key."""
+    try:
+        yield
+    except VerificationError as error:
+        if error.code == "note_key_unknown" and "root fetch" in str(error.hint):
+            error.hint = _LOG_KEYS_HINT
+        raise
 
 
 def _judge_lost(order: Order, size: int, outside: SignedCheckpoint, reached: int, lost: int) -> None:
@@ -184,7 +203,8 @@ def _archived(notary: Notary, order: Order, outside: SignedCheckpoint) -> Signed
         return None
     origin = outside.checkpoint.origin
     note = (log_folder(order.archive) / CHECKPOINT_FILE).read_bytes()
-    held = open_checkpoint(note, origin=origin, keys=_keys(notary, order, origin))
+    with _keys_to_bring():
+        held = open_checkpoint(note, origin=origin, keys=_keys(notary, order, origin))
     if held.checkpoint.size == outside.checkpoint.size:
         return outside
     if held.checkpoint.size > outside.checkpoint.size:

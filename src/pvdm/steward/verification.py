@@ -98,7 +98,7 @@ class Verification:
     def verify(self, attempt_id: str) -> None:
         """VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce; a FAIL is cleaned up as well.
 
-        A source that can never be read as the contract means it gives no verdict, and ROLLED_BACK. An attempt that is
+        A source that cannot be read as the contract means it gives no verdict, and ROLLED_BACK. An attempt that is
         not VERIFYING is left as it is: it was verified or given up before. One that another Steward verifies is held.
         """
         with self._ledger.read() as unit:

@@ -77,6 +77,13 @@ class Work:
             found = workloads.page(unit, domain=scope(grant), after=after, count=count)
             return self._summaries(unit, found)
 
+    def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadSummary], int]:
+        """The bearer's workloads that were opened or ended last, the latest first, and how many the bearer has."""
+        require_attempt(grant, None)
+        with self._ledger.read() as unit:
+            found = workloads.newest(unit, domain=scope(grant), count=count)
+            return self._summaries(unit, found), workloads.total(unit, domain=scope(grant))
+
     def summary(self, workload: Workload) -> WorkloadSummary:
         """The same for one that the caller has."""
         with self._ledger.read() as unit:

@@ -56,6 +56,14 @@ def database_micros(ledger: Ledger) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The time from which the Steward goes on; without a jump there was nothing to confirm."""
+
+    at_micros: int
+    was_jumped: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Absence:
     """A time without a Steward that no second clock bears out: the newest mark before it, and the start after it."""
 
@@ -130,18 +138,21 @@ class LedgerClock:
             return False
         return True
 
-    def confirm(self, *, operator: str, reason: str) -> int:
+    def confirm(self, *, operator: str, reason: str) -> Confirmation:
         """An operator says that the clock is right now; goes into the step log with name, reason and the times.
 
         Those are the time that was trusted before, the time from now on and, after a jump, the time that it showed.
+        Where the clock has not jumped there is nothing to confirm, and nothing changes.
         """
         ids.name(operator, "operator")
         if not reason.strip():
             raise InputError("reason_missing", "a confirmation needs a reason")
         with self._lock:
-            before = self._base + self._elapsed() + self._followed
-            after = max(before, self._wall())
+            before, host = self._base + self._elapsed() + self._followed, self._wall()
+            after = max(before, host)
             jumped = self._jumped
+            if jumped is None and not self._is_jump(host):
+                return Confirmation(after, was_jumped=False)
         facts: dict[str, str | int] = {
             "operator": operator,
             "reason": ids.reason(reason),
@@ -156,7 +167,7 @@ class LedgerClock:
         with self._lock:
             self._set(max(after, self._base + self._elapsed() + self._followed))
             self._jumped = None
-        return after
+        return Confirmation(after, was_jumped=True)
 
     def lead_micros(self) -> int:
         """How far the trusted time is ahead of the host's clock, which is behind then; 0 if it is not."""
@@ -188,11 +199,16 @@ class LedgerClock:
     def _elapsed(self) -> int:
         return max(0, self._monotonic() - self._since)
 
+    def _is_jump(self, seen: int) -> bool:
+        """Whether what a clock shows is further ahead than a good one drifts; the lock is held."""
+        elapsed = self._elapsed()
+        return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT
+
     def _advance(self, seen: int) -> int:
         """The new time, given what another clock shows; the lock is held."""
         elapsed = self._elapsed()
         ahead = seen - self._base - elapsed
-        if ahead > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT:
+        if self._is_jump(seen):
             self._jumped = seen
         if self._jumped is not None:
             raise _jumped(self._base + elapsed + self._followed, self._jumped, self._wall())

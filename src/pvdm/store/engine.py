@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from pvdm.errors import ConflictError, InputError, UnavailableError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError
 from pvdm.store.failures import SERIALIZATION, Phase, translate
 from pvdm.store.named_locks import file_lock, lock_names, session_lock, transaction_lock
 from pvdm.store.turns import Turns
@@ -34,6 +35,7 @@ TRANSACTION_TRIES_MAX: Final = 8
 TURNS_AT_ONCE_MAX: Final = 8
 _SYNCHRONOUS_EXTRA: Final = 3
 _LEDGER_MODE: Final = 0o600
+_NOT_PRIVATE: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +265,26 @@ def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """The file belongs to its owner alone; SQLite gives its journals the same mode."""
+    """The file belongs to its owner alone; SQLite gives its journals the same mode.
+
+    One that others can read or write already, such as a backup that was made without care, is refused.
+    """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE))
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE)
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        os.close(descriptor)
     except OSError as error:
         raise UnavailableError(
             "ledger_unreachable", "the ledger's file cannot be opened", got=os.strerror(error.errno or 0)
         ) from None
+    if mode & _NOT_PRIVATE:
+        raise NotAllowedError(
+            "ledger_mode",
+            f"{path.name} may be read or written by others",
+            expected="mode 0600",
+            got=f"mode {mode:04o}",
+            hint=f"find out who could read or change it; then chmod 600 {path.name}",
+        )
 
 
 def _waiting(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.model.states import WORKLOAD, WorkloadState
@@ -83,6 +83,24 @@ def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int
     if after is not None:
         wanted = wanted.where(workloads.c.workload_id > after)
     return [_workload(row) for row in unit.rows(wanted)]
+
+
+def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload]:
+    """Those that were opened or ended last, the latest first; of one domain, or of all."""
+    order = (workloads.c.at_micros.desc(), workloads.c.workload_id)
+    wanted = select(workloads).order_by(*order).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    return [_workload(row) for row in unit.rows(wanted)]
+
+
+def total(unit: Unit, *, domain: str | None) -> int:
+    """How many there are; of one domain, or of all."""
+    wanted = select(func.count().label("total")).select_from(workloads)
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    row = unit.row(wanted)
+    return 0 if row is None else int(row["total"])
 
 
 def still_open(unit: Unit) -> list[Workload]:

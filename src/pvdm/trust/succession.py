@@ -124,6 +124,8 @@ def require_root_signers(judge: TrustRoot, envelope: Envelope, now: int, code: s
             f"too few root signers of version {judge.version} signed the trust root",
             f"{judge.root_threshold} identities",
             len(identities),
+            f"have other root signers of version {judge.version} sign it too: each signs the file that the one before "
+            "wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; one whom the new root drops adds --previous",
         )
 
 

@@ -1,4 +1,4 @@
-"""A source that cannot be read now, and one that can never be read as the contract means it: two errors."""
+"""A source that cannot be read now, and one that cannot be read as the contract means it: two errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ INT96_HINT: Final = (
     "Spark writes INT96 unless it is told otherwise: write the files again with "
     "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, or as an Iceberg table"
 )
-_MENDED: Final = "the pinned source stays as it is: abandon the workload, mend the source, and open another one"
+_MENDED: Final = (
+    "mend the source, or migrate the contract or the target; a workload that is open keeps what it has pinned: "
+    "an operator abandons it, and a new workload id pins the source as it is then"
+)
 # Facts about the pinned rows and snapshot that are not about columns, and that no time mends either.
 _LASTING: Final = frozenset({"value_out_of_range"})
 # What was pinned once and is no more; nothing else about a snapshot changes after it was pinned.
@@ -68,13 +71,13 @@ def _unreadable(error: PvdmError) -> UnavailableError:
 
 
 def unusable(error: PvdmError, hint: str | None = None) -> InputError:
-    """The pinned source can never be read as the contract means it, for this reason."""
+    """The pinned source cannot be read as the contract means it, whenever it is tried, for this reason."""
     if error.code == SOURCE_UNUSABLE and isinstance(error, InputError):
         return error
     nanoseconds = error.code == "cast_refused" and any(word in str(error.got) for word in ("[ns", "Nanosecond", "_ns"))
     return InputError(
         SOURCE_UNUSABLE,
-        f"the source can never be read as the contract means it: {error.message}",
+        f"the source cannot be read as the contract means it: {error.message}",
         expected=error.expected,
         got=error.got,
         hint=hint or error.hint or (f"{INT96_HINT}; {_MENDED}" if nanoseconds else _MENDED),

@@ -130,6 +130,7 @@ class Drill:
                 contextlib.closing(sqlite3.connect(self.folder / "backup.db")) as backup,
             ):
                 ledger.backup(backup)
+            (self.folder / "backup.db").chmod(0o600)
             return
         self._postgresql("pg_dump", "-f", str(self.folder / "backup.sql"))
 

@@ -52,7 +52,7 @@ vault = "{srv}/lake/vault"
 [service]
 port = 0
 """
-_ROOT = 'expires = "365d"\nthresholds = { notary = 1, root = 1 }\n'
+_ROOT = 'expires = "365d"\nthresholds = { notary = 1, root = 2 }\n'
 _KEY = '[[keys]]\nfile = "{file}"\nidentity = "{identity}"\nroles = ["{role}"]\n'
 
 
@@ -197,7 +197,7 @@ def _set_up(team: Team) -> None:
     team.config.write_text(_CONFIG.format(srv=team.srv, mnt=team.folder / "mnt"), "utf-8")
     configured = ("--config", team.config)
     team.do("steward", "init", *configured, "--reason", "first start", "--public", "public")
-    people = (("alice", "root"), ("ruth", "operator"), ("tom", "operator"))
+    people = (("alice", "root"), ("bob", "root"), ("ruth", "operator"), ("tom", "operator"))
     for name, _ in people:
         team.do("keys", "pair", f"{name}.pem")
     text = _ROOT + "".join(_KEY.format(file=f"{name}.pem.pub", identity=name, role=role) for name, role in people)
@@ -206,8 +206,9 @@ def _set_up(team: Team) -> None:
         text += _KEY.format(file=f"public/epoch-1.{kind}.pub", identity=identity, role=role) + "epochs = [1]\n"
     (team.folder / "keys.toml").write_text(text, "utf-8")
     team.do("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
-    words = ("--key", "alice.pem", "--yes", "--out", "root-1.json", "--json")
-    pin: Any = team.do("keys", "root", "sign", "root-1.draft", *words).json["sha256"]
+    team.do("keys", "root", "sign", "root-1.draft", "--key", "alice.pem", "--yes", "--out", "root-1.alice")
+    words = ("--key", "bob.pem", "--yes", "--out", "root-1.json", "--json")
+    pin: Any = team.do("keys", "root", "sign", "root-1.alice", *words).json["sha256"]
     team.do("steward", "trust", "root-1.json", *configured, "--root-sha256", pin)
     for name, role, domain in (("ruth", "operator", "*"), ("tom", "operator", "*"), ("nightly", "producer", "sales")):
         out = team.srv / "pvdm" / f"{name}.token"

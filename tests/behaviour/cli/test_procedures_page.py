@@ -203,12 +203,12 @@ def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
 def test_a_key_that_is_removed_instead_takes_its_protections_along(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, fetch, key_id, successor, sign, submit, _ = steps("An operator leaves")
+    _, _, fetch, key_id, successor, *signs, submit, _ = steps("An operator leaves")
     with team_at(tmp_path, pvdm, monkeypatch, operator="tom") as team:
         committed(team.publish("orders-1"))
         team.follow(fetch)
         found = team.follow(f"{key_id} --json").json["key_id"]
-        for line in (successor.replace("--revoke", "--remove"), sign, submit):
+        for line in (successor.replace("--revoke", "--remove"), *signs, submit):
             team.follow(line, {"KEY_ID": found})
         assert team.audit_code() == 3
 
@@ -216,7 +216,7 @@ def test_a_key_that_is_removed_instead_takes_its_protections_along(
 def test_an_operator_leaves_and_what_they_signed_stays_good(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens, revoke, fetch, key_id, successor, sign, submit, audit = steps("An operator leaves")
+    tokens, revoke, fetch, key_id, successor, *signs, submit, audit = steps("An operator leaves")
     with team_at(tmp_path, pvdm, monkeypatch, operator="tom") as team:
         committed(team.publish("orders-1"))
         listed = json.loads(team.follow(f"{tokens} --json").out)["tokens"]
@@ -226,7 +226,7 @@ def test_an_operator_leaves_and_what_they_signed_stays_good(
         assert (gone.code, gone.error) == (5, "token_revoked")
         team.follow(fetch)
         found = team.follow(f"{key_id} --json").json["key_id"]
-        for line in (successor, sign, submit):
+        for line in (successor, *signs, submit):
             team.follow(line, {"KEY_ID": found})
         team.follow(audit)  # the protection that tom signed, and what was published under it
         by = ("--key", "tom.pem", "--operator", "tom", "--reason", "one more", "--json")

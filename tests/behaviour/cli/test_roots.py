@@ -188,6 +188,7 @@ def test_a_successor_that_the_old_signers_did_not_sign_is_refused(pvdm: Run, fir
     sign(pvdm, "root-2.alice", "carol", "root-2.json")
     checked = pvdm("keys", "root", "check", "root-1.json", "root-2.json", "--root-sha256", first, "--json")
     assert (checked.code, checked.error) == (3, "trust_root_unsigned")
+    assert "`pvdm keys root sign FILE --key KEY --out NEXT`" in checked.json["error"]["hint"]
 
 
 def test_a_signer_who_leaves_signs_the_root_without_him(pvdm: Run, first: str, tmp_path: Path) -> None:

@@ -292,3 +292,12 @@ def test_the_status_of_a_table_and_of_a_workload_is_shown(shop: Shop) -> None:
     assert found["chunks"][0]["attempt"]["state"] == "VERIFICATION_FAILED"
     assert shop.command(["status", table, "--workload-id", "x"])[0] == 2
     assert shop.command(["status"])[0] == 0
+
+
+def test_the_status_of_a_table_says_of_how_many_workloads_some_are_shown(shop: Shop) -> None:
+    table = target(shop, "many")
+    for number in ("1", "2"):
+        command = ["run", table, "--workload-id", f"{table}-{number}", "--small", "--job", "small_jobs:lossy"]
+        shop.command(command)
+    assert "sales.many: 1 of 2 workloads shown" in shop.command(["status", table, "--rows", "1"])[1]
+    assert json.loads(shop.command(["status", table, "--rows", "1", "--json"])[1])["workloads_total"] == "2"

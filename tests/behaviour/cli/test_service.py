@@ -10,6 +10,7 @@ import pytest
 from pvdm.client import Identity, StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.model.role import Role
+from pvdm.store import events
 from pvdm.trust.keys import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -93,6 +94,18 @@ def test_the_status_shows_readiness_epochs_workloads_and_proofs(pvdm: Run, door:
     assert [workload["workload_id"] for workload in status["workloads"]] == ["work-one"]
     assert [proof["proof_id"] for proof in status["proofs"]] == [recorded.statement_id]
     assert status["overrides"] == []
+
+
+def test_the_status_shows_the_newest_workloads_first_and_how_many_there_are(pvdm: Run, door: Door) -> None:
+    for name in ("b", "c", "a"):
+        door.stand.time.pass_by(1_000_000)
+        door.stand.proved(name)
+    door.come_as(Role.OPERATOR)
+    status = pvdm("status", "--rows", "2", "--json").json
+    assert [each["workload_id"] for each in status["workloads"]] == ["work-a", "work-c"]
+    assert status["workloads_total"] == "3"
+    assert "workloads, newest first: 2 of 3 shown\n" in pvdm("status", "--rows", "2").out
+    assert "workloads, newest first: 3 shown\n" in pvdm("status", "--rows", "3").out
 
 
 def test_the_status_says_that_no_catalog_is_served(pvdm: Run, door: Door) -> None:
@@ -188,6 +201,16 @@ def test_an_operator_confirms_the_clock(pvdm: Run, door: Door) -> None:
     confirmed = pvdm("steward", "confirm-clock", "--reason", "NTP was off", "--json")
     assert confirmed.code == 0
     assert confirmed.json["at"] > NOW
+    assert confirmed.json["confirmed"] is True
+
+
+def test_where_the_clock_has_not_jumped_nothing_is_confirmed(pvdm: Run, door: Door) -> None:
+    door.come_as(Role.OPERATOR)
+    shown = pvdm("steward", "confirm-clock", "--reason", "just so")
+    assert (shown.code, "nothing to confirm: the clock has not jumped" in shown.out) == (0, True)
+    assert pvdm("steward", "confirm-clock", "--reason", "just so", "--json").json["confirmed"] is False
+    with door.stand.notary.ledger.read() as unit:
+        assert "clock_confirmed" not in {event.kind for event in events.page(unit, count=1_000)}
 
 
 def test_only_an_operator_confirms_the_clock(pvdm: Run, door: Door) -> None:

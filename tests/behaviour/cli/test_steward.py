@@ -347,6 +347,26 @@ def test_a_name_that_was_stored_otherwise_is_listed_without_its_control_characte
     assert pvdm("steward", "token", "revoke", "ab" * 16, *CONFIGURED).out == f"revoked: token {'ab' * 16} of ru\\nth\n"
 
 
+def test_derived_tokens_are_listed_only_where_all_are_asked_for(
+    pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ruth = Grant("ab" * 16, Role.OPERATOR, "*", "ruth", 2**52)
+    job = Grant("cd" * 16, Role.PRODUCER, "sales", "nightly", 2**52)
+    derived = Grant("ef" * 16, Role.PRODUCER, "sales", "nightly", 2**52, "12" * 16, parent_id="cd" * 16)
+    monkeypatch.setattr(Access, "listed", lambda _: [ruth, job, derived])
+    words = ("steward", "token", "list", *CONFIGURED)
+
+    def ids(*more: str) -> list[str]:
+        return [each["token_id"] for each in pvdm(*words, *more, "--json").json["tokens"]]
+
+    assert ids() == [ruth.token_id, job.token_id]
+    assert ids("--all") == [ruth.token_id, job.token_id, derived.token_id]
+    assert ids("--name", "nightly") == [job.token_id]
+    assert ids("--name", "nightly", "--all") == [job.token_id, derived.token_id]
+    assert "1 derived token not shown; --all shows them\n" in pvdm(*words).out
+    assert "not shown" not in pvdm(*words, "--all").out
+
+
 def test_a_token_for_too_long_is_refused_in_the_units_that_were_typed(pvdm: Run, made: Path) -> None:
     refused = issue(pvdm, "--lifetime", "366d")
     assert (refused.code, refused.error) == (2, "token_lifetime_invalid")

@@ -78,7 +78,7 @@ def test_an_attempt_that_can_never_have_a_verdict_is_told_with_its_reason() -> N
     refusal = RefusalView("source_unusable", "a column is another one", "long", "text", "abandon the workload")
     error = given_up(replace(ended(refusal), state=AttemptState.ROLLED_BACK))
     assert (error.code, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
-    assert error.hint == f"abandon the workload; to try again all the same: {AGAIN}"
+    assert error.hint == f"abandon the workload; if it was cured since without that, as by a migration: {AGAIN}"
 
 
 @pytest.mark.parametrize(

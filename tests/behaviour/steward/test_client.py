@@ -95,6 +95,7 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.retire_epoch(1, "r"),
         lambda: client.revoke_epoch(1, "r"),
         client.workloads,
+        client.newest_workloads,
         lambda: client.workload("w"),
         lambda: client.open_workload("w", "sales.orders", {}),
         lambda: client.chunks("w"),

@@ -157,7 +157,7 @@ def test_a_year_forward_stops_the_work_until_an_operator_confirms(
         assert int(answer.headers["retry-after"]) > 0
     ready = clocked.steward.http.get("/readyz")
     assert (ready.status_code, [reason["code"] for reason in ready.json()["reasons"]]) == (503, ["clock_jumped"])
-    assert clocked.confirm(operator).json() == {"at": clocked.time.wall}
+    assert clocked.confirm(operator).json() == {"at": clocked.time.wall, "confirmed": True}
     assert clocked.steward.http.get("/readyz").json() == {"ready": True, "reasons": []}
     judge(clocked)
 
@@ -193,7 +193,7 @@ def test_a_jump_that_was_set_right_still_wants_a_word_and_costs_nobody_a_token(
     clocked.time.jump(-YEAR)
     assert refusal(clocked.draw(1, attestor)) == (503, "clock_jumped")
     clocked.time.pass_by(SECOND)
-    assert clocked.confirm(operator).json() == {"at": clocked.time.wall}
+    assert clocked.confirm(operator).json() == {"at": clocked.time.wall, "confirmed": True}
     assert clocked.draw(1, attestor).status_code == 200
     assert clocked.attest(1, attestor).status_code == 200
     judge(clocked)

@@ -170,6 +170,7 @@ def grown(stand: Stand, old: Backup, entries: int) -> bytes:
     folder = stand.folder.parent / f"elsewhere-{entries}"
     config = config_at(folder)
     (folder / "ledger.db").write_bytes(old.ledger)
+    (folder / "ledger.db").chmod(0o600)
     config.outside_path.write_bytes(old.outside)
     shutil.copy(stand.folder / "keys", folder / "keys")
     other = Stand(folder, config, stand.time, opened(config, stand.time))

@@ -58,7 +58,7 @@ def test_readiness_comes_back_when_the_operator_has_confirmed(steward: Served) -
     steward.stand.time.jump(10 * DAY)
     assert steward.http.get("/readyz").status_code == 503
     confirmed = steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)
-    assert confirmed.json() == {"at": steward.stand.time.wall}
+    assert confirmed.json() == {"at": steward.stand.time.wall, "confirmed": True}
     assert steward.http.get("/readyz").status_code == 200
 
 

@@ -183,6 +183,18 @@ def test_a_query_value_out_of_its_range_is_refused(steward: Served, operator: di
     assert refusal(steward.http.get(f"/v1/events?limit={limit}", headers=operator)) == (400, "request_invalid")
 
 
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("5000", "input should be less than or equal to 1000"), ("0", "input should be greater than or equal to 1")],
+)
+def test_a_number_of_the_query_beyond_its_bound_is_told_with_both(
+    steward: Served, operator: dict[str, str], limit: str, expected: str
+) -> None:
+    told = steward.http.get(f"/v1/events?limit={limit}", headers=operator).json()["error"]
+    assert told["message"].startswith("query.limit cannot be accepted")
+    assert (told["expected"], told["got"]) == (expected, limit)
+
+
 @pytest.mark.parametrize("workload_id", ["%00", "a%20b", "x" * 129, "%ff", "a%0A", "é"])
 def test_an_id_in_another_form_is_refused(steward: Served, operator: dict[str, str], workload_id: str) -> None:
     assert refusal(steward.http.get(f"/v1/workloads/{workload_id}", headers=operator)) == (400, "request_invalid")

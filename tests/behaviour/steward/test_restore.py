@@ -383,7 +383,8 @@ def test_a_log_key_that_only_the_operator_still_has_stays_known(scene: Scene) ->
     der = scene.notary.keys.public_key(KeyRole.LOG, 2).der
     scene.lose_the_database()
     put_back()
-    refused(scene.restore, "note_key_unknown")
+    told = str(refused(scene.restore, "note_key_unknown").hint)
+    assert ("--log-key FILE.pub, once for each" in told, "root fetch" in told) == (True, False)
     order = replace(scene.order, log_keys=(der,))
     with (
         fault.armed("steward.restore.after_refill", fault.Raise(KeyboardInterrupt())),

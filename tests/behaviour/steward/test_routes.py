@@ -66,6 +66,7 @@ ALLOWED = {
     "POST /v1/clock/confirm": "operator",
     "GET /v1/events": "auditor operator",
     "GET /v1/jobs": "auditor operator",
+    "GET /v1/newest-workloads": WORKERS,
     "GET /v1/workloads": WORKERS,
     "POST /v1/workloads": "producer",
     "GET /v1/workloads/{workload_id}": WORKERS,
@@ -492,8 +493,7 @@ def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, pa
 
 @pytest.mark.parametrize(("method", "path"), LINES)
 def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method: str, path: str) -> None:
-    headers = allowed(walk, method, path)
+    headers, given = allowed(walk, method, path), good(method, path)
     for query in ("surprise=1", "access_token=pvdm_x", "token=x"):
-        asked = f"{walk.path(path)}?{query}"
-        response = walk.steward.http.request(method, asked, headers=headers, **good(method, path))
+        response = walk.steward.http.request(method, f"{walk.path(path)}?{query}", headers=headers, **given)
         judged(response, path, 400, "query_invalid")

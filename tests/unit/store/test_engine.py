@@ -54,6 +54,7 @@ def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_reported_as_damaged(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_bytes(b"not a database, but long enough to look at" * 100)
+    (tmp_path / "ledger.db").chmod(0o600)
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"sqlite:///{tmp_path}/ledger.db")
     assert caught.value.code == "ledger_damaged"
@@ -62,6 +63,18 @@ def test_a_file_that_is_no_database_is_reported_as_damaged(tmp_path: Path) -> No
 def test_the_file_belongs_to_its_owner_alone(tmp_path: Path) -> None:
     with ledger_at(f"sqlite:///{tmp_path}/ledger.db"):
         assert stat.S_IMODE((tmp_path / "ledger.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o660])
+def test_a_file_that_others_can_read_or_write_is_refused_and_stays_as_it_is(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "ledger.db"
+    with ledger_at(f"sqlite:///{path}"):
+        pass
+    path.chmod(mode)
+    with pytest.raises(NotAllowedError) as caught:
+        open_ledger(f"sqlite:///{path}")
+    assert (caught.value.code, caught.value.got) == ("ledger_mode", f"mode {mode:04o}")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 @pytest.mark.parametrize(

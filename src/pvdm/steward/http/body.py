@@ -25,6 +25,8 @@ FIELD_NAME_MAX_CHARACTERS: Final = 64
 BODY_MARKS_MAX: Final = 1_024
 STRANGER_BODY_MAX_SECONDS: Final = 5
 MODEL_ATTRIBUTE: Final = "pvdm_body_model"
+# What pydantic calls numbers beyond their bounds.
+_BOUNDS: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _PATTERN: Final = re.compile(r"should match pattern '(.*)'\Z", re.DOTALL)
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _TYPES: Final[Mapping[Body, str]] = {
@@ -194,7 +196,7 @@ def _malformed(got: str) -> InputError:
 
 
 def invalid_request(errors: Any) -> InputError:
-    """What is wrong with a field of the request, without its value: that may be a secret."""
+    """What is wrong with a field of the request, without its value: that may be a secret, but for a number's."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
     place = ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in first["loc"]) or "the request"
     pattern = _PATTERN.search(str(first["msg"]))
@@ -203,4 +205,11 @@ def invalid_request(errors: Any) -> InputError:
     else:
         text = str(first["msg"]).partition(",")[0]
         expected = text[:1].lower() + text[1:]
-    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected, got="another value")
+    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected, got=_got(first))
+
+
+def _got(error: Any) -> str:
+    """A number of the query beyond its bound; of anything else that it is another value."""
+    if error.get("type") in _BOUNDS and error["loc"][:1] == ("query",) and "input" in error:
+        return ascii(error["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
+    return "another value"

@@ -254,9 +254,10 @@ class EpochChangesAnswer(Told):
 
 
 class ClockAnswer(Told):
-    """The time from which the Steward goes on."""
+    """The time from which the Steward goes on; `confirmed` is false where there was nothing to confirm."""
 
     at: Micros
+    confirmed: bool
 
 
 class EventPart(Told):

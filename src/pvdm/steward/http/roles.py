@@ -92,6 +92,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/events"): Rule(_WATCHING, everywhere=True),
         ("GET", "/v1/jobs"): Rule(_WATCHING, everywhere=True),
         ("GET", "/v1/workloads"): Rule(_WORKING),
+        ("GET", "/v1/newest-workloads"): Rule(_WORKING),
         ("POST", "/v1/workloads"): Rule(_PRODUCER, body=Body.JSON, named=True),
         ("GET", "/v1/workloads/{workload_id}"): Rule(_WORKING),
         ("GET", "/v1/workloads/{workload_id}/chunks"): Rule(_WORKING),

@@ -83,7 +83,8 @@ def revoke_epoch(notary: NotaryPart, number: Number, body: Reasoned) -> EpochCha
 @router.post("/v1/clock/confirm", tags=["clock"])
 def confirm_clock(notary: NotaryPart, grant: Caller, body: Reasoned) -> ClockAnswer:
     """Say, by the token's name, that the Steward's clock is right now."""
-    return ClockAnswer(at=notary.clock.confirm(operator=grant.name, reason=body.reason))
+    found = notary.clock.confirm(operator=grant.name, reason=body.reason)
+    return ClockAnswer(at=found.at_micros, confirmed=found.was_jumped)
 
 
 @router.get("/v1/events", tags=["events"])

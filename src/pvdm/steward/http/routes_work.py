@@ -24,6 +24,7 @@ from pvdm.steward.http.work_models import (
     JobPart,
     JobsAnswer,
     ListedJob,
+    NewestWorkloadsAnswer,
     OpeningBody,
     PublicationBody,
     PublishedPart,
@@ -62,6 +63,14 @@ def workloads(
     """The next workloads of the token's domain after an id."""
     found = notary.work.workloads(grant, after=after, count=limit)
     return WorkloadsAnswer(workloads=[WorkloadPart.model_validate(_workload(each)) for each in found])
+
+
+@router.get("/v1/newest-workloads")
+def newest_workloads(notary: NotaryPart, grant: Caller, limit: Page = 100) -> NewestWorkloadsAnswer:
+    """The workloads of the token's domain that were opened or ended last, the latest first."""
+    found, total = notary.work.newest_workloads(grant, count=limit)
+    parts = [WorkloadPart.model_validate(_workload(each)) for each in found]
+    return NewestWorkloadsAnswer(workloads=parts, total=str(total))
 
 
 @router.post("/v1/workloads")

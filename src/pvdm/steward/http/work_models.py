@@ -176,6 +176,13 @@ class WorkloadsAnswer(Told):
     workloads: list[WorkloadPart]
 
 
+class NewestWorkloadsAnswer(Told):
+    """Workloads by the time of their opening or end, the latest first; `total` is how many there are."""
+
+    workloads: list[WorkloadPart]
+    total: Decimal
+
+
 class AttemptAnswer(Told):
     """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
 
