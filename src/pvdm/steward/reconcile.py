@@ -135,9 +135,12 @@ def _reconcile(
         receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
         record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
         receipts.put(unit, record, each.envelope, log_index=each.index)
-        if receipt_id in lost and tables.find_uuid(unit, said.table.uuid) is not None:
-            continue
         cores = {proof_id: _proved(unit, proof_id) for proof_id in said.proof_ids}
+        if receipt_id in lost:
+            if took_rows(cores.values()) and tables.find_uuid(unit, said.table.uuid) is None:
+                # Whoever registers one of its documents has its rows again: nothing is claimed there unseen.
+                lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+            continue
         for proof_id, core in cores.items():
             if core is not None and _settle(unit, core, snapshot):
                 settled.append(core.attempt.attempt_id)
