@@ -103,7 +103,7 @@ def _tell(done: Restored) -> None:
         )
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
-        say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
+        say(f"  behind     {behind.table}: not protected, shows what it did at the backup; newer documents lie there")
     for left in done.unregistered:
         named = left.table or "a table whose name is in no document"
         say(f"  unregistered {named}, UUID {left.table_uuid}: the backup lacks it, and no receipt is about it")

@@ -17,6 +17,7 @@ from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
 from pvdm.steward.refill_verdicts import refill_verdicts
+from pvdm.steward.restore_behind import name_behind
 from pvdm.steward.restore_claims import took_rows
 from pvdm.steward.restore_gaps import Unreceipted
 from pvdm.steward.restore_pointers import Advance, Pointers, apply_pointers
@@ -62,7 +63,7 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         _reconcile_sources(unit, plan.found)
         outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
         outcome["advanced"] = [_advanced(each) for each in pointers.advances]
-        outcome["behind"] = pointers.behind
+        outcome["behind"] = [asdict(each) for each in name_behind(unit, pointers.ahead)]
         outcome["unprotected"] = [asdict(each) for each in approved.unprotected.values()]
         outcome["unregistered"] = [asdict(each) for each in pointers.unregistered]
         outcome["unreadable"] = [asdict(each) for each in pointers.unreadable]

@@ -20,6 +20,7 @@ from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
 from pvdm.steward.refill_approvals import UnprotectedTable
+from pvdm.steward.restore_behind import BehindTable
 from pvdm.steward.restore_claims import derive_claims
 from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_pointers import find_pointers
@@ -101,7 +102,7 @@ class Restored:
     advanced: tuple[AdvancedTable, ...]
     unreceipted: tuple[UnreceiptedChunk, ...]
     lost_publications: tuple[LostPublication, ...]
-    behind: tuple[str, ...]
+    behind: tuple[BehindTable, ...]
     unreadable: tuple[UnreadableTable, ...]
     unregistered: tuple[UnregisteredTable, ...]
     unprotected: tuple[UnprotectedTable, ...]
@@ -212,7 +213,7 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         lost_publications=tuple(
             LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
         ),
-        behind=tuple(outcome["behind"]),
+        behind=tuple(BehindTable(**each) for each in outcome["behind"]),
         unreadable=tuple(UnreadableTable(**each) for each in outcome["unreadable"]),
         unregistered=tuple(UnregisteredTable(**each) for each in outcome["unregistered"]),
         unprotected=tuple(UnprotectedTable(**each) for each in outcome["unprotected"]),

@@ -10,6 +10,7 @@ import pytest
 from pvdm.steward import restore
 from pvdm.steward.refill_approvals import UnprotectedTable
 from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
+from pvdm.steward.restore_behind import BehindTable
 from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_readable import UnreadableTable
 from pvdm.steward.restore_unregistered import UnregisteredTable
@@ -48,7 +49,7 @@ DONE = Restored(
     ),
     unreceipted=(UnreceiptedChunk("sales.orders", "77", "orders-13", "all", "ef" * 32),),
     lost_publications=(LOST,),
-    behind=("raw.orders",),
+    behind=(BehindTable("raw.orders", "af0c"),),
     unreadable=(UnreadableTable("raw.old", "6f0c", "file:///srv/lake/o.json", "metadata_file_missing", "it is gone"),),
     unregistered=(
         UnregisteredTable("7f0c", "file:///srv/lake/catalog/7f0c/n.metadata.json", None),

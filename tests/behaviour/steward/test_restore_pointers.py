@@ -276,16 +276,6 @@ def test_a_branch_of_the_producers_own_stays(lost: Lost) -> None:
     assert sorted(lost.house.found().metadata.refs) == ["main", "nightly"]
 
 
-def test_tables_without_protection_that_were_changed_since_are_named(lost: Lost) -> None:
-    lost.house.scene.make("free")
-    lost.safe.back_up()
-    lost.publish("one", 5)
-    place = f"{lost.house.found('free').metadata.location}/data/free"
-    lost.house.commit(lost.house.written(place, [(30, 9, "Kiel")]), "main", name="free")
-    assert lost.lose_and_restore().behind == ("sales.free",)
-    assert lost.house.rows("free") == []
-
-
 def test_a_table_that_the_backup_lacks_is_there_again_with_its_rows_and_its_contract(lost: Lost) -> None:
     lost.safe.back_up()
     lost.house.table("later", rows=BEFORE)
