@@ -117,9 +117,10 @@ def _tell(done: Restored) -> None:
     for blocked in done.blocked:
         say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} took")
         say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
-    if done.protected:
-        what = counted(len(done.protected), "table or namespace", "tables and namespaces")
-        say(f"  protected  {what} under the log's contract again, or out of it")
+    for held in done.protected:
+        say(f"  protected  {held.kind} {held.name}: under its contract of the log again, {held.contract_sha256}")
+    for made in done.remade:
+        say(f"  remade     {made.table}: migration {made.migration_id} is in force again")
     if done.migrated:
         say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")

@@ -61,7 +61,9 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         approved = refill_approvals(unit, plan.found, pointers.migrated)
         refill_verdicts(unit, plan.found)
         _reconcile_sources(unit, plan.found)
-        outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
+        outcome["protected"] = [asdict(each) for each in approved.protected.values()]
+        outcome["remade"] = [asdict(each) for each in approved.remade]
+        outcome["migrated"] = sorted(approved.migrated)
         outcome["advanced"] = [_advanced(each) for each in pointers.advances]
         outcome["behind"] = [asdict(each) for each in name_behind(unit, pointers.ahead)]
         outcome["unprotected"] = [asdict(each) for each in approved.unprotected.values()]

@@ -19,7 +19,7 @@ from pvdm.steward.notary import Clock, Notary, join_notary
 from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
-from pvdm.steward.refill_approvals import UnprotectedTable
+from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore_behind import BehindTable
 from pvdm.steward.restore_claims import derive_claims
 from pvdm.steward.restore_lineage import LostPublication
@@ -78,8 +78,8 @@ class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
     `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
-    What is in `protected` (tables by UUID, namespaces by id) came under its contract again, or out of it; the tables
-    in `migrated` lack a migration of the lost time. Tables in `advanced` show a newer document than the backup named;
+    What is in `protected` came under its contract again; the migrations in `remade` are in force again, and the tables
+    in `migrated` lack one of the lost time. Tables in `advanced` show a newer document than the backup named;
     `unreceipted` are shown without a receipt, and their workload ids are used up like those of receipts;
     `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
     newer documents than theirs lie in the catalog's folder; nobody can read those in `unreadable`, whose documents are
@@ -97,7 +97,8 @@ class Restored:
     settled: tuple[str, ...]
     spent: tuple[str, ...]
     blocked: tuple[BlockedClaim, ...]
-    protected: tuple[str, ...]
+    protected: tuple[ProtectedAgain, ...]
+    remade: tuple[RemadeMigration, ...]
     migrated: tuple[str, ...]
     advanced: tuple[AdvancedTable, ...]
     unreceipted: tuple[UnreceiptedChunk, ...]
@@ -206,7 +207,8 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         settled=tuple(outcome["settled"]),
         spent=tuple(outcome["spent"]),
         blocked=tuple(BlockedClaim(**each) for each in outcome["blocked"]),
-        protected=tuple(outcome["protected"]),
+        protected=tuple(ProtectedAgain(**each) for each in outcome["protected"]),
+        remade=tuple(RemadeMigration(**each) for each in outcome["remade"]),
         migrated=tuple(outcome["migrated"]),
         advanced=tuple(AdvancedTable(**each) for each in outcome["advanced"]),
         unreceipted=tuple(UnreceiptedChunk(**each) for each in outcome["unreceipted"]),

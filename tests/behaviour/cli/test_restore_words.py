@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.steward import restore
-from pvdm.steward.refill_approvals import UnprotectedTable
+from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
 from pvdm.steward.restore_behind import BehindTable
 from pvdm.steward.restore_lineage import LostPublication
@@ -41,7 +41,11 @@ DONE = Restored(
     settled=(),
     spent=("orders-14",),
     blocked=(BlockedClaim("sales.returns", "cd" * 32, "returns-14"),),
-    protected=("4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f",),
+    protected=(
+        ProtectedAgain("table", "sales.prices", "8f0c", "12" * 32),
+        ProtectedAgain("namespace", "curated", "bf0c", "34" * 32),
+    ),
+    remade=(RemadeMigration("sales.orders", LOST.table_uuid, "56" * 32),),
     migrated=("sales.prices",),
     advanced=(
         AdvancedTable("sales.orders", LOST.table_uuid, "8826827733202108831", created=False),
@@ -91,6 +95,9 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         f"pvdm steward release-claim {'cd' * 32}",
         "abandoned 1 open workload: orders-16",
         "migrated sales.prices: the change is lost; propose it again",
+        f"protected table sales.prices: under its contract of the log again, {'12' * 32}",
+        f"protected namespace curated: under its contract of the log again, {'34' * 32}",
+        f"remade sales.orders: migration {'56' * 32} is in force again",
         "hint: publish what is lost again",
         "hint: issue new tokens",
     ):

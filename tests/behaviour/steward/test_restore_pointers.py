@@ -284,6 +284,7 @@ def test_a_table_that_the_backup_lacks_is_there_again_with_its_rows_and_its_cont
     row = lost.house.found("later").row
     done = lost.lose_and_restore()
     assert [(each.table, each.created) for each in done.advanced] == [("sales.later", True)]
+    assert [(each.name, each.contract_sha256) for each in done.protected] == [("sales.later", row.contract_hash)]
     found = lost.house.found("later").row
     assert (found.contract_hash, found.domain, found.location) == (row.contract_hash, "sales", row.location)
     assert lost.house.rows("later") == [1, 2, 15]
