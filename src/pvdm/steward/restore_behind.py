@@ -20,10 +20,14 @@ from pvdm.trust.statement import read_signed
 
 @dataclass(frozen=True, slots=True)
 class BehindTable:
-    """A table that is not protected, beside whose document newer ones lie."""
+    """A table that is not protected, beside whose document newer ones lie.
+
+    If it ever was, it is not to be dropped: its UUID is its own for ever, and no document of it can be registered.
+    """
 
     table: str
     table_uuid: str
+    was_protected: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def name_behind(unit: Unit, ahead: set[str]) -> list[BehindTable]:
         if row.table_uuid in ahead and not row.protected:
             home = namespaces.find_id(unit, row.namespace_id)
             name = full_name((*(() if home is None else home.levels), row.name))
-            behind.append(BehindTable(name, row.table_uuid))
+            behind.append(BehindTable(name, row.table_uuid, tables.was_protected(unit, row)))
     return sorted(behind, key=lambda each: each.table)
 
 

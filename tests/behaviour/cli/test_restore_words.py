@@ -53,7 +53,7 @@ DONE = Restored(
     ),
     unreceipted=(UnreceiptedChunk("sales.orders", "77", "orders-13", "all", "ef" * 32),),
     lost_publications=(LOST,),
-    behind=(BehindTable("raw.orders", "af0c"),),
+    behind=(BehindTable("raw.orders", "af0c", False), BehindTable("raw.once", "cf0c", True)),
     unreadable=(UnreadableTable("raw.old", "6f0c", "file:///srv/lake/o.json", "metadata_file_missing", "it is gone"),),
     unregistered=(
         UnregisteredTable("7f0c", "file:///srv/lake/catalog/7f0c/n.metadata.json", None),
@@ -86,7 +86,10 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
         "*** UNREADABLE *** raw.old: bring its document back",
         "metadata_file_missing: it is gone (file:///srv/lake/o.json)",
-        "behind raw.orders: not protected",
+        "behind raw.orders: not protected, and newer documents lie there than the one that it shows write its rows"
+        " again; or drop it without a purge, and register the right document",
+        "behind raw.once: not protected, and newer documents lie there than the one that it shows never drop it: it was"
+        " protected once, and nobody can register it again; write its rows again, or protect it and publish them",
         "unregistered a table whose name is in no document, UUID 7f0c: the backup lacks it",
         "register it if it is wanted: file:///srv/lake/catalog/7f0c/n.metadata.json",
         "unregistered sales.prices, UUID 8f0c: the backup lacks it",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pvdm.lake.paths import parse_location
 from pvdm.model.migration import ProtectionAction
 from pvdm.steward.restore import Restored
+from tests import restore_examples
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
 from tests.gate_attacks import BEFORE, publish
+from tests.gate_examples import contract
 from tests.places import file_at
 from tests.protection_examples import SALES
 from tools.proof_kit import SECOND
@@ -23,8 +25,8 @@ def write(lost: Lost, name: str, row: int = 30) -> None:
 
 def unprotect(lost: Lost, name: str = "orders") -> None:
     scene = lost.house.scene
-    contract = lost.house.contracts[name]
-    scene.protect(scene.protection(name, contract=contract, action=ProtectionAction.UNPROTECT))
+    text = lost.house.contracts[name]
+    scene.protect(scene.protection(name, contract=text, action=ProtectionAction.UNPROTECT))
 
 
 def named(done: Restored) -> list[str]:
@@ -36,7 +38,8 @@ def test_a_table_without_protection_that_was_changed_since_is_named(lost: Lost) 
     lost.safe.back_up()
     lost.publish("one", 5)
     write(lost, "free")
-    assert named(lost.lose_and_restore()) == ["sales.free"]
+    done = lost.lose_and_restore()
+    assert [(each.table, each.was_protected) for each in done.behind] == [("sales.free", False)]
     assert lost.house.rows("free") == []
 
 
@@ -45,6 +48,19 @@ def test_a_table_that_was_unprotected_and_written_to_in_the_lost_time_is_named(l
     unprotect(lost)
     write(lost, "orders")
     assert named(lost.lose_and_restore()) == ["sales.orders"]
+
+
+def test_a_behind_table_that_was_ever_protected_is_told_from_others_and_cannot_be_registered_again(lost: Lost) -> None:
+    """It was protected, and its protection ended, in the lost time alone."""
+    lost.house.scene.make("free")
+    lost.safe.back_up()
+    lost.house.scene.protect(lost.house.scene.protection("free", contract=contract("free")))
+    lost.house.contracts["free"] = contract("free")
+    unprotect(lost, "free")
+    write(lost, "free")
+    done = lost.lose_and_restore()
+    assert [(each.table, each.was_protected) for each in done.behind] == [("sales.free", True)]
+    restore_examples.refused(lambda: register_again(lost, "free"), "table_uuid_taken")
 
 
 def test_so_is_one_that_was_published_to_before_its_protection_ended(lost: Lost) -> None:
