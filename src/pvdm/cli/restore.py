@@ -117,6 +117,9 @@ def _tell(done: Restored) -> None:
     for ended in done.unprotected:
         say(f"  unprotected {ended.table}: protection ended at {utc(ended.ended_at)}; drop it if it was dropped")
     say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{_listed(done.abandoned)}")
+    for workload_id in done.published:
+        say(f"  published  workload {workload_id}, which the backup has open: do not publish it again")
+        say(f"             chunks and snapshots: pvdm status --workload-id {workload_id}")
     say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
     say(f"  revoked    {counted(done.tokens, 'token')}")
     say(f"  void       {counted(done.nonces, 'nonce')} of overrides and challenges that waited")

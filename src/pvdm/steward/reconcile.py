@@ -72,7 +72,7 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         outcome["unreceipted"] = [_unreceipted(each) for each in pointers.unreceipted if each.certain]
         outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
         outcome["announced"] = end_announced(unit)
-        outcome["abandoned"] = _end_what_was_open(unit)
+        outcome |= _end_what_was_open(unit)
         outcome["nonces"] = _void_nonces(unit)
         outcome["tokens"] = _revoke_tokens(unit)
         marker = Marker(
@@ -245,14 +245,21 @@ def end_announced(unit: Unit) -> list[str]:
     return [each.snapshot_id for each in standing]
 
 
-def _end_what_was_open(unit: Unit) -> list[str]:
-    """Every live attempt is rolled back and every open workload abandoned: what they had may be known elsewhere."""
+def _end_what_was_open(unit: Unit) -> dict[str, list[str]]:
+    """Every live attempt is rolled back and every open workload abandoned: what they had may be known elsewhere.
+
+    Workloads of which the lost time has published something, by attempts that the backup lacks, are told from others.
+    """
     for attempt in attempts.live(unit):
         attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=_WHY)
-    ended = workloads.still_open(unit)
-    for workload in ended:
-        workloads.move(unit, workload.opening.workload_id, WorkloadState.ABANDONED, reason=_WHY)
-    return [workload.opening.workload_id for workload in ended]
+    ended: dict[str, list[str]] = {"abandoned": [], "published": []}
+    for workload in workloads.still_open(unit):
+        workload_id = workload.opening.workload_id
+        published = bool(spent.of_workload(unit, workload_id))
+        reason = f"{_WHY}, which lacks its publication" if published else _WHY
+        workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
+        ended["published" if published else "abandoned"].append(workload_id)
+    return ended
 
 
 def _void_nonces(unit: Unit) -> int:

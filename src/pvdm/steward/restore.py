@@ -77,6 +77,7 @@ class UnreceiptedChunk:
 class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
+    Workloads that the backup had open are `abandoned`; those in `published` were published after it, whole or in part.
     `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
     What is in `protected` came under its contract again; the migrations in `remade` are in force again, and the tables
     in `migrated` lack one of the lost time. Tables in `advanced` show a newer document than the backup named;
@@ -94,6 +95,7 @@ class Restored:
     lost: int
     missing: int
     abandoned: tuple[str, ...]
+    published: tuple[str, ...]
     settled: tuple[str, ...]
     spent: tuple[str, ...]
     blocked: tuple[BlockedClaim, ...]
@@ -204,6 +206,7 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         lost=outcome["lost"],
         missing=outcome["missing"],
         abandoned=tuple(outcome["abandoned"]),
+        published=tuple(outcome["published"]),
         settled=tuple(outcome["settled"]),
         spent=tuple(outcome["spent"]),
         blocked=tuple(BlockedClaim(**each) for each in outcome["blocked"]),
