@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pvdm.catalog.access import require_free
-from pvdm.catalog.names import parse_full_name
+from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.blamed import in_file
 from pvdm.lake.branches import BranchRemoval
@@ -28,7 +28,6 @@ from pvdm.metadata.migration import (
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration
-from pvdm.model.plain import counted, list_first
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -54,8 +53,10 @@ from pvdm.steward.restore_lineage import (
     describe_lost,
     free_times,
     migrations_by_table,
+    namespace_lacking,
     passed_over,
     publications_by_table,
+    publications_lost,
     trace,
     unclear,
 )
@@ -129,7 +130,7 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     migrations = migrations_by_table(plan.found)
     judged = [desk.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())]
     if found.lost and not order.accept_lost:
-        raise _refused(found.lost)
+        raise publications_lost(found.lost)
     read = {each.uuid for each in judged if each is not None and each.pointer is not None}
     found.unreadable = find_unreadable(notary.ledger, files, but=read)
     require_readable(found.unreadable, accepted=order.accept_unreadable)
@@ -297,7 +298,9 @@ class _Desk:
         """The namespace of a table that the backup lacks, whose name must be free in it."""
         *levels, name = parse_full_name(table.name)
         with self._notary.ledger.read() as unit:
-            home = namespaces.get(unit, tuple(levels))
+            home = namespaces.find(unit, tuple(levels))
+            if home is None:
+                raise namespace_lacking(full_name(tuple(levels)))
             taken = tables.find(unit, home.namespace_id, name)
             gone = tables.ids_of(unit, table.uuid)
         if taken is not None or gone:
@@ -473,20 +476,3 @@ def _reached(judged: _JudgedTable, shown: TableMetadata, pointer: Pointer, migra
 def _contract(each: Publication) -> str | None:
     """The contract that the publication was made under; approvals after it change that again."""
     return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)
-
-
-def _refused(lost: Iterable[LostPublication]) -> VerificationError:
-    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
-    return VerificationError(
-        "restore_publications_lost",
-        f"{counted(len(named), 'publication')} with a receipt cannot be shown again",
-        expected="their documents, manifests and data files, as they were published",
-        got=list_first(named),
-        hint="nothing was changed; bring metadata, vault and warehouse back, or go on with --accept-lost, and publish"
-        " them again",
-        lost=len(named),
-    )
-
-
-def _reason(each: LostPublication) -> str:
-    return each.code if each.file is None else f"{each.code}: {each.file}"
