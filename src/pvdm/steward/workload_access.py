@@ -37,7 +37,7 @@ def require_not_published_since(unit: Unit, workload: Workload) -> None:
     held = spent.of_workload(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
     if held:
         table = _table_of(unit, held[0].statement_id)
-        shown = [*held, *chunks.publications(unit, workload_id)]
+        shown: list[SpentChunk | Published] = [*held, *chunks.publications(unit, workload_id)]
         raise spent.refusal(workload_id, list_first([_describe(table, each) for each in shown]))
 
 
