@@ -25,6 +25,11 @@ _RESTORE_MEANS = (
     ("a restore cannot be undone: every token is revoked, what is under way is given up, and no workload opens", LOUD),
     ("until a trust root names the keys of the new epoch. Stop the service first.", None),
 )
+_EVER_PROTECTED = (
+    "never drop it: it was protected once, and nobody can register it again; write its rows again, or protect it"
+    " and publish them"
+)
+_NEVER_PROTECTED = "write its rows again; or drop it without a purge, and register the right document"
 
 
 @steward.command("restore", short_help="Bring a backup of the ledger back into service.")
@@ -108,7 +113,8 @@ def _tell(done: Restored) -> None:
         )
         say(f"             {unreadable.code}: {unreadable.why} ({unreadable.metadata_path})")
     for behind in done.behind:
-        say(f"  behind     {behind}: not protected, shows what it did at the backup; newer documents lie there")
+        say(f"  behind     {behind.table}: not protected, and newer documents lie there than the one that it shows")
+        say(f"             {_EVER_PROTECTED if behind.was_protected else _NEVER_PROTECTED}")
     for left in done.unregistered:
         named = left.table or "a table whose name is in no document"
         say(f"  unregistered {named}, UUID {left.table_uuid}: the backup lacks it, and no receipt is about it")
@@ -116,15 +122,19 @@ def _tell(done: Restored) -> None:
     for ended in done.unprotected:
         say(f"  unprotected {ended.table}: protection ended at {utc(ended.ended_at)}; drop it if it was dropped")
     say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{_listed(done.abandoned)}")
+    for workload_id in done.published:
+        say(f"  published  workload {workload_id}, which the backup has open: do not publish it again")
+        say(f"             chunks and snapshots: pvdm status --workload-id {workload_id}")
     say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
     say(f"  revoked    {counted(done.tokens, 'token')}")
     say(f"  void       {counted(done.nonces, 'nonce')} of overrides and challenges that waited")
     for blocked in done.blocked:
         say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} took")
         say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
-    if done.protected:
-        what = counted(len(done.protected), "table or namespace", "tables and namespaces")
-        say(f"  protected  {what} under the log's contract again, or out of it")
+    for held in done.protected:
+        say(f"  protected  {held.kind} {held.name}: under its contract of the log again, {held.contract_sha256}")
+    for again in done.remade:
+        say(f"  remade     {again.table}: migration {again.migration_id} is in force again")
     if done.migrated:
         say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")

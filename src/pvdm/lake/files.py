@@ -71,19 +71,7 @@ class MetadataFiles:
 
     def read(self, stored: StoredFile) -> bytes:
         """The bytes, if they are still those that were written."""
-        place = self._own(parse_location(stored.location))
-        try:
-            data = read(self._store, place, _FILE_MOST_BYTES)
-        except FileNotFoundError:
-            raise VerificationError(
-                "metadata_file_missing",
-                "the table's metadata file is gone",
-                expected=stored.location,
-                got="nothing",
-                hint="bring it back from a backup; nobody can read the table without it",
-            ) from None
-        except OSError as error:
-            raise _unavailable(error) from None
+        data = self._bytes(stored.location)
         if not compare_digest(hashlib.sha256(data).hexdigest(), stored.sha256):
             raise VerificationError(
                 "metadata_file_changed",
@@ -93,6 +81,25 @@ class MetadataFiles:
                 hint="somebody changed it where it lies; bring the right one back from a backup",
             )
         return data
+
+    def read_found(self, found: FoundFile) -> bytes:
+        """The bytes of a file that lies here, whoever wrote them."""
+        return self._bytes(found.location)
+
+    def _bytes(self, location: str) -> bytes:
+        place = self._own(parse_location(location))
+        try:
+            return read(self._store, place, _FILE_MOST_BYTES)
+        except FileNotFoundError:
+            raise VerificationError(
+                "metadata_file_missing",
+                "the table's metadata file is gone",
+                expected=location,
+                got="nothing",
+                hint="bring it back from a backup; nobody can read the table without it",
+            ) from None
+        except OSError as error:
+            raise _unavailable(error) from None
 
     def remove(self, stored: StoredFile | FoundFile) -> None:
         """Take back a file that nothing points to; it may be gone."""

@@ -17,6 +17,7 @@ from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_approvals import refill_approvals
 from pvdm.steward.refill_check import Found
 from pvdm.steward.refill_verdicts import refill_verdicts
+from pvdm.steward.restore_behind import name_behind
 from pvdm.steward.restore_claims import took_rows
 from pvdm.steward.restore_gaps import Unreceipted
 from pvdm.steward.restore_pointers import Advance, Pointers, apply_pointers
@@ -60,16 +61,18 @@ def apply(notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_cl
         approved = refill_approvals(unit, plan.found, pointers.migrated)
         refill_verdicts(unit, plan.found)
         _reconcile_sources(unit, plan.found)
-        outcome |= {"protected": sorted(approved.protected), "migrated": sorted(approved.migrated)}
+        outcome["protected"] = [asdict(each) for each in approved.protected.values()]
+        outcome["remade"] = [asdict(each) for each in approved.remade]
+        outcome["migrated"] = sorted(approved.migrated)
         outcome["advanced"] = [_advanced(each) for each in pointers.advances]
-        outcome["behind"] = pointers.behind
+        outcome["behind"] = [asdict(each) for each in name_behind(unit, pointers.ahead)]
         outcome["unprotected"] = [asdict(each) for each in approved.unprotected.values()]
         outcome["unregistered"] = [asdict(each) for each in pointers.unregistered]
         outcome["unreadable"] = [asdict(each) for each in pointers.unreadable]
         outcome["unreceipted"] = [_unreceipted(each) for each in pointers.unreceipted if each.certain]
         outcome["lost_publications"] = [asdict(each) for each in pointers.lost]
         outcome["announced"] = end_announced(unit)
-        outcome["abandoned"] = _end_what_was_open(unit)
+        outcome |= _end_what_was_open(unit)
         outcome["nonces"] = _void_nonces(unit)
         outcome["tokens"] = _revoke_tokens(unit)
         marker = Marker(
@@ -135,9 +138,12 @@ def _reconcile(
         receipt_id, snapshot = each.statement_id(), str(said.new_snapshot_id)
         record = ReceiptRecord(receipt_id, said.workload_id, said.table.uuid, snapshot)
         receipts.put(unit, record, each.envelope, log_index=each.index)
-        if receipt_id in lost and tables.find_uuid(unit, said.table.uuid) is not None:
-            continue
         cores = {proof_id: _proved(unit, proof_id) for proof_id in said.proof_ids}
+        if receipt_id in lost:
+            if took_rows(cores.values()) and tables.find_uuid(unit, said.table.uuid) is None:
+                # Whoever registers one of its documents has its rows again: nothing is claimed there unseen.
+                lost_claims.put(unit, receipt_id, said.workload_id, target=said.table.uuid)
+            continue
         for proof_id, core in cores.items():
             if core is not None and _settle(unit, core, snapshot):
                 settled.append(core.attempt.attempt_id)
@@ -239,14 +245,21 @@ def end_announced(unit: Unit) -> list[str]:
     return [each.snapshot_id for each in standing]
 
 
-def _end_what_was_open(unit: Unit) -> list[str]:
-    """Every live attempt is rolled back and every open workload abandoned: what they had may be known elsewhere."""
+def _end_what_was_open(unit: Unit) -> dict[str, list[str]]:
+    """Every live attempt is rolled back and every open workload abandoned: what they had may be known elsewhere.
+
+    Workloads of which the lost time has published something, by attempts that the backup lacks, are told from others.
+    """
     for attempt in attempts.live(unit):
         attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=_WHY)
-    ended = workloads.still_open(unit)
-    for workload in ended:
-        workloads.move(unit, workload.opening.workload_id, WorkloadState.ABANDONED, reason=_WHY)
-    return [workload.opening.workload_id for workload in ended]
+    ended: dict[str, list[str]] = {"abandoned": [], "published": []}
+    for workload in workloads.still_open(unit):
+        workload_id = workload.opening.workload_id
+        published = bool(spent.of_workload(unit, workload_id))
+        reason = f"{_WHY}, which lacks its publication" if published else _WHY
+        workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
+        ended["published" if published else "abandoned"].append(workload_id)
+    return ended
 
 
 def _void_nonces(unit: Unit) -> int:

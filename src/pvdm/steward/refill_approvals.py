@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from pvdm.model.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
+from pvdm.model.migration import Migration, NamespaceTarget, Protection, ProtectionAction
 from pvdm.steward.refill_check import Found
 from pvdm.store import Unit, namespaces, protections, tables
 from pvdm.store.protections import MigrationRecord, ProtectionRecord
@@ -27,14 +28,34 @@ class UnprotectedTable:
     ended_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class ProtectedAgain:
+    """A table (`id` is its UUID) or a namespace that a protection of the lost time holds again, and the contract."""
+
+    kind: Literal["table", "namespace"]
+    name: str
+    id: str
+    contract_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemadeMigration:
+    """A migration of the lost time that is in force again, whose change the table has."""
+
+    table: str
+    table_uuid: str
+    migration_id: str
+
+
 @dataclass(slots=True)
 class Refilled:
-    """What is under another contract now than in the backup, and which tables a migration is lost of.
+    """What is protected again, by UUID or id, which migrations are made again, and which tables one is lost of.
 
     `unprotected` are the tables, by UUID, whose last approval ends their protection.
     """
 
-    protected: set[str] = field(default_factory=set)
+    protected: dict[str, ProtectedAgain] = field(default_factory=dict)
+    remade: list[RemadeMigration] = field(default_factory=list)
     migrated: set[str] = field(default_factory=set)
     unprotected: dict[str, UnprotectedTable] = field(default_factory=dict)
 
@@ -50,22 +71,22 @@ def refill_approvals(unit: Unit, found: Sequence[Found], made_again: Mapping[str
             continue
         if each.entry.kind is EntryKind.PROTECTION:
             said = read_signed(each.envelope, Protection)
-            _protection(unit, each.statement_id(), said, done)
-            _note_end(unit, said, each.entry.time, done)
+            _protection(unit, each.statement_id(), said)
+            _note(unit, said, each.entry.time, done)
         elif each.entry.kind is EntryKind.MIGRATION:
             _migration(unit, each.statement_id(), read_signed(each.envelope, Migration), done, made_again)
     return done
 
 
-def _protection(unit: Unit, protection_id: str, said: Protection, done: Refilled) -> None:
+def _protection(unit: Unit, protection_id: str, said: Protection) -> None:
     after = said.target.contract_sha256 if said.action is ProtectionAction.PROTECT else None
     table_uuid = namespace_id = None
     if isinstance(said.target, NamespaceTarget):
         name, namespace_id = said.target.namespace.name, said.target.namespace.id
-        domain = _set_namespace(unit, namespace_id, after, done)
+        domain = _set_namespace(unit, namespace_id, after)
     else:
         name, table_uuid = said.target.table.name, said.target.table.uuid
-        domain = _set_table(unit, table_uuid, after, done)
+        domain = _set_table(unit, table_uuid, after)
     action = ActionWord(said.action.value)
     contract = said.target.contract_sha256
     record = ProtectionRecord(
@@ -76,12 +97,23 @@ def _protection(unit: Unit, protection_id: str, said: Protection, done: Refilled
         protections.keep_contract(unit, said.contract.encode(), statement_id=protection_id)
 
 
-def _note_end(unit: Unit, said: Protection, at_micros: int, done: Refilled) -> None:
-    if not isinstance(said.target, TableTarget):
+def _note(unit: Unit, said: Protection, at_micros: int, done: Refilled) -> None:
+    """The last word about each counts: it is protected again, or it is not any more."""
+    contract = said.target.contract_sha256
+    if isinstance(said.target, NamespaceTarget):
+        home = said.target.namespace
+        done.protected.pop(home.id, None)
+        if said.action is ProtectionAction.PROTECT and namespaces.find_id(unit, home.id) is not None:
+            done.protected[home.id] = ProtectedAgain("namespace", home.name, home.id, contract)
         return
     table = said.target.table
     done.unprotected.pop(table.uuid, None)
-    if said.action is ProtectionAction.UNPROTECT and tables.find_uuid(unit, table.uuid) is not None:
+    done.protected.pop(table.uuid, None)
+    if tables.find_uuid(unit, table.uuid) is None:
+        return
+    if said.action is ProtectionAction.PROTECT:
+        done.protected[table.uuid] = ProtectedAgain("table", table.name, table.uuid, contract)
+    else:
         done.unprotected[table.uuid] = UnprotectedTable(table.name, table.uuid, at_micros)
 
 
@@ -90,8 +122,10 @@ def _migration(
 ) -> None:
     """The contract is back; a change that could not be made again has to be proposed again."""
     contract = said.after.contract_sha256
-    domain = _set_table(unit, said.table.uuid, contract, done)
-    if migration_id not in made_again:
+    domain = _set_table(unit, said.table.uuid, contract)
+    if migration_id in made_again:
+        done.remade.append(RemadeMigration(said.table.name, said.table.uuid, migration_id))
+    else:
         done.migrated.add(said.table.name)
     sha256 = made_again.get(migration_id)
     record = MigrationRecord(
@@ -102,22 +136,20 @@ def _migration(
         protections.keep_contract(unit, said.contract.encode(), statement_id=migration_id)
 
 
-def _set_table(unit: Unit, table_uuid: str, contract: str | None, done: Refilled) -> str:
+def _set_table(unit: Unit, table_uuid: str, contract: str | None) -> str:
     """The table's domain; of one that the backup does not have nobody knows it, so only who has every domain sees."""
     row = tables.find_uuid(unit, table_uuid)
     if row is None:
         return EVERY_DOMAIN
     if row.contract_hash != contract:
         tables.protect(unit, row, contract)
-        done.protected.add(row.table_uuid)
     return row.domain
 
 
-def _set_namespace(unit: Unit, namespace_id: str, contract: str | None, done: Refilled) -> str:
+def _set_namespace(unit: Unit, namespace_id: str, contract: str | None) -> str:
     found = namespaces.find_id(unit, namespace_id)
     if found is None:
         return EVERY_DOMAIN
     if found.protected_by != contract:
         namespaces.protect(unit, found, contract)
-        done.protected.add(found.namespace_id)
     return found.domain

@@ -19,7 +19,8 @@ from pvdm.steward.notary import Clock, Notary, join_notary
 from pvdm.steward.process_lock import serving_alone
 from pvdm.steward.recorder import Document, signing_epoch
 from pvdm.steward.refill import Order
-from pvdm.steward.refill_approvals import UnprotectedTable
+from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore_behind import BehindTable
 from pvdm.steward.restore_claims import derive_claims
 from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_pointers import find_pointers
@@ -76,9 +77,10 @@ class UnreceiptedChunk:
 class Restored:
     """What a restore did; `missing` counts refilled entries whose envelope is in no place.
 
+    Workloads that the backup had open are `abandoned`; those in `published` were published after it, whole or in part.
     `tokens` were revoked, `nonces` of overrides and challenges voided; of those in `blocked` the claims are lost.
-    What is in `protected` (tables by UUID, namespaces by id) came under its contract again, or out of it; the tables
-    in `migrated` lack a migration of the lost time. Tables in `advanced` show a newer document than the backup named;
+    What is in `protected` came under its contract again; the migrations in `remade` are in force again, and the tables
+    in `migrated` lack one of the lost time. Tables in `advanced` show a newer document than the backup named;
     `unreceipted` are shown without a receipt, and their workload ids are used up like those of receipts;
     `lost_publications` have a receipt, and their tables do not show them; tables in `behind` are not protected, and
     newer documents than theirs lie in the catalog's folder; nobody can read those in `unreadable`, whose documents are
@@ -93,15 +95,17 @@ class Restored:
     lost: int
     missing: int
     abandoned: tuple[str, ...]
+    published: tuple[str, ...]
     settled: tuple[str, ...]
     spent: tuple[str, ...]
     blocked: tuple[BlockedClaim, ...]
-    protected: tuple[str, ...]
+    protected: tuple[ProtectedAgain, ...]
+    remade: tuple[RemadeMigration, ...]
     migrated: tuple[str, ...]
     advanced: tuple[AdvancedTable, ...]
     unreceipted: tuple[UnreceiptedChunk, ...]
     lost_publications: tuple[LostPublication, ...]
-    behind: tuple[str, ...]
+    behind: tuple[BehindTable, ...]
     unreadable: tuple[UnreadableTable, ...]
     unregistered: tuple[UnregisteredTable, ...]
     unprotected: tuple[UnprotectedTable, ...]
@@ -202,17 +206,19 @@ def _result(notary: Notary, marker: Marker) -> Restored:
         lost=outcome["lost"],
         missing=outcome["missing"],
         abandoned=tuple(outcome["abandoned"]),
+        published=tuple(outcome["published"]),
         settled=tuple(outcome["settled"]),
         spent=tuple(outcome["spent"]),
         blocked=tuple(BlockedClaim(**each) for each in outcome["blocked"]),
-        protected=tuple(outcome["protected"]),
+        protected=tuple(ProtectedAgain(**each) for each in outcome["protected"]),
+        remade=tuple(RemadeMigration(**each) for each in outcome["remade"]),
         migrated=tuple(outcome["migrated"]),
         advanced=tuple(AdvancedTable(**each) for each in outcome["advanced"]),
         unreceipted=tuple(UnreceiptedChunk(**each) for each in outcome["unreceipted"]),
         lost_publications=tuple(
             LostPublication(**{**each, "chunk_ids": tuple(each["chunk_ids"])}) for each in outcome["lost_publications"]
         ),
-        behind=tuple(outcome["behind"]),
+        behind=tuple(BehindTable(**each) for each in outcome["behind"]),
         unreadable=tuple(UnreadableTable(**each) for each in outcome["unreadable"]),
         unregistered=tuple(UnregisteredTable(**each) for each in outcome["unregistered"]),
         unprotected=tuple(UnprotectedTable(**each) for each in outcome["unprotected"]),

@@ -9,11 +9,12 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pvdm.errors import PvdmError, VerificationError
+from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.metadata.state import state_changes, state_of
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration, Protection, ProtectionAction, TableState, TableTarget
+from pvdm.model.plain import counted, list_first
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
 from pvdm.steward.refill_check import Found
@@ -190,6 +191,42 @@ def passed_over(said: Receipt, newest: Receipt) -> VerificationError:
         expected=f"snapshot {said.new_snapshot_id} among those that led to {newest.new_snapshot_id}",
         got="another history",
     )
+
+
+def namespace_lacking(namespace: str) -> InputError:
+    """Why a publication is lost whose table has no namespace in the backup, though its files may be whole."""
+    return InputError(
+        "namespace_unknown",
+        f"the namespace {namespace} was made after the backup; make it again after the restore, then register the"
+        " document as an operator, or make the table again and publish",
+        expected="a namespace of the backup",
+        got=namespace,
+    )
+
+
+def publications_lost(lost: Sequence[LostPublication]) -> VerificationError:
+    """The refusal of a restore that cannot show every publication; the hint is for the reasons among them."""
+    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
+    ways = []
+    if any(each.code != "namespace_unknown" for each in lost):
+        ways.append("bring metadata, vault and warehouse back, or go on with --accept-lost, and publish them again")
+    if any(each.code == "namespace_unknown" for each in lost):
+        ways.append(
+            "namespace_unknown: the namespace was made after the backup, and no file brings it back; go on with"
+            " --accept-lost, make the namespace, then register the table's document as an operator, or publish again"
+        )
+    return VerificationError(
+        "restore_publications_lost",
+        f"{counted(len(named), 'publication')} with a receipt cannot be shown again",
+        expected="their namespaces, documents, manifests and data files, as they were published",
+        got=list_first(named),
+        hint="; ".join(["nothing was changed", *ways]),
+        lost=len(named),
+    )
+
+
+def _reason(each: LostPublication) -> str:
+    return each.code if each.file is None else f"{each.code}: {each.file}"
 
 
 def unclear(said: Receipt) -> VerificationError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pvdm.catalog.access import require_free
@@ -10,7 +10,7 @@ from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.blamed import in_file
 from pvdm.lake.branches import BranchRemoval
-from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.files import MetadataFiles, StoredFile, file_name, revision_of
 from pvdm.lake.format.document import Json
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.lake.format.schema_model import to_model
@@ -28,7 +28,6 @@ from pvdm.metadata.migration import (
 from pvdm.model.branch import BRANCH_PREFIX, is_stewards
 from pvdm.model.core import ProofCore
 from pvdm.model.migration import Migration
-from pvdm.model.plain import counted, list_first
 from pvdm.model.receipt import Receipt
 from pvdm.model.schema import Schema
 from pvdm.model.table import TableRef
@@ -36,6 +35,7 @@ from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
 from pvdm.steward.refill import Order, Plan
 from pvdm.steward.refill_check import Found
+from pvdm.steward.restore_behind import Reached, find_ahead
 from pvdm.steward.restore_gaps import (
     Filled,
     LooseProofs,
@@ -53,8 +53,10 @@ from pvdm.steward.restore_lineage import (
     describe_lost,
     free_times,
     migrations_by_table,
+    namespace_lacking,
     passed_over,
     publications_by_table,
+    publications_lost,
     trace,
     unclear,
 )
@@ -89,7 +91,8 @@ class Pointers:
     shown, or may be, without a receipt; `doubted` are shown, and one of these led to them that nobody knows. `migrated`
     has, for each migration that is in force again, the hash of the document that it led to; None where a receipt's
     document has it.
-    `behind` are tables without protection beside whose document newer ones lie, which nothing vouches for;
+    `reached` says, by UUID, how far the judged tables come. In `ahead` are the UUIDs of those that may be unprotected
+    and beside whose document newer ones lie, which nothing vouches for;
     `unreadable` are tables whose document is gone; `unregistered` lie in the folder, and no row or receipt has them.
     `schemas` are the columns of the tables as they are shown.
     """
@@ -101,7 +104,8 @@ class Pointers:
     unreceipted: list[Unreceipted] = field(default_factory=list)
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
-    behind: list[str] = field(default_factory=list)
+    reached: dict[str, Reached] = field(default_factory=dict)
+    ahead: set[str] = field(default_factory=set)
     unreadable: list[UnreadableTable] = field(default_factory=list)
     unregistered: list[UnregisteredTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
@@ -126,15 +130,14 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     migrations = migrations_by_table(plan.found)
     judged = [desk.judge(uuid, published.get(uuid, []), found) for uuid in sorted(published.keys() | migrations.keys())]
     if found.lost and not order.accept_lost:
-        raise _refused(found.lost)
+        raise publications_lost(found.lost)
     read = {each.uuid for each in judged if each is not None and each.pointer is not None}
     found.unreadable = find_unreadable(notary.ledger, files, but=read)
     require_readable(found.unreadable, accepted=order.accept_unreadable)
     for each in judged:
         if each is not None:
             desk.advance(each, migrations.get(each.uuid, []), found)
-    advanced = {each.table.uuid for each in found.advances}
-    found.behind = [name for uuid, name in desk.behind() if uuid not in advanced]
+    found.ahead = find_ahead(notary.ledger, files, plan.found, found.reached)
     found.unregistered = find_unregistered(notary.ledger, files, plan.found, but=published.keys())
     return found
 
@@ -265,32 +268,21 @@ class _Desk:
 
     def advance(self, judged: _JudgedTable, migrations: Sequence[tuple[int, str, Migration]], found: Pointers) -> None:
         """Show the document that was judged, with the signed migrations that came after it."""
-        now, pointer, newest = judged.metadata, judged.pointer, judged.newest
-        if now is None or pointer is None:
+        shown, named, newest = judged.metadata, judged.pointer, judged.newest
+        if shown is None or named is None:
             return
+        now, pointer = shown, named
         if newest is not None:
             now, pointer = self._without_branches(judged, now, pointer)
         now, pointer = self._migrated(judged, now, pointer, migrations, found)
+        made = sum(found.migrated.get(migration_id) is not None for _, migration_id, _ in migrations)
+        found.reached[judged.uuid] = _reached(judged, shown, named, made)
         found.schemas[judged.uuid] = to_model(now.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:
             return
         ref = migrations[-1][2].table if newest is None else newest.said.table
         contract = None if newest is None else _contract(newest)
         found.advances.append(Advance(ref, now.current_snapshot_id, pointer, now.location, judged.home, contract))
-
-    def behind(self) -> list[tuple[str, str]]:
-        """The unprotected tables with documents of a higher revision than the backup's, by UUID and name."""
-        with self._notary.ledger.read() as unit:
-            rows = [row for row in tables.all_live(unit) if not row.protected and row.upstream is None]
-            homes = {row.namespace_id: namespaces.find_id(unit, row.namespace_id) for row in rows}
-        found = []
-        for row in rows:
-            written = (each for each in self._metadata.written(row.table_uuid) if not each.unfinished)
-            if any(int(each.name.partition("-")[0]) > row.revision for each in written):
-                home = homes[row.namespace_id]
-                levels = () if home is None else home.levels
-                found.append((row.table_uuid, full_name((*levels, row.name))))
-        return sorted(found, key=lambda each: each[1])
 
     def _current(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
         """The document that the backup names; None where its file is gone; a receipt's document may replace it."""
@@ -306,7 +298,9 @@ class _Desk:
         """The namespace of a table that the backup lacks, whose name must be free in it."""
         *levels, name = parse_full_name(table.name)
         with self._notary.ledger.read() as unit:
-            home = namespaces.get(unit, tuple(levels))
+            home = namespaces.find(unit, tuple(levels))
+            if home is None:
+                raise namespace_lacking(full_name(tuple(levels)))
             taken = tables.find(unit, home.namespace_id, name)
             gone = tables.ids_of(unit, table.uuid)
         if taken is not None or gone:
@@ -472,23 +466,13 @@ def _history(metadata: TableMetadata | None) -> set[int]:
     return {each.snapshot_id for each in metadata.ancestry(head)}
 
 
+def _reached(judged: _JudgedTable, shown: TableMetadata, pointer: Pointer, migrations: int) -> Reached:
+    """How far the table comes, told by what was there before the loss; each migration had a document of its own."""
+    said = None if judged.newest is None else revision_of(file_name(judged.newest.said.metadata_path))
+    revision = said if said is not None else 0 if judged.row is None else judged.row.revision
+    return Reached(revision + migrations, shown.last_updated_ms, pointer.sha256)
+
+
 def _contract(each: Publication) -> str | None:
     """The contract that the publication was made under; approvals after it change that again."""
     return next((core.attempt.contract_sha256 for core in each.cores.values() if core is not None), None)
-
-
-def _refused(lost: Iterable[LostPublication]) -> VerificationError:
-    named = [f"{each.table} snapshot {each.snapshot_id} of {each.workload_id} ({_reason(each)})" for each in lost]
-    return VerificationError(
-        "restore_publications_lost",
-        f"{counted(len(named), 'publication')} with a receipt cannot be shown again",
-        expected="their documents, manifests and data files, as they were published",
-        got=list_first(named),
-        hint="nothing was changed; bring metadata, vault and warehouse back, or go on with --accept-lost, and publish"
-        " them again",
-        lost=len(named),
-    )
-
-
-def _reason(each: LostPublication) -> str:
-    return each.code if each.file is None else f"{each.code}: {each.file}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pvdm.model.plain import list_first
 from pvdm.model.proof import Proof
 from pvdm.model.receipt import Receipt
+from pvdm.model.states import WorkloadState
 from pvdm.model.table import TableRef
 from pvdm.steward.access import require_domain
-from pvdm.store import Unit, spent, statements, tables, workloads
+from pvdm.store import Unit, chunks, spent, statements, tables, workloads
+from pvdm.store.chunks import Published
 from pvdm.store.schema import StatementKind
+from pvdm.store.spent import SpentChunk
 from pvdm.store.tokens import EVERY_DOMAIN, Grant
 from pvdm.store.workloads import Workload
 from pvdm.trust.statement import read_signed
@@ -24,7 +27,18 @@ def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
         _require_unspent(unit, grant, workload_id)
         found = workloads.get(unit, workload_id)  # says that it is unknown
     require_domain(grant, found.opening.domain)
+    require_not_published_since(unit, found)
     return found
+
+
+def require_not_published_since(unit: Unit, workload: Workload) -> None:
+    """Raise `workload_spent` for a workload that a restore gave up, and that was published after the backup."""
+    workload_id = workload.opening.workload_id
+    held = spent.of_workload(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
+    if held:
+        table = _table_of(unit, held[0].statement_id)
+        shown: list[SpentChunk | Published] = [*held, *chunks.publications(unit, workload_id)]
+        raise spent.refusal(workload_id, list_first([_describe(table, each) for each in shown]))
 
 
 def _require_unspent(unit: Unit, grant: Grant, workload_id: str) -> None:
@@ -36,8 +50,12 @@ def _require_unspent(unit: Unit, grant: Grant, workload_id: str) -> None:
         table = _table_of(unit, each.statement_id)
         row = tables.find_uuid(unit, table.uuid)
         require_domain(grant, EVERY_DOMAIN if row is None else row.domain)
-        shown.append(f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}")
+        shown.append(_describe(table, each))
     raise spent.refusal(workload_id, list_first(shown))
+
+
+def _describe(table: TableRef, each: SpentChunk | Published) -> str:
+    return f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}"
 
 
 def _table_of(unit: Unit, statement_id: str) -> TableRef:

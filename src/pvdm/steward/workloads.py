@@ -31,7 +31,7 @@ from pvdm.steward.contracts import require_for_table, require_target_fit
 from pvdm.steward.opened_contracts import bound_contract, contract_of
 from pvdm.steward.sources import Sources, levels_of
 from pvdm.steward.turns import Turns
-from pvdm.steward.workload_access import get_workload
+from pvdm.steward.workload_access import get_workload, require_not_published_since
 from pvdm.store import Ledger, Unit, attempts, chunks, claims, ids, tables, workloads
 from pvdm.store.attempts import Attempt, AttemptOpening
 from pvdm.store.chunks import Chunk
@@ -313,6 +313,7 @@ class Workloads:
             if earlier is not None:
                 # The source follows from the contract, and is pinned; where it is by now is no matter.
                 workloads.reopened(unit, replace(opening, source=earlier.opening.source))
+                require_not_published_since(unit, earlier)
                 return earlier
         source = self._sources.pin(bound, row.table_uuid)
         if contract.extraction is ExtractionPath.SPARK:

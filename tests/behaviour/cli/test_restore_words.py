@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pvdm.steward import restore
-from pvdm.steward.refill_approvals import UnprotectedTable
+from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
+from pvdm.steward.restore_behind import BehindTable
 from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_readable import UnreadableTable
 from pvdm.steward.restore_unregistered import UnregisteredTable
@@ -37,10 +38,15 @@ DONE = Restored(
     lost=0,
     missing=0,
     abandoned=("orders-16",),
+    published=("orders-12",),
     settled=(),
     spent=("orders-14",),
     blocked=(BlockedClaim("sales.returns", "cd" * 32, "returns-14"),),
-    protected=("4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f",),
+    protected=(
+        ProtectedAgain("table", "sales.prices", "8f0c", "12" * 32),
+        ProtectedAgain("namespace", "curated", "bf0c", "34" * 32),
+    ),
+    remade=(RemadeMigration("sales.orders", LOST.table_uuid, "56" * 32),),
     migrated=("sales.prices",),
     advanced=(
         AdvancedTable("sales.orders", LOST.table_uuid, "8826827733202108831", created=False),
@@ -48,7 +54,7 @@ DONE = Restored(
     ),
     unreceipted=(UnreceiptedChunk("sales.orders", "77", "orders-13", "all", "ef" * 32),),
     lost_publications=(LOST,),
-    behind=("raw.orders",),
+    behind=(BehindTable("raw.orders", "af0c", False), BehindTable("raw.once", "cf0c", True)),
     unreadable=(UnreadableTable("raw.old", "6f0c", "file:///srv/lake/o.json", "metadata_file_missing", "it is gone"),),
     unregistered=(
         UnregisteredTable("7f0c", "file:///srv/lake/catalog/7f0c/n.metadata.json", None),
@@ -81,7 +87,10 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "unreceipted sales.orders, snapshot 77, chunk all of workload orders-13: shown without a receipt",
         "*** UNREADABLE *** raw.old: bring its document back",
         "metadata_file_missing: it is gone (file:///srv/lake/o.json)",
-        "behind raw.orders: not protected",
+        "behind raw.orders: not protected, and newer documents lie there than the one that it shows write its rows"
+        " again; or drop it without a purge, and register the right document",
+        "behind raw.once: not protected, and newer documents lie there than the one that it shows never drop it: it was"
+        " protected once, and nobody can register it again; write its rows again, or protect it and publish them",
         "unregistered a table whose name is in no document, UUID 7f0c: the backup lacks it",
         "register it if it is wanted: file:///srv/lake/catalog/7f0c/n.metadata.json",
         "unregistered sales.prices, UUID 8f0c: the backup lacks it",
@@ -89,7 +98,12 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         "blocked sales.returns: it is unknown which rows workload returns-14 took",
         f"pvdm steward release-claim {'cd' * 32}",
         "abandoned 1 open workload: orders-16",
+        "published workload orders-12, which the backup has open: do not publish it again",
+        "chunks and snapshots: pvdm status --workload-id orders-12",
         "migrated sales.prices: the change is lost; propose it again",
+        f"protected table sales.prices: under its contract of the log again, {'12' * 32}",
+        f"protected namespace curated: under its contract of the log again, {'34' * 32}",
+        f"remade sales.orders: migration {'56' * 32} is in force again",
         "hint: publish what is lost again",
         "hint: issue new tokens",
     ):

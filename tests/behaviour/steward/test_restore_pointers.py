@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
@@ -276,16 +274,6 @@ def test_a_branch_of_the_producers_own_stays(lost: Lost) -> None:
     assert sorted(lost.house.found().metadata.refs) == ["main", "nightly"]
 
 
-def test_tables_without_protection_that_were_changed_since_are_named(lost: Lost) -> None:
-    lost.house.scene.make("free")
-    lost.safe.back_up()
-    lost.publish("one", 5)
-    place = f"{lost.house.found('free').metadata.location}/data/free"
-    lost.house.commit(lost.house.written(place, [(30, 9, "Kiel")]), "main", name="free")
-    assert lost.lose_and_restore().behind == ("sales.free",)
-    assert lost.house.rows("free") == []
-
-
 def test_a_table_that_the_backup_lacks_is_there_again_with_its_rows_and_its_contract(lost: Lost) -> None:
     lost.safe.back_up()
     lost.house.table("later", rows=BEFORE)
@@ -294,23 +282,10 @@ def test_a_table_that_the_backup_lacks_is_there_again_with_its_rows_and_its_cont
     row = lost.house.found("later").row
     done = lost.lose_and_restore()
     assert [(each.table, each.created) for each in done.advanced] == [("sales.later", True)]
+    assert [(each.name, each.contract_sha256) for each in done.protected] == [("sales.later", row.contract_hash)]
     found = lost.house.found("later").row
     assert (found.contract_hash, found.domain, found.location) == (row.contract_hash, "sales", row.location)
     assert lost.house.rows("later") == [1, 2, 15]
-
-
-def test_a_table_whose_namespace_the_backup_lacks_is_named(lost: Lost) -> None:
-    lost.safe.back_up()
-    lost.house.table("later", rows=BEFORE)
-    lost.house.open("one", name="later")
-    publish(lost.house, lost.house.proved("one", [(15, 5, "Ulm")], name="later", opened=False), name="later")
-    lost.safe.lose_the_database()
-    with closing(sqlite3.connect(lost.safe.ledger)) as connection, connection:
-        connection.execute("DROP TRIGGER namespaces_fixed")
-        connection.execute("UPDATE namespaces SET levels = replace(levels, 'sales', 'sold')")
-    error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
-    assert "sales.later" in str(error.got)
-    assert "(namespace_unknown)" in str(error.got)
 
 
 def test_a_table_whose_name_is_another_ones_in_the_backup_is_named(lost: Lost) -> None:

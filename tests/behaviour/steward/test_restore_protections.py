@@ -12,7 +12,7 @@ from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import parse_location
 from pvdm.model.migration import ProtectionAction, contract_sha256
 from pvdm.model.role import Role
-from pvdm.steward.refill_approvals import UnprotectedTable
+from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore import Restored
 from pvdm.store import protections, statements
 from tests import restore_examples
@@ -61,7 +61,8 @@ def test_a_table_whose_protection_was_lost_comes_back_protected(lost: Lost) -> N
     lost.safe.back_up()
     view = lost.scene.protect()
     done = lost.lose_and_restore()
-    assert (lost.scene.contract_of(), done.protected) == (HASH, (view.table_uuid,))
+    named = ProtectedAgain("table", "sales.orders", str(view.table_uuid), HASH)
+    assert (lost.scene.contract_of(), done.protected) == (HASH, (named,))
     assert lost.scene.notary.protections.get(view.protection_id, lost.scene.grant()) == view
     assert lost.scene.notary.protections.contract(HASH, lost.scene.grant()) == CONTRACT.encode()
     assert code_of(lambda: lost.scene.commit(WORD), NotAllowedError) == "main_gated"
@@ -70,7 +71,8 @@ def test_a_table_whose_protection_was_lost_comes_back_protected(lost: Lost) -> N
 def test_a_namespace_whose_protection_was_lost_comes_back_protected(lost: Lost) -> None:
     lost.safe.back_up()
     lost.scene.protect(lost.scene.namespace_protection())
-    lost.lose_and_restore()
+    done = lost.lose_and_restore()
+    assert [(each.kind, each.name, each.contract_sha256) for each in done.protected] == [("namespace", "sales", HASH)]
     assert lost.scene.make("born").row.contract_hash == HASH
 
 
@@ -103,8 +105,9 @@ def test_a_table_that_was_unprotected_in_the_lost_time_is_so_again(lost: Lost) -
     lost.scene.protect()
     lost.safe.back_up()
     lost.scene.protect(lost.scene.protection(action=ProtectionAction.UNPROTECT))
-    lost.lose_and_restore()
+    done = lost.lose_and_restore()
     assert lost.scene.contract_of() is None
+    assert (done.protected, [each.table for each in done.unprotected]) == ((), ["sales.orders"])
 
 
 def test_a_table_that_was_unprotected_and_dropped_in_the_lost_time_is_named(lost: Lost) -> None:
@@ -143,6 +146,7 @@ def test_a_migration_of_the_lost_time_is_in_force_again(lost: Lost) -> None:
     done = lost.lose_and_restore()
     found = lost.scene.found()
     assert (lost.scene.contract_of(), done.migrated) == (OTHER_HASH, ())
+    assert done.remade == (RemadeMigration("sales.orders", found.row.table_uuid, view.migration_id),)
     assert found.metadata.properties["word"] == "mine"
     assert lost.scene.notary.protections.contract(OTHER_HASH, lost.scene.grant()) == OTHER_CONTRACT.encode()
     shown = lost.scene.notary.migrations.get(view.migration_id, lost.scene.grant())

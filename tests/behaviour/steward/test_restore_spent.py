@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from pvdm.model.role import Role
+from pvdm.model.states import WorkloadState
 from pvdm.store.tokens import Grant
+from tests.behaviour.gate.test_gate_sources import publish_day
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
 from tests.restore_examples import refused
 
@@ -44,3 +46,34 @@ def test_a_workload_that_nobody_ever_opened_is_unknown_after_a_restore_too(lost:
     lost.publish("two", 5)
     lost.lose_and_restore()
     refused(lambda: status(lost, lost.house.scene.grant()), "workload_unknown")
+
+
+def open_again(lost: Lost, grant: Grant) -> object:
+    return lost.house.notary.workloads.open(grant, "one", "sales.orders", {})
+
+
+@pytest.mark.parametrize("ask", [status, abandon, open_again])
+def test_a_workload_that_the_backup_has_open_and_that_a_later_attempt_published_is_told_as_published(
+    lost: Lost, ask: Callable[[Lost, Grant], object]
+) -> None:
+    """The attempt is one that the backup lacks, as after a repair."""
+    lost.house.open("one")
+    lost.safe.back_up()
+    attempt, base = lost.house.attempt("one"), lost.head()
+    files = lost.house.stage(attempt, [(15, 5, "Ulm")])
+    publish_day(lost.house, lost.house.prove(attempt, files, base), 5)
+    head = lost.head()
+    done = lost.lose_and_restore()
+    assert (done.abandoned, done.published, done.spent) == ((), ("one",), ("one",))
+    error = refused(lambda: ask(lost, lost.house.scene.grant(Role.PRODUCER, "sales")), "workload_spent")
+    assert error.got == f"chunk all of sales.orders as snapshot {head}"
+
+
+def test_one_that_was_not_published_is_abandoned_as_before(lost: Lost) -> None:
+    lost.house.open("one")
+    lost.safe.back_up()
+    lost.publish("two", 6)
+    done = lost.lose_and_restore()
+    assert (done.abandoned, done.published) == (("one",), ())
+    view = lost.house.notary.work.workload(lost.house.scene.grant(), "one")
+    assert view.summary.workload.state is WorkloadState.ABANDONED
