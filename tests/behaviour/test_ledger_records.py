@@ -19,6 +19,7 @@ from pvdm.store import (
     attempts,
     attestations,
     catalog_requests,
+    common_settings,
     doomed,
     epoch_books,
     events,
@@ -43,6 +44,7 @@ from pvdm.store import (
 )
 from pvdm.store.announced import NewAnnounced
 from pvdm.store.columns import metadata
+from pvdm.store.common_settings import CommonSettings
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.proofs import ProofRecord
 from pvdm.store.protections import MigrationRecord, ProtectionRecord
@@ -116,6 +118,8 @@ def everything(unit: Unit) -> None:
     lost_claims.release(unit, hex64("receipt"), operator="operator-tom", reason="compared")
     restores.begin(unit, Marker(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
     restores.finish(unit, 1)
+    for origin in ("log-one", "log-two"):
+        common_settings.put(unit, CommonSettings("notary", origin, "lake"))
     epoch_books.add(unit, 1, b"book")
     handles.add(unit, HANDLE)
     handles.change(unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"})))

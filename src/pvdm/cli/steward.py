@@ -67,8 +67,9 @@ def opened_notary(config: Path) -> Iterator[Notary]:
 def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | None) -> None:
     """Make the keys of the first epoch, the ledger and the log, with its first checkpoint outside.
 
-    What is there already is kept: a second run changes nothing. The public keys go into the trust root, which people
-    make and sign elsewhere: `pvdm keys root new`.
+    What is there already is kept: a second run changes nothing, but for the catalog's name and folders, which are
+    taken from the configuration until the catalog has its first table. The public keys go into the trust root, which
+    people make and sign elsewhere: `pvdm keys root new`.
 
     \b
     Examples:

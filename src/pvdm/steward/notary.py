@@ -21,6 +21,7 @@ from pvdm.steward.archive import Archive, Archived, Mended
 from pvdm.steward.attestations import Attestations
 from pvdm.steward.audit_desk import AuditDesk
 from pvdm.steward.changes import Changes
+from pvdm.steward.common import keep_common, require_common
 from pvdm.steward.config import FileKeys, StewardConfig
 from pvdm.steward.epochs import Epochs
 from pvdm.steward.expiries import Expiries
@@ -187,7 +188,10 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         _require_restored(notary.ledger)
         if config.catalog is not None:
             require_in_place(notary.ledger, config.catalog)
+        kept = require_common(notary.ledger, config)
         notary.recorder.begin()
+        if not kept:
+            keep_common(notary.ledger, config, at_micros=notary.clock.trusted_micros())
         # With a clock that jumped while nobody watched it starts too: an operator must get in to confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
@@ -215,6 +219,7 @@ def create_notary(
             raise _keystore_lost(config, f"none, beside a checkpoint in {outside_file(config)}")
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
         _require_restored(ledger)
+        require_common(ledger, config, making=True)
         if lost and (size := LedgerLogReader(ledger).size()):
             raise _keystore_lost(config, f"none, beside a ledger whose log has {size} entries")
         keys = _open_or_create_keys(config, LedgerEpochs(ledger, clock))
@@ -228,6 +233,8 @@ def create_notary(
         notary = _joined(config, ledger, clock, keys)
         notary.recorder.begin()
         notary.epochs.log_missing(reason)
+        # Last: what was wrong in the configuration until here can still be mended in it.
+        keep_common(ledger, config, at_micros=clock.trusted_micros(), making=True)
         undo.pop_all()
         return notary
 

@@ -12,6 +12,7 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.stores.object_path import FilePath
 from pvdm.model.restore import RestoreStatement
 from pvdm.steward import reconcile, refill, restore_epochs
+from pvdm.steward.common import require_common
 from pvdm.steward.config import StewardConfig
 from pvdm.steward.kept import outside_file
 from pvdm.steward.log_reader import LedgerLogReader, LogEdge
@@ -26,7 +27,7 @@ from pvdm.steward.restore_lineage import LostPublication
 from pvdm.steward.restore_pointers import find_pointers
 from pvdm.steward.restore_readable import UnreadableTable
 from pvdm.steward.restore_unregistered import UnregisteredTable
-from pvdm.store import Unit, restores, statements
+from pvdm.store import Unit, common_settings, restores, statements
 from pvdm.store.clock import monotonic_micros, wall_micros
 from pvdm.store.log_storage import LedgerLog
 from pvdm.store.restores import Marker
@@ -129,6 +130,7 @@ def restore(
     with contextlib.ExitStack() as undo:
         notary = join_notary(config, undo, wall=wall, monotonic=monotonic)
         undo.enter_context(serving_alone(notary.ledger))
+        require_common(notary.ledger, config, renaming=True)
         _require_clock(notary, order)
         with notary.ledger.read() as unit:
             newest = restores.newest(unit)
@@ -189,9 +191,15 @@ def _finished(notary: Notary, marker: Marker) -> Restored:
         fault.point("steward.restore.before_swap")
         _swap_outside(notary, marker)
         at = notary.clock.now_micros()
-        notary.ledger.transact(lambda unit: restores.finish(unit, marker.restore_id), at_micros=at)
+        notary.ledger.transact(lambda unit: _finish(unit, notary, marker), at_micros=at)
     notary.epochs.log_missing(marker.reason)
     return _result(notary, marker)
+
+
+def _finish(unit: Unit, notary: Notary, marker: Marker) -> None:
+    """From here on every Steward of the ledger has the log's name under which it was restored."""
+    restores.finish(unit, marker.restore_id)
+    common_settings.name_log(unit, notary.config.origin)
 
 
 def _result(notary: Notary, marker: Marker) -> Restored:
@@ -265,7 +273,7 @@ def _log_itself(notary: Notary, marker: Marker, new_epoch: int) -> None:
 
     def work(unit: Unit, place: int) -> None:
         _put(unit, document, place)
-        restores.finish(unit, marker.restore_id)
+        _finish(unit, notary, marker)
 
     notary.recorder.begin()
     notary.recorder.record([document], lambda unit, places: work(unit, places[0]))

@@ -427,3 +427,17 @@ lost_claims: Final = table(
     Index("lost_claims_target", "target"),
     changes=("released_by", "reason", "at_micros"),
 )
+
+# What all Stewards of this ledger have in common: one row. The catalog's part is null until a Steward has a catalog.
+common_settings: Final = table(
+    "common_settings",
+    number("settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    word("notary"),
+    word("origin"),
+    word("catalog", nullable=True),
+    word("warehouse", nullable=True),
+    word("metadata", nullable=True),
+    word("vault", nullable=True),
+    time(),
+    changes=("origin", "catalog", "warehouse", "metadata", "vault", "at_micros"),
+)

@@ -73,7 +73,7 @@ def finished(scene: Scene) -> bool:
     else:
         return True
     # The last one is the new name over the old checkpoint: nothing was done yet.
-    assert code in {"restore_unfinished", "log_behind_checkpoint", "note_key_unknown"}
+    assert code in {"restore_unfinished", "log_behind_checkpoint", "steward_differs"}
     return False
 
 

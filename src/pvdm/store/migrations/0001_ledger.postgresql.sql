@@ -26,6 +26,18 @@ CREATE TABLE claims (
 --;
 CREATE INDEX claims_target ON claims (target)
 --;
+CREATE TABLE common_settings (
+	settings_id BIGINT NOT NULL CONSTRAINT one_row CHECK (settings_id = 1),
+	notary TEXT NOT NULL,
+	origin TEXT NOT NULL,
+	catalog TEXT,
+	warehouse TEXT,
+	metadata TEXT,
+	vault TEXT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (settings_id)
+)
+--;
 CREATE TABLE doomed_files (
 	name TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
@@ -651,6 +663,33 @@ END $$
 CREATE TRIGGER claims_event AFTER INSERT ON claims
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_claims_event()
+--;
+CREATE TRIGGER common_settings_no_delete BEFORE DELETE ON common_settings
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of common_settings are never deleted')
+--;
+CREATE TRIGGER common_settings_fixed BEFORE UPDATE ON common_settings
+FOR EACH ROW
+WHEN (NEW.settings_id IS DISTINCT FROM OLD.settings_id
+    OR NEW.notary IS DISTINCT FROM OLD.notary)
+EXECUTE FUNCTION pvdm_refuse('only origin, catalog, warehouse, metadata, vault, at_micros of common_settings change')
+--;
+CREATE TRIGGER common_settings_no_truncate BEFORE TRUNCATE ON common_settings
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of common_settings are never deleted')
+--;
+CREATE FUNCTION pvdm_common_settings_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'common_settings', CAST(NEW.settings_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('settings_id', OLD.settings_id, 'notary', OLD.notary, 'origin', OLD.origin, 'catalog', OLD.catalog, 'warehouse', OLD.warehouse, 'metadata', OLD.metadata, 'vault', OLD.vault, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('settings_id', NEW.settings_id, 'notary', NEW.notary, 'origin', NEW.origin, 'catalog', NEW.catalog, 'warehouse', NEW.warehouse, 'metadata', NEW.metadata, 'vault', NEW.vault, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER common_settings_event AFTER INSERT OR UPDATE ON common_settings
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_common_settings_event()
 --;
 CREATE TRIGGER doomed_files_no_delete BEFORE DELETE ON doomed_files
 FOR EACH ROW

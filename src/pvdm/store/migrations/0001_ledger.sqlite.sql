@@ -28,6 +28,19 @@ CREATE TABLE claims (
 --;
 CREATE INDEX claims_target ON claims (target)
 --;
+CREATE TABLE common_settings (
+	settings_id INTEGER NOT NULL CONSTRAINT one_row CHECK (settings_id = 1),
+	notary TEXT NOT NULL,
+	origin TEXT NOT NULL,
+	catalog TEXT,
+	warehouse TEXT,
+	metadata TEXT,
+	vault TEXT,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (settings_id)
+)
+ STRICT
+--;
 CREATE TABLE doomed_files (
 	name TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
@@ -668,6 +681,34 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'claims', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.target AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'target', NEW.target, 'claim_column', NEW.claim_column, 'column_kind', NEW.column_kind, 'lower_bound', CASE WHEN NEW.lower_bound IS NOT NULL THEN lower(hex(NEW.lower_bound)) END, 'upper_bound', CASE WHEN NEW.upper_bound IS NOT NULL THEN lower(hex(NEW.upper_bound)) END, 'extent', NEW.extent, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER common_settings_no_delete BEFORE DELETE ON common_settings
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of common_settings are never deleted');
+END
+--;
+CREATE TRIGGER common_settings_fixed BEFORE UPDATE ON common_settings
+WHEN NEW.settings_id IS NOT OLD.settings_id
+    OR NEW.notary IS NOT OLD.notary
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only origin, catalog, warehouse, metadata, vault, at_micros of common_settings change');
+END
+--;
+CREATE TRIGGER common_settings_event_insert AFTER INSERT ON common_settings
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'common_settings', CAST(NEW.settings_id AS TEXT),
+        NULL,
+        json_object('settings_id', NEW.settings_id, 'notary', NEW.notary, 'origin', NEW.origin, 'catalog', NEW.catalog, 'warehouse', NEW.warehouse, 'metadata', NEW.metadata, 'vault', NEW.vault, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER common_settings_event_update AFTER UPDATE ON common_settings
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'common_settings', CAST(NEW.settings_id AS TEXT),
+        json_object('settings_id', OLD.settings_id, 'notary', OLD.notary, 'origin', OLD.origin, 'catalog', OLD.catalog, 'warehouse', OLD.warehouse, 'metadata', OLD.metadata, 'vault', OLD.vault, 'at_micros', OLD.at_micros),
+        json_object('settings_id', NEW.settings_id, 'notary', NEW.notary, 'origin', NEW.origin, 'catalog', NEW.catalog, 'warehouse', NEW.warehouse, 'metadata', NEW.metadata, 'vault', NEW.vault, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER doomed_files_no_delete BEFORE DELETE ON doomed_files
