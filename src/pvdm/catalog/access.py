@@ -29,7 +29,7 @@ from pvdm.store.tokens import Grant
 from pvdm.store.view_names import require_no_view
 
 _WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
-_GATED_ONLY: Final = frozenset({Role.PUBLISHER})
+_GATED_ONLY: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
 _MAKING: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from pvdm.errors import InputError, NotAllowedError
@@ -20,6 +21,8 @@ ATTEMPT_TOKEN_SECONDS: Final = 3_600
 _MICROS: Final = 1_000_000
 # What the Steward's own threads do in the catalog, they do as this; no token has it, so nobody comes in by it.
 OWN: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, "steward", 2**62)
+# The role of a Steward is for protected tables; a table that lost its protection is cleaned up by an operator's rights.
+OWN_WHERE_UNPROTECTED: Final = replace(OWN, role=Role.OPERATOR)
 
 
 class Access:

@@ -26,7 +26,7 @@ from pvdm.model.core import ProofCore
 from pvdm.model.files import AddedFile
 from pvdm.model.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState
-from pvdm.steward.access import OWN
+from pvdm.steward.access import OWN, OWN_WHERE_UNPROTECTED
 from pvdm.steward.opened_contracts import contract_of
 from pvdm.steward.sources import levels_of
 from pvdm.steward.turns import Turns
@@ -271,14 +271,16 @@ class Disposal:
             levels = levels_of(unit, row)
             fences = _fences(unit, attempt)
         for _ in range(BRANCH_TRIES_MAX):
-            metadata = self._catalog().states.of(self._fresh(row)).metadata
+            fresh = self._fresh(row)
+            metadata = self._catalog().states.of(fresh).metadata
             if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
                 return
             updates, requirements = branch_removal(metadata, attempt, fences)
             if not updates:
                 return
             try:
-                self._catalog().commits.commit(OWN, [Change(levels, row.name, requirements, updates)])
+                grant = OWN if fresh.protected else OWN_WHERE_UNPROTECTED
+                self._catalog().commits.commit(grant, [Change(levels, row.name, requirements, updates)])
                 return
             except ConflictError as error:
                 if not error.code.startswith("requirement_ref"):
