@@ -154,7 +154,7 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
     ),
     "attestation": (AttestationView.read, ATTESTATION),
     "event": (Event.read, EVENT),
-    "clock": (ClockConfirmed.read, {"at": TIME}),
+    "clock": (ClockConfirmed.read, {"at": TIME, "confirmed": True}),
     "hashes": (read_hashes, {"hashes": [HASH]}),
 }
 # Where null or absence is an answer too, or the value is not judged by this client.
