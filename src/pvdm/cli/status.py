@@ -194,7 +194,7 @@ def _tell_jobs(found: Status) -> None:
         say("  hint: a failed job is taken up again at the Steward's next start; its log says more")
 
 
-def _shown(found: NewestWorkloads) -> str:
+def _count_shown(found: NewestWorkloads) -> str:
     shown = len(found.workloads)
     return f"{shown:,} shown" if shown >= found.total else f"{shown:,} of {found.total:,} shown"
 
@@ -204,7 +204,7 @@ def _tell_work(found: Status) -> None:
     if found.workloads is None:
         say(f"workloads: not shown to the role {role}")
     else:
-        say(f"workloads, newest first: {_shown(found.workloads)}", style="bold")
+        say(f"workloads, newest first: {_count_shown(found.workloads)}", style="bold")
         for workload in found.workloads.workloads:
             for line, style in workload_lines(workload):
                 say(line, style=style)

@@ -80,16 +80,16 @@ class _Published:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _GapContents:
     """What may be of one gap: snapshots, places of files in what `main` shows now, and paths of files that are lost."""
 
     snapshots: frozenset[int] = frozenset()
     uncovered: frozenset[int] = frozenset()
     lost: frozenset[str] = frozenset()
 
-    def without(self, other: _Found) -> _Found:
+    def without(self, other: _GapContents) -> _GapContents:
         """What is not of the other."""
-        return _Found(self.snapshots - other.snapshots, self.uncovered - other.uncovered, self.lost - other.lost)
+        return _GapContents(self.snapshots - other.snapshots, self.uncovered - other.uncovered, self.lost - other.lost)
 
 
 def find_unprotected(approvals: Iterable[Explained], *, born_protected: bool) -> list[Unprotected]:
@@ -138,7 +138,7 @@ class GapJudge:
     def undecided(self) -> UndecidedGaps | None:
         """What came or went in one of several gaps, and nothing tells in which; None if there is no such thing."""
         shared = self._shared
-        if shared == _Found():
+        if shared == _GapContents():
             return None
         of = [at for at, each in enumerate(self._found) if each.without(shared) != each]
         counts = None if self._now is None else self._count_uncovered(shared.uncovered, self._now)
@@ -236,18 +236,18 @@ class GapJudge:
 
     # What follows from it
 
-    def _find(self, at: int) -> _Found:
+    def _find(self, at: int) -> _GapContents:
         snapshots = self._snapshots(self._gaps[at])
         if self._now is None:
-            return _Found(snapshots)
-        return _Found(snapshots, frozenset(self._uncovered(at, self._now)), self._lost(at, self._now))
+            return _GapContents(snapshots)
+        return _GapContents(snapshots, frozenset(self._uncovered(at, self._now)), self._lost(at, self._now))
 
-    def _find_shared(self) -> _Found:
+    def _find_shared(self) -> _GapContents:
         """What may be of several gaps: no receipt binds what `main` showed when the later one began."""
-        shared = _Found()
+        shared = _GapContents()
         for at, later in enumerate(self._found):
             for earlier in self._found[:at] if self._before[at] is None else ():
-                shared = _Found(
+                shared = _GapContents(
                     shared.snapshots | (later.snapshots & earlier.snapshots),
                     shared.uncovered | (later.uncovered & earlier.uncovered),
                     shared.lost | (later.lost & earlier.lost),

@@ -12,7 +12,8 @@ from pvdm.lake.files import MetadataFiles, StoredFile, revision_of
 from pvdm.lake.format.metadata import TableMetadata
 from pvdm.model.migration import Protection, ProtectionAction, TableTarget
 from pvdm.steward.refill_check import Found
-from pvdm.store import Ledger, Unit, namespaces, tables
+from pvdm.steward.sources import levels_of
+from pvdm.store import Ledger, Unit, tables
 from pvdm.store.tables import TableRow
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
@@ -48,7 +49,11 @@ def find_ahead(
         rows = [row for row in tables.all_live(unit) if row.upstream is None]
     free = {row.table_uuid: row for row in rows if not row.protected or row.table_uuid in ended}
     made = {uuid for uuid in ended & reached.keys() if uuid not in free}
-    ahead = {uuid for uuid, row in free.items() if _is_ahead(files, uuid, reached.get(uuid) or _shown(files, row))}
+    ahead = {
+        uuid
+        for uuid, row in free.items()
+        if _is_ahead(files, uuid, reached.get(uuid) or _reached_by_backup(files, row))
+    }
     return ahead | {uuid for uuid in made if _is_ahead(files, uuid, reached[uuid])}
 
 
@@ -57,8 +62,7 @@ def name_behind(unit: Unit, ahead: set[str]) -> list[BehindTable]:
     behind = []
     for row in tables.all_live(unit):
         if row.table_uuid in ahead and not row.protected:
-            home = namespaces.find_id(unit, row.namespace_id)
-            name = full_name((*(() if home is None else home.levels), row.name))
+            name = full_name((*levels_of(unit, row), row.name))
             behind.append(BehindTable(name, row.table_uuid, tables.was_protected(unit, row)))
     return sorted(behind, key=lambda each: each.table)
 
@@ -77,8 +81,8 @@ def _ended(found: Sequence[Found]) -> set[str]:
     }
 
 
-def _shown(files: MetadataFiles, row: TableRow) -> Reached:
-    """What the backup shows; of a document that is gone nobody knows when it was made."""
+def _reached_by_backup(files: MetadataFiles, row: TableRow) -> Reached:
+    """What the backup shows; when a document that is gone was made is unknown."""
     pointer = row.pointer
     try:
         shown = TableMetadata.parse(files.read(StoredFile(pointer.location, pointer.sha256)))
@@ -102,5 +106,5 @@ def _is_ahead(files: MetadataFiles, table_uuid: str, shown: Reached) -> bool:
             if TableMetadata.parse(data).last_updated_ms >= shown.updated_ms:
                 return True
         except (VerificationError, InputError):
-            return True  # somebody has to look at it
+            return True  # an operator has to look at it
     return False
