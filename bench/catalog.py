@@ -23,7 +23,7 @@ from bench import steward_ledger
 from bench.catalog_systems import JAVA_JAR, JAVA_VERSION, RestSystem, SqlSystem, java, steward
 from bench.catalog_work import Figure, Run, Shape, System, run
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from tests.databases import server
+from tests.support.ledger.databases import server
 
 SEED = 0
 PACKAGES = ("pyiceberg", "SQLAlchemy", "psycopg", "fastapi", "uvicorn")

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from bench.steward_http import OPEN_LIMITS
-from pvdm.model.proof import Isolation
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables
 from pvdm.model.role import Role
-from pvdm.steward.config import CatalogConfig, FileKeys, ServiceConfig, StewardConfig
+from pvdm.model.statements.proof import Isolation
+from pvdm.steward.config.steward import CatalogConfig, FileKeys, ServiceConfig, StewardConfig
 from pvdm.steward.notary import create_notary
 from pvdm.steward.server import start
-from pvdm.store import Unit, namespaces, tables
 
 NAMESPACE = "bench"
 CONTRACT = "c0" * 32

@@ -23,15 +23,15 @@ import pyarrow.parquet as pq
 from bench.memory import own_peak_memory_mb
 from pvdm import fault
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
 from pvdm.model.located import Located
 from pvdm.model.role import Role
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.job import Tools, Verified, verify
 from pvdm.verify.locate import Bounds
-from tests.protection_examples import scene_at
-from tests.verify_examples import RAW, SALES, Bench, contract
+from tests.support.gate.approvals import scene_at
+from tests.support.verify.attempts import RAW, SALES, Bench, contract
 from tools.proof_kit import SECOND
 
 MOST = 2.0

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
-from pvdm.catalog.desks import Catalog
-from pvdm.lake.entries import header_of
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_list import ListHeader, ManifestFile
-from pvdm.lake.format.manifest_list_write import write_manifest_list
-from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
 from pvdm.lake.paths import parse_location
-from pvdm.store.namespaces import Levels
-from pvdm.store.tokens import Grant
+from pvdm.lake.read.entries import header_of
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record.tokens import Grant
 
 FIRST_SNAPSHOT = 77
 

@@ -20,13 +20,13 @@ from typing import Any
 from bench.many_files import linked, show
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
 from pvdm.lake.paths import parse_location
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.steward.publishing import Publishing
-from pvdm.store.attempts import Attempt
-from tests.gate_examples import House
-from tests.protection_examples import SALES
-from tests.verify_examples import SCHEMA, Bench, Row, write
-from tests.verify_examples import bench_at as verify_bench
+from pvdm.steward.pipeline.publishing import Publishing
+from tests.support.gate.approvals import SALES
+from tests.support.gate.protected_tables import House
+from tests.support.verify.attempts import SCHEMA, Bench, Row, write
+from tests.support.verify.attempts import bench_at as verify_bench
 from tools.proof_kit import SECOND
 
 ROWS_OF_A_CHUNK = 100

@@ -22,7 +22,7 @@ from pvdm import Chunk, Committed, Coordinator
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from tests.databases import server
+from tests.support.ledger.databases import server
 
 MOST: Final = 1.5
 """How many times the second window's cost the last window's may be."""

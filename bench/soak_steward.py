@@ -19,12 +19,12 @@ import pyarrow as pa
 import pvdm
 from pvdm.client import AccessToken, StewardClient
 from pvdm.model.role import Role
-from pvdm.steward.embedded import Person
+from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import open_notary
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
-from tests.shop import COLUMNS, Shop
-from tests.steward_load import wait_for_address
+from tests.support.steward.load import wait_for_address
+from tests.support.steward.shop import COLUMNS, Shop
 
 TABLE: Final = "sales.orders"
 ROWS_A_WORKLOAD: Final = 6

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.spark_steward import House, seconds
-from pvdm.model.core import ExtractionPath
-from pvdm.steward.spark_desk import SparkDesk
+from pvdm.model.statements.core import ExtractionPath
+from pvdm.steward.pipeline.spark import SparkDesk
 from pvdm.verify.job import Tools, VerifyJob, verify
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings

@@ -13,14 +13,14 @@ from bench.many_files import linked, show
 from bench.publish import FEW, ROWS_OF_A_CHUNK, Shape, chunk_rows, contract
 from bench.spark_steward import House, seconds
 from pvdm.client.table import TableClient
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
-from tests.protection_examples import SALES
-from tests.verify_examples import RAW, SCHEMA, arrow, write
+from tests.support.gate.approvals import SALES
+from tests.support.verify.attempts import RAW, SCHEMA, arrow, write
 
 PLAIN = Shape("plain", FEW.files, FEW.of_a_manifest)
 

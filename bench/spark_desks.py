@@ -5,8 +5,8 @@ from __future__ import annotations
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.steward.notary import Notary
-from pvdm.steward.path import Desks, Joined, open_desks
-from pvdm.steward.sources import Sources
+from pvdm.steward.pipeline.assemble import Desks, Joined, open_desks
+from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from bench.spark_hashes import differing_rows, sum_hmac, sum_xxhash64
 from bench.spark_steward import House, Opened, seconds
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
-from pvdm.lake.spark import SparkCatalog, unwire, wire
+from pvdm.lake.read.entries import live_entries
+from pvdm.lake.spark.session import SparkCatalog, unwire, wire
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.physical.spark import SparkStager
@@ -23,7 +23,7 @@ from pvdm.verify.fetch import Files
 from pvdm.verify.freeze import freeze
 from pvdm.verify.job import VerifyJob, verify
 from pvdm.verify.locate import Bounds
-from tests.protection_examples import SALES
+from tests.support.gate.approvals import SALES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

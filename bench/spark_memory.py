@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.memory import own_peak_memory_mb
 from bench.spark_desks import desks_of
-from pvdm.steward.config import load_config
+from pvdm.steward.config.steward import load_config
 from pvdm.steward.notary import open_notary
 from pvdm.verify.job import verify
 

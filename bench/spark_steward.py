@@ -12,17 +12,17 @@ from pathlib import Path
 import pvdm
 from bench.spark_desks import desks_of
 from pvdm.client import ChunkView, StewardClient, WorkloadView
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.role import Role
 from pvdm.physical.stager import Destination
-from pvdm.steward.embedded import Person
+from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import Notary
-from pvdm.steward.path import Desks
-from pvdm.store.tokens import Grant
+from pvdm.steward.pipeline.assemble import Desks
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.verify.job import Tools
-from tests.shop import Shop
+from tests.support.steward.shop import Shop
 
 TOKEN_SECONDS = 24 * 3600
 

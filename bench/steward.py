@@ -22,11 +22,11 @@ from bench import steward_http, steward_ledger, steward_log, steward_proofs
 from bench.steward_log import Growth, InclusionFigure
 from bench.steward_measure import Figure, Ratio, measure
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from pvdm.store import Ledger
+from pvdm.ledger import Ledger
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.log.note import NoteKey
-from tests.databases import ledger_at
-from tests.steward_examples import stand_at
+from tests.support.ledger.databases import ledger_at
+from tests.support.steward.notary import stand_at
 
 ORIGIN = "log.example/bench"
 SEED = 0

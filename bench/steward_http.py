@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from bench.steward_measure import Case, Taken, timed_each
 from pvdm.model.role import Role
-from pvdm.steward.config import Limits, ServiceConfig, StewardConfig
-from tests.steward_examples import stand_at
+from pvdm.steward.config.steward import Limits, ServiceConfig, StewardConfig
+from tests.support.steward.notary import stand_at
 from tools.proof_kit import SOURCE, fixed
 
 # The door's limits for one caller are there to hold it back; here they must not.

@@ -14,15 +14,16 @@ import pytest
 from sqlalchemy import func, select
 
 from bench.steward_measure import Case, Taken, timed, timed_each
-from pvdm.steward.log_reader import LogEdge
-from pvdm.store import Ledger, Unit, nonces
-from pvdm.store.log_storage import LedgerLog
-from pvdm.store.schema import NoncePurpose
-from pvdm.store.schema import nonces as nonces_table
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.schema.work import NoncePurpose
+from pvdm.ledger.schema.work import nonces as nonces_table
+from pvdm.ledger.work import nonces
+from pvdm.steward.record.log_reader import LogEdge
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.note import NoteSigner
-from tests.databases import NOW, ledger_at, server
+from tests.support.ledger.databases import NOW, ledger_at, server
 
 BATCH_ENTRIES = 256
 BLOCK_BYTES = 4_096

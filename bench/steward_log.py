@@ -15,11 +15,11 @@ from random import Random
 
 from bench.steward_ledger import append, entry
 from bench.steward_measure import quantile, timed
-from pvdm.steward.log_desk import LogDesk
+from pvdm.steward.record.log import LogDesk
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.note import NoteKey, NoteSigner
 from pvdm.trust.log.proof_file import LogProofChecker
-from tests.databases import ledger_at
+from tests.support.ledger.databases import ledger_at
 
 
 @dataclass(frozen=True, slots=True)

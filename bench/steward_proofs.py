@@ -16,16 +16,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.steward_ledger import append
 from bench.steward_measure import Case, Taken, timed_each
-from pvdm.model.core import ProofCore
-from pvdm.model.files import AddedFile, FileSet
-from pvdm.model.proof import Isolation, NotaryPart, Proof, Storage
+from pvdm.ledger import Unit
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.role import Role
-from pvdm.steward.recorder import signing_epoch
-from pvdm.store import Unit, attempts, workloads
-from pvdm.store.attempts import AttemptOpening
-from pvdm.store.chunks import Chunk
-from pvdm.store.schema import Atomicity
-from pvdm.store.workloads import Opening, Pinned
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.proof import Isolation, NotaryPart, Proof, Storage
+from pvdm.steward.record.recorder import signing_epoch
 from pvdm.trust.bundle import check_bundle
 from pvdm.trust.envelope import STATEMENT_TYPE, pae
 from pvdm.trust.inclusion import log_checker
@@ -36,7 +37,7 @@ from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Settings, open_pkcs11_keys
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import sign_statement
-from tests.steward_examples import LOG_ORIGIN, NOTARY, Stand, commitments, core_of
+from tests.support.steward.notary import LOG_ORIGIN, NOTARY, Stand, commitments, core_of
 from tools.proof_kit import NOW, SECOND, fixed
 
 SMALL_FILES, BIG_FILES = 3, 1_000

@@ -21,12 +21,12 @@ from bench import tpch
 from bench.steward_measure import Ratio
 from bench.stolen import Moment
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
-from tests.gate_examples import House
-from tests.protection_examples import scene_at
-from tests.verify_examples import RAW, SALES, Bench
+from tests.support.gate.approvals import scene_at
+from tests.support.gate.protected_tables import House
+from tests.support.verify.attempts import RAW, SALES, Bench
 from tools.proof_kit import SECOND
 
 MOST: Final = 1.25

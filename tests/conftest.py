@@ -15,8 +15,8 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
-from pvdm.lake import lines
-from tests.databases import (
+from pvdm.lake.stores import circuit_breaker
+from tests.support.ledger.databases import (
     in_memory,
     ledger,
     ledger_url,
@@ -26,7 +26,7 @@ from tests.databases import (
     scratch,
     shared_ledger,
 )
-from tests.services import SHORT_LIVED
+from tests.support.services import SHORT_LIVED
 
 __all__ = ["ledger", "ledger_url", "migrated_file", "migrated_url", "postgresql", "scratch", "shared_ledger"]
 
@@ -115,7 +115,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
 @pytest.fixture(autouse=True)
 def _lines_forgotten() -> None:
     """A server that one test found silent is asked by the next: at its address there may be another by then."""
-    lines._lines.clear()
+    circuit_breaker._lines.clear()
 
 
 def _kernel() -> Engine:

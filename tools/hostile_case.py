@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvdm.model.document import dump
-from pvdm.model.proof import Proof
+from pvdm.model.canonical_json import dump
+from pvdm.model.statements.proof import Proof
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope, Signature, pae
 from pvdm.trust.signing import seal
 from pvdm.trust.statement import Predicate, payload_of

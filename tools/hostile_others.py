@@ -13,10 +13,10 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
-from pvdm.model.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
-from pvdm.model.document import dump
-from pvdm.model.migration import APPROVAL_LIFETIME_MAX_MICROS
-from pvdm.model.proof import Proof
+from pvdm.model.canonical_json import dump
+from pvdm.model.statements.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
+from pvdm.model.statements.migration import APPROVAL_LIFETIME_MAX_MICROS
+from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -26,7 +26,7 @@ from pvdm.trust.signing import seal
 from pvdm.trust.statement import payload_of
 from pvdm.trust.succession import sign_root
 from pvdm.trust.verify import sign_statement
-from tests.log_storage import MemoryStorage, entry, open_log
+from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
 from tools.hostile_case import Case, Spoil, lines, put, signed, spoiled
 from tools.proof_kit import (
     ATTESTATION,

@@ -9,8 +9,8 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from pvdm.model.document import dump
-from pvdm.model.proof import PROOF_LIFETIME_MAX_MICROS, Proof
+from pvdm.model.canonical_json import dump
+from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Proof
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, Envelope, Signature, pae
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import NOTARY_ENVELOPES_MAX, sign_statement

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pvdm.store.migrations import SEPARATOR
-from pvdm.store.rules import DIALECTS, statements
+from pvdm.ledger.migrations import SEPARATOR
+from pvdm.ledger.schema.triggers import DIALECTS, statements
 
-FOLDER = Path(__file__).parents[1] / "src" / "pvdm" / "store" / "migrations"
+FOLDER = Path(__file__).parents[1] / "src" / "pvdm" / "ledger" / "migrations"
 
 
 def main() -> int:

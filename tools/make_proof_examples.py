@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from pvdm.model.proof import Proof
+from pvdm.model.statements.proof import Proof
 from pvdm.trust.envelope import Envelope
 from pvdm.trust.succession import sign_root
 from pvdm.trust.verify import sign_statement

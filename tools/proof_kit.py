@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import Construction, Mode
-from pvdm.model.attestation import SourceAttestation
-from pvdm.model.break_glass import BreakGlass
-from pvdm.model.core import (
+from pvdm.model.projection import Exclusion, Projection, ProjectionName
+from pvdm.model.secret import CommitmentKey
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import (
     Attempt,
     ExtractionPath,
     Method,
@@ -30,9 +32,9 @@ from pvdm.model.core import (
     Staged,
     Target,
 )
-from pvdm.model.epoch import EpochStage, EpochStatement
-from pvdm.model.files import AddedFile, FileSet
-from pvdm.model.migration import (
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.migration import (
     Migration,
     NamespaceTarget,
     Protection,
@@ -41,14 +43,12 @@ from pvdm.model.migration import (
     TableTarget,
     contract_sha256,
 )
-from pvdm.model.projection import Exclusion, Projection, ProjectionName
-from pvdm.model.proof import Commitments, Isolation, NotaryPart, Proof, Storage
-from pvdm.model.receipt import Receipt
-from pvdm.model.restore import RestoreStatement
-from pvdm.model.secret import CommitmentKey
-from pvdm.model.table import NamespaceRef, SourceSnapshot, TableRef
-from pvdm.model.verdict import FailureClass, Outcome, Verdict
-from pvdm.model.workload import ChunkProofs, WorkloadStatement
+from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.restore import RestoreStatement
+from pvdm.model.statements.table import NamespaceRef, SourceSnapshot, TableRef
+from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
+from pvdm.model.statements.workload import ChunkProofs, WorkloadStatement
 from pvdm.trust.attestation import WantedAttestation
 from pvdm.trust.commitment import commit
 from pvdm.trust.expectation import Expectation
@@ -62,7 +62,7 @@ NOW: Final = 1_794_650_400_000_000  # 2026-11-14T10:00:00Z
 ISSUED: Final = NOW - 60 * SECOND
 EXPIRES: Final = NOW + 3_600 * SECOND
 EPOCH: Final = 7
-ORIGIN: Final = "log.example/orders"  # as in tests/log_storage.py
+ORIGIN: Final = "log.example/orders"  # as in tests/support/ledger/log_storage.py
 
 
 def fixed(name: str, size: int = 32) -> str:

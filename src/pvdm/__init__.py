@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pvdm.durable.chunk import Chunk
     from pvdm.durable.coordinator import Coordinator
     from pvdm.durable.outcome import Committed, Outcome, RolledBack, VerificationFailed
-    from pvdm.metadata.gate import validate_then_commit
+    from pvdm.metadata.gate.gate import validate_then_commit
     from pvdm.model.contract import DataProductContract
     from pvdm.model.role import Role
-    from pvdm.steward.embedded import EmbeddedSteward, Person
+    from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
     from pvdm.trust.bundle import CheckedBundle
     from pvdm.trust.root import TrustRoot
 
@@ -50,7 +50,7 @@ _LAZY = {
     "Outcome": "pvdm.durable.outcome",
     "RolledBack": "pvdm.durable.outcome",
     "VerificationFailed": "pvdm.durable.outcome",
-    "validate_then_commit": "pvdm.metadata.gate",
+    "validate_then_commit": "pvdm.metadata.gate.gate",
 }
 
 
@@ -80,7 +80,7 @@ class Steward:
 
         `store` is a file with the tables [catalog] and [s3] of its `steward.toml`, for tables in an object store.
         """
-        from pvdm.steward.embedded import start
+        from pvdm.steward.embedded.embedded import start
 
         return start(path, outside=outside, people=people, store=store)
 
@@ -127,8 +127,8 @@ def spark_session(
     """
     from pvdm.client.table import uses_object_store
     from pvdm.errors import InputError
-    from pvdm.lake.spark import SparkCatalog
-    from pvdm.lake.spark import spark_session as session
+    from pvdm.lake.spark.session import SparkCatalog
+    from pvdm.lake.spark.session import spark_session as session
     from pvdm.model.role import Role
 
     try:

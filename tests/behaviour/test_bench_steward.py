@@ -19,8 +19,8 @@ from bench.steward import ratios
 from bench.steward_ledger import reservation_cases
 from bench.steward_log import Growth, InclusionFigure, growth
 from bench.steward_measure import Case, Figure, Ratio, Taken, measure, quantile, timed, timed_each
-from pvdm.store import nonces
-from tests.databases import ledger_at
+from pvdm.ledger.work import nonces
+from tests.support.ledger.databases import ledger_at
 
 ROOT = Path(__file__).parents[2]
 ALWAYS = {

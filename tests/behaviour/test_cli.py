@@ -21,7 +21,7 @@ import pytest
 from pvdm import __version__
 from pvdm.cli import main
 from pvdm.cli.app import pvdm
-from pvdm.cli.options import pick_engine
+from pvdm.cli.common.options import pick_engine
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Makes `pvdm demo` end with an error."""
     monkeypatch.delenv("PVDM_DEBUG", raising=False)
-    return lambda error: monkeypatch.setattr("pvdm.cli.demo.play", raising(error))
+    return lambda error: monkeypatch.setattr("pvdm.cli.demo.demo.play", raising(error))
 
 
 def test_the_version_is_the_package_version(capsys: Capture) -> None:
@@ -303,13 +303,17 @@ def test_a_full_disk_elsewhere_is_not_blamed_on_standard_output(
 
 
 def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("pvdm.cli.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel")))
+    monkeypatch.setattr(
+        "pvdm.cli.common.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel"))
+    )
     assert main(["eval", "collision", "--engine", "kernel", "--out", os.devnull, "--json"]) == 7
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "kernel_missing"
 
 
 def test_a_missing_kernel_is_a_notice_when_any_engine_will_do(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("pvdm.cli.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel")))
+    monkeypatch.setattr(
+        "pvdm.cli.common.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel"))
+    )
     assert pick_engine("auto").name == "reference"
     assert capsys.readouterr().err.startswith("notice: no kernel; the Python reference computes")
 

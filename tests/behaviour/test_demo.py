@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 import pytest
 
 from pvdm.cli import main
-from pvdm.cli.demo_words import audit_lines, begin_lines, masked, scene_lines
+from pvdm.cli.demo.text import audit_lines, begin_lines, masked, scene_lines
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.evaluation.orders import DAYS, SHOPS, Orders, Sight
 from pvdm.evaluation.scenes import SCRIPTS, Played, Scene, Script, Told, _sentence, require_as_told
 from pvdm.evaluation.shop import CONTRACT, session
-from pvdm.metadata.audit_report import AuditedSnapshot, AuditReport, Explained, Rehashed, Standing
+from pvdm.metadata.audit.report import AuditedSnapshot, AuditReport, Explained, Rehashed, Standing
 from pvdm.model.contract import parse_contract
-from pvdm.model.table import TableRef
+from pvdm.model.statements.table import TableRef
 
 SEEN = Sight(2_500, Decimal("1246477.04"))
 REPORT = AuditReport(
@@ -54,7 +54,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
         show(audit_lines(REPORT))
         return scenes, REPORT
 
-    monkeypatch.setattr("pvdm.cli.demo.play", play)
+    monkeypatch.setattr("pvdm.cli.demo.demo.play", play)
 
 
 @pytest.mark.usefixtures("played")

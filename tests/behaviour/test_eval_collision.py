@@ -242,7 +242,7 @@ def test_a_missing_lattice_library_names_the_extra(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand keys take the reference some ten seconds; the command itself is the same with ten."""
-    monkeypatch.setattr("pvdm.cli.evaluate.KEYS", 10)
+    monkeypatch.setattr("pvdm.cli.demo.evaluate.KEYS", 10)
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_the_lattice_part_is_shown_on_request(out: Path, capsys: Capture) -> Non
 
 @pytest.mark.usefixtures("few_keys")
 def test_a_failed_study_is_a_failed_verification(out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("pvdm.cli.evaluate.pick_engine", lambda _name: Masked(0))
+    monkeypatch.setattr("pvdm.cli.demo.evaluate.pick_engine", lambda _name: Masked(0))
     assert run(out, "--json") == 3
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "collision_study_failed"
 

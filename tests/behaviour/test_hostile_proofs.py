@@ -11,12 +11,12 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
-from pvdm.model.proof import Proof
+from pvdm.model.statements.proof import Proof
 from pvdm.trust import expectation, succession
 from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.root import RootKey
 from pvdm.trust.verify import sign_statement
-from tests.proof_doors import Asset, bring, manifest
+from tests.support.gate.hostile_assets import Asset, bring, manifest
 from tools.hostile_case import lines
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.make_hostile_proofs import stale
@@ -110,7 +110,7 @@ REMOVALS: Final = {
     "json_not_canonical": Removal("proof-white-space.json", f"{_JSON}canonical"),
     "json_too_deep": Removal("proof-too-deep.json", f"{_JSON}shallow", (f"{_JSON}canonical", _FIELDS)),
     "document_key_unknown": Removal("proof-names-algorithm.json", _FIELDS, instead=_lenient_fields),
-    "document_value_invalid": Removal("proof-attempt-zero.json", "pvdm.model.core.require_number"),
+    "document_value_invalid": Removal("proof-attempt-zero.json", "pvdm.model.statements.core.require_number"),
     "payload_type_wrong": Removal("proof-other-payload-type.json", f"{_ENVELOPE}payload_type"),
     "envelope_signatures_many": Removal("proof-two-signatures.json", f"{_ENVELOPE}not_more_signatures"),
     "envelope_key_repeated": Removal(
@@ -130,14 +130,18 @@ REMOVALS: Final = {
     "predicate_type_wrong": Removal("proof-receipt-type.json", "pvdm.trust.statement.require_predicate_type"),
     "predicate_version_unknown": Removal("proof-version-2.json", "pvdm.trust.statement.require_predicate_version"),
     "subject_mismatch": Removal("proof-changed-file-digest.json", "pvdm.trust.statement.require_subject"),
-    "verdict_invalid": Removal("proof-pass-with-classes.json", "pvdm.model.verdict.require_classes"),
-    "proof_counts_disagree": Removal("proof-counts-disagree.json", "pvdm.model.proof.require_equal_counts"),
+    "verdict_invalid": Removal("proof-pass-with-classes.json", "pvdm.model.statements.verdict.require_classes"),
+    "proof_counts_disagree": Removal("proof-counts-disagree.json", "pvdm.model.statements.proof.require_equal_counts"),
     "proof_commitments_disagree": Removal(
-        "proof-commitments-disagree.json", "pvdm.model.proof.require_equal_commitments"
+        "proof-commitments-disagree.json", "pvdm.model.statements.proof.require_equal_commitments"
     ),
-    "proof_commitment_missing": Removal("proof-commitment-missing.json", "pvdm.model.proof.require_all_commitments"),
-    "proof_commitment_unknown": Removal("proof-commitment-unknown.json", "pvdm.model.proof.require_known_projections"),
-    "proof_lifetime_invalid": Removal("proof-lifetime.json", "pvdm.model.proof.require_lifetime"),
+    "proof_commitment_missing": Removal(
+        "proof-commitment-missing.json", "pvdm.model.statements.proof.require_all_commitments"
+    ),
+    "proof_commitment_unknown": Removal(
+        "proof-commitment-unknown.json", "pvdm.model.statements.proof.require_known_projections"
+    ),
+    "proof_lifetime_invalid": Removal("proof-lifetime.json", "pvdm.model.statements.proof.require_lifetime"),
     "key_unknown": Removal("proof-unknown-key.json", f"{_VERIFY}known_key", instead=_rogue),
     "key_is_break_glass": Removal("proof-break-glass-key.json", f"{_VERIFY}not_break_glass", (f"{_VERIFY}has_role",)),
     "key_role_wrong": Removal("proof-log-key.json", f"{_VERIFY}has_role"),
@@ -235,13 +239,17 @@ REMOVALS: Final = {
     "override_wrong_files": Removal("override-wrong-files.json", f"{_OVERRIDE}files"),
     "override_expired": Removal("override-expired.json", f"{_OVERRIDE}unexpired"),
     "override_replayed": Removal("override-replayed.json", f"{_OVERRIDE}unused"),
-    "override_lifetime_invalid": Removal("override-lifetime.json", "pvdm.model.break_glass.require_override_lifetime"),
+    "override_lifetime_invalid": Removal(
+        "override-lifetime.json", "pvdm.model.statements.break_glass.require_override_lifetime"
+    ),
     "approval_signed_by_steward": Removal(
         "protection-by-notary-a.json", f"{_APPROVAL}not_steward", (f"{_VERIFY}has_role",)
     ),
     "approval_expired": Removal("migration-expired.json", f"{_APPROVAL}unexpired"),
-    "approval_lifetime_invalid": Removal("migration-lifetime.json", "pvdm.model.migration.require_approval_lifetime"),
-    "contract_mismatch": Removal("protection-other-contract.json", "pvdm.model.migration.require_contract"),
+    "approval_lifetime_invalid": Removal(
+        "migration-lifetime.json", "pvdm.model.statements.migration.require_approval_lifetime"
+    ),
+    "contract_mismatch": Removal("protection-other-contract.json", "pvdm.model.statements.migration.require_contract"),
     "attestor_not_registered": Removal("attestation-not-registered.json", f"{_ATTEST}registered"),
     "attestation_wrong_source": Removal("attestation-wrong-source.json", f"{_ATTEST}source"),
     "attestation_wrong_snapshot": Removal("attestation-wrong-snapshot.json", f"{_ATTEST}snapshot"),
@@ -298,7 +306,7 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
 def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     asset = ASSETS["protection-snapshot-too-large.json"]
     assert refusal(asset).code == "document_value_invalid"
-    monkeypatch.setattr("pvdm.model.migration.require_long", _nothing)
+    monkeypatch.setattr("pvdm.model.statements.migration.require_long", _nothing)
     bring(asset, asset.data)
 
 

@@ -7,12 +7,23 @@ import dataclasses
 import pytest
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError, VerificationError
+from pvdm.ledger import Unit
+from pvdm.ledger.schema.work import Atomicity, NoncePurpose
+from pvdm.ledger.work import attempts, chunks, nonces, workloads
+from pvdm.ledger.work.attempts import ATTEMPTS_MAX
+from pvdm.ledger.work.nonces import CatalogAnswer, CommittedAs, NotCommitted, UnknownYet
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, NonceState, WorkloadState
-from pvdm.store import Unit, attempts, chunks, nonces, workloads
-from pvdm.store.attempts import ATTEMPTS_MAX
-from pvdm.store.nonces import CatalogAnswer, CommittedAs, NotCommitted, UnknownYet
-from pvdm.store.schema import Atomicity, NoncePurpose
-from tests.ledger_examples import attempt_opening, hex32, hex64, in_state, nonce_of, opened, opening, pinned, staging
+from tests.support.ledger.rows import (
+    attempt_opening,
+    hex32,
+    hex64,
+    in_state,
+    nonce_of,
+    opened,
+    opening,
+    pinned,
+    staging,
+)
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 
 from pvdm.errors import InputError, NotAllowedError, VerificationError
-from pvdm.model.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
-from pvdm.store import Ledger, Unit, claims
-from pvdm.store.columns import metadata
-from tests.databases import NOW
-from tests.ledger_examples import opened
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.work import claims
+from pvdm.model.filter.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.rows import opened
 
 DAY = Claim.value("day", "date", 20_000)
 WEEK = Claim.between("day", "date", 19_998, 20_005)

@@ -10,30 +10,19 @@ import pytest
 from sqlalchemy import text
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.record import attestations, epoch_books, overrides, proofs, receipts, statements, tokens
+from pvdm.ledger.record.attestations import AttestationRecord
+from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.tokens import BearerToken, Grant
+from pvdm.ledger.restore import used_ids
+from pvdm.ledger.schema.work import HandleWord, NoncePurpose, StatementKind, VerdictWord
+from pvdm.ledger.work import handles, nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, NonceState
-from pvdm.store import (
-    Ledger,
-    Unit,
-    attestations,
-    epoch_books,
-    handles,
-    nonces,
-    overrides,
-    proofs,
-    receipts,
-    spent,
-    statements,
-    tokens,
-    workloads,
-)
-from pvdm.store.attestations import AttestationRecord
-from pvdm.store.proofs import ProofRecord
-from pvdm.store.receipts import ReceiptRecord
-from pvdm.store.schema import HandleWord, NoncePurpose, StatementKind, VerdictWord
-from pvdm.store.tokens import BearerToken, Grant
-from tests.databases import NOW
-from tests.ledger_examples import (
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.rows import (
     ASKED,
     ATTESTED,
     HANDLE,
@@ -399,7 +388,7 @@ def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None
 
 def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: Unit) -> None:
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
-    spent.put(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
+    used_ids.put(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
     with pytest.raises(VerificationError) as caught:
         workloads.open_once(unit, opening("lost-1"), pinned())
     assert caught.value.code == "workload_spent"

@@ -9,69 +9,44 @@ import pytest
 from sqlalchemy import LargeBinary, Table, select, text
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.model.contract import Source
-from pvdm.model.role import Role
-from pvdm.model.states import AnnouncedState, AttemptState
-from pvdm.store import (
-    Ledger,
-    Unit,
-    announced,
-    attempts,
+from pvdm.ledger import Ledger, Unit, common_settings
+from pvdm.ledger.catalog import known_snapshots, namespaces, pending_deletes, requests, staging_owners, tables, views
+from pvdm.ledger.common_settings import CommonSettings
+from pvdm.ledger.record import (
     attestations,
-    catalog_requests,
-    common_settings,
-    doomed,
     epoch_books,
     events,
-    handles,
-    lost_claims,
-    namespaces,
     overrides,
     proofs,
     protections,
-    quarantine,
     receipts,
-    restores,
-    spent,
-    staging_makers,
     statements,
-    tables,
-    target_sources,
     tokens,
-    verified,
-    views,
-    vouched,
 )
-from pvdm.store.announced import NewAnnounced
-from pvdm.store.columns import metadata
-from pvdm.store.common_settings import CommonSettings
-from pvdm.store.log_storage import LedgerLog
-from pvdm.store.proofs import ProofRecord
-from pvdm.store.protections import MigrationRecord, ProtectionRecord
-from pvdm.store.quarantine import Removal
-from pvdm.store.receipts import ReceiptRecord
-from pvdm.store.restores import Marker
-from pvdm.store.schema import HandleWord, StatementKind, VerdictWord
-from pvdm.store.schema_catalog import StagedKind
-from pvdm.store.schema_protection import ActionWord
-from pvdm.store.schema_verify import DisposalWord
-from pvdm.store.tokens import BearerToken
-from pvdm.store.verified import DisposalRecord, VerifiedRecord
+from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
+from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.tokens import BearerToken
+from pvdm.ledger.restore import lost_claims, restores, used_ids
+from pvdm.ledger.restore.restores import Marker
+from pvdm.ledger.schema.catalog import StagedKind
+from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema.protection import ActionWord
+from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import HandleWord, StatementKind, VerdictWord
+from pvdm.ledger.work import announced, attempts, handles, quarantine, target_sources, verified
+from pvdm.ledger.work.announced import NewAnnounced
+from pvdm.ledger.work.quarantine import Removal
+from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
+from pvdm.model.contract import Source
+from pvdm.model.role import Role
+from pvdm.model.states import AnnouncedState, AttemptState
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.storage import LogStorage
-from tests.databases import NOW
-from tests.ledger_examples import (
-    ASKED,
-    ATTESTED,
-    HANDLE,
-    hex64,
-    in_state,
-    logged,
-    nonce_of,
-    opened,
-    override_of,
-)
-from tests.log_storage import ORIGIN, SIGNER, entries, filled
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.log_storage import ORIGIN, SIGNER, entries, filled
+from tests.support.ledger.rows import ASKED, ATTESTED, HANDLE, hex64, in_state, logged, nonce_of, opened, override_of
 
 PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), VerdictWord.PASS, "notary-1", NOW + 60)
 
@@ -98,7 +73,7 @@ def everything(unit: Unit) -> None:
     asked = NewAnnounced(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
     said = announced.announce(unit, asked)
     announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
-    vouched.vouch(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
+    known_snapshots.vouch(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
     receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
     unit.execute(
@@ -113,7 +88,7 @@ def everything(unit: Unit) -> None:
     overrides.put(unit, override_of(record), b"override", log_index=logged(unit))
     attestations.challenge(unit, ASKED)
     attestations.put(unit, ATTESTED, b"attestation", log_index=logged(unit))
-    spent.put(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
+    used_ids.put(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
     lost_claims.put(unit, hex64("receipt"), "lost-1", target="t-1")
     lost_claims.release(unit, hex64("receipt"), operator="operator-tom", reason="compared")
     restores.begin(unit, Marker(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
@@ -154,13 +129,13 @@ def catalogued(unit: Unit) -> None:
     pointer = tables.Pointer("file:///metadata/1.json", hex64("one"))
     new = tables.NewTable(namespace.namespace_id, "orders", "sales", "t-1", "file:///orders", pointer, None)
     row = tables.swap(unit, tables.create(unit, new), tables.Pointer("file:///metadata/2.json", hex64("two")))
-    staging_makers.note(unit, row.table_id, "etl", [(StagedKind.BRANCH, "stage")])
+    staging_owners.note(unit, row.table_id, "etl", [(StagedKind.BRANCH, "stage")])
     tables.drop(unit, tables.protect(unit, row, hex64("contract")))
     home = namespaces.get(unit, ("sales",))
     view = views.create(unit, home, views.NewView("weekly", "v-1", "file:///weekly", pointer))
     views.drop(unit, home, views.swap(unit, home, view, pointer, location="file:///weekly"))
-    doomed.add(unit, "t-1", ["1.json"])
-    catalog_requests.add(unit, catalog_requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
+    pending_deletes.add(unit, "t-1", ["1.json"])
+    requests.add(unit, requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
 
 
 def stored(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import text
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
-from pvdm.store import Ledger, Unit, namespaces, tables
-from pvdm.store.namespaces import NAMESPACE_PROPERTIES_MAX_BYTES, Levels, Namespace
-from pvdm.store.tables import NewTable, Pointer, TableRow
-from tests.databases import NOW
-from tests.ledger_examples import hex32, hex64
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import NAMESPACE_PROPERTIES_MAX_BYTES, Levels, Namespace
+from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.rows import hex32, hex64
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 

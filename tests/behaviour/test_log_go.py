@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pvdm.trust.log.export import export
-from tests.log_storage import KEY, EcdsaSigner, MemoryStorage, entries, grown, open_log
-from tests.services import require
+from tests.support.ledger.log_storage import KEY, EcdsaSigner, MemoryStorage, entries, grown, open_log
+from tests.support.services import require
 
 MODULE = Path(__file__).parents[1] / "go" / "tlogcheck"
 SIZES = [1, 2, 7, 255, 256, 300, 700, 1_031]

@@ -11,9 +11,10 @@ import psycopg
 import pytest
 
 from pvdm import fault
-from pvdm.store import Unit, doomed, tables
-from tests.catalog_rest import Lake, lake_at, told
-from tests.databases import Postgresql, memory_folder
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import pending_deletes, tables
+from tests.support.catalog.http import Lake, lake_at, told
+from tests.support.ledger.databases import Postgresql, memory_folder
 
 T = "/namespaces/sales/tables/t"
 UNAVAILABLE = (503, "ServiceUnavailableException")
@@ -75,7 +76,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, room: Any, name: str, end_all: Calla
     monkeypatch.setattr(room, name, ended)
 
 
-STEPS = [(tables, "lock"), (doomed, "require_none"), (tables, "swap"), (Unit, "_say_who")]
+STEPS = [(tables, "lock"), (pending_deletes, "require_none"), (tables, "swap"), (Unit, "_say_who")]
 """The last of them notes whose request it is."""
 
 
@@ -113,14 +114,14 @@ def test_a_commit_that_was_not_answered_is_unknown_and_a_reload_settles_it(
     lake: Lake, end_all: Callable[[], None]
 ) -> None:
     caller = lake.caller()
-    with fault.armed("store.before_commit", fault.Call(end_all)):
+    with fault.armed("ledger.before_commit", fault.Call(end_all)):
         assert told(caller.commit("t", setting("one"))) == UNKNOWN
     assert made(lake) == (set(), 0)
     assert caller.commit("t", setting("one")).status_code == 200
     assert made(lake) == ({"one"}, 1)
 
 
-@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.after_commit", "catalog.before_answer"])
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.after_commit", "catalog.before_answer"])
 def test_a_connection_lost_between_transactions_is_nobodys_error_and_the_change_is_made_once(
     lake: Lake, end_all: Callable[[], None], point: str
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_connection_lost_between_transactions_is_nobodys_error_and_the_change_
     assert made(lake) == ({"one"}, 1)
 
 
-@pytest.mark.parametrize("point", ["store.before_commit", "store.after_commit"])
+@pytest.mark.parametrize("point", ["ledger.before_commit", "ledger.after_commit"])
 def test_a_change_sent_again_under_its_key_after_a_lost_connection_is_made_once(
     lake: Lake, end_all: Callable[[], None], point: str
 ) -> None:

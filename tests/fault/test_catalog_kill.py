@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.catalog_acts import ACTS, deaths, require_settled
-from tests.catalog_process import Starter, starter
-from tests.catalog_yard import Yard, yard_at
-from tests.databases import Postgresql, memory_folder
+from tests.support.catalog.changes import ACTS, deaths, require_settled
+from tests.support.catalog.killed_stewards import Yard, yard_at
+from tests.support.catalog.processes import Starter, starter
+from tests.support.ledger.databases import Postgresql, memory_folder
 
 # Where the database has a part in it; the other points are on PostgreSQL too in tests/long.
-LEDGER = [each for each in deaths() if each[1].startswith("store.")]
+LEDGER = [each for each in deaths() if each[1].startswith("ledger.")]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_without_a_key_a_reload_tells_what_a_killed_steward_did(
 ) -> None:
     ACTS[act].prepare(yard, name)
     with yard.serving() as serving, yard.caller(serving) as caller:
-        serving.arm("store.after_commit")
+        serving.arm("ledger.after_commit")
         with pytest.raises(httpx.TransportError):
             ACTS[act].send(caller, name, {})
     with yard.serving() as serving, yard.caller(serving) as caller:

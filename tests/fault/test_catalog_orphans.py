@@ -16,12 +16,14 @@ from pvdm.catalog import orphans
 from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS, Orphans
 from pvdm.errors import ConflictError
 from pvdm.lake.files import MetadataFiles
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.restore import restores
+from pvdm.ledger.restore.restores import Marker
 from pvdm.steward.http import app
-from pvdm.store import Unit, restores, tables
-from pvdm.store.restores import Marker
-from tests.catalog_examples import OPERATOR, SALES, Core, core_at
-from tests.catalog_rest import lake_at
-from tests.databases import memory_folder
+from tests.support.catalog.core import OPERATOR, SALES, Core, core_at
+from tests.support.catalog.http import lake_at
+from tests.support.ledger.databases import memory_folder
 
 POINTS = ("catalog.files.before_sync", "catalog.files.after_rename", "catalog.after_metadata_file")
 
@@ -158,7 +160,7 @@ def test_a_swap_that_has_begun_is_waited_for_and_its_file_stays(core: Core, monk
             sweeping.join(0.5)
             assert sweeping.is_alive()
 
-    with fault.armed("store.before_commit", fault.Call(meanwhile)):
+    with fault.armed("ledger.before_commit", fault.Call(meanwhile)):
         state = core.staged()
         sweeping.join(30)
     assert (swept, core.fresh().get().row) == ([0], state.row)
@@ -168,7 +170,7 @@ def test_a_file_is_removed_only_when_the_ledger_has_it_as_doomed(core: Core) -> 
     """A sweep that cannot say so, or is not sure that it did, removes nothing."""
     left = died(core)
     age(core.root)
-    for point in ("store.before_commit", "store.after_commit"):
+    for point in ("ledger.before_commit", "ledger.after_commit"):
         with fault.armed(point, fault.Raise(DiedError())), pytest.raises(DiedError):
             desk(core).sweep()
         assert left.exists()

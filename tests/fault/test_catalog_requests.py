@@ -16,14 +16,14 @@ from pvdm import fault
 from pvdm.catalog import requests
 from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
 from pvdm.errors import InputError
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import requests as rows
+from pvdm.ledger.catalog.requests import REQUEST_ANSWER_MAX_BYTES
+from pvdm.ledger.schema.catalog import catalog_requests
 from pvdm.model.role import Role
-from pvdm.store import Unit
-from pvdm.store import catalog_requests as rows
-from pvdm.store.catalog_requests import REQUEST_ANSWER_MAX_BYTES
-from pvdm.store.schema_catalog import catalog_requests
-from tests.catalog_rest import Lake, lake_at
-from tests.catalog_yard import Yard, yard_at
-from tests.databases import memory_folder
+from tests.support.catalog.http import Lake, lake_at
+from tests.support.catalog.killed_stewards import Yard, yard_at
+from tests.support.ledger.databases import memory_folder
 from tools.proof_kit import SECOND
 
 KEPT = REQUEST_KEPT_MAX_SECONDS * SECOND
@@ -72,7 +72,7 @@ def test_forgetting_goes_in_steps_each_of_which_is_a_short_transaction(
         yard.keyed("t", str(uuid.uuid4()), f"b{number}")
     yard.stand.time.pass_by(2 * KEPT)
     steps: list[int] = []
-    with fault.armed("store.before_commit", fault.Call(lambda: steps.append(1))):
+    with fault.armed("ledger.before_commit", fault.Call(lambda: steps.append(1))):
         assert forgotten(yard) == 5
     assert (len(steps), kept(yard)) == (3, 0)
 

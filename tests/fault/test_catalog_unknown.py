@@ -14,8 +14,8 @@ from pyiceberg.types import StringType
 from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.model.role import Role
-from tests.catalog_rest import Lake, lake_at, told
-from tests.databases import memory_folder
+from tests.support.catalog.http import Lake, lake_at, told
+from tests.support.ledger.databases import memory_folder
 
 # Errors that would each mean, if they were told, that nothing has happened.
 ERRORS = (
@@ -78,7 +78,7 @@ def test_a_failure_before_the_answer_to_any_change_is_told_as_unknown(
     assert told(answer) == UNKNOWN
 
 
-@pytest.mark.parametrize("point", [*AFTER, "store.after_commit"])
+@pytest.mark.parametrize("point", [*AFTER, "ledger.after_commit"])
 def test_pyiceberg_learns_that_it_does_not_know_and_a_reload_settles_it(lake: Lake, point: str) -> None:
     table = client(lake).load_table(("sales", "t"))
     with fault.armed(point, fault.Raise(ValueError())), pytest.raises(CommitStateUnknownException):
@@ -125,7 +125,7 @@ def test_a_commit_under_way_when_the_service_stops_is_told_as_unknown_or_done(la
 
     statuses: list[int] = []
     sending = threading.Thread(target=lambda: statuses.append(caller.commit("t", UPDATE).status_code))
-    with fault.armed("store.after_commit", fault.Call(wait)):
+    with fault.armed("ledger.after_commit", fault.Call(wait)):
         sending.start()
         assert reached.wait(20)
         stopping = threading.Thread(target=lake.steward.server.stop)

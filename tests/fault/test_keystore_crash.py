@@ -10,9 +10,9 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import UnavailableError
-from pvdm.model.epoch import EpochStage
+from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys import create_file_keys, open_file_keys
-from tests.key_examples import keystore, left_over
+from tests.support.steward.keys import keystore, left_over
 
 PROGRAM = """
 import sys

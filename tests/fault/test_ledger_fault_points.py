@@ -7,13 +7,14 @@ import os
 import pytest
 
 from pvdm import fault
-from pvdm.store import Ledger, nonces
-from pvdm.store.schema import NoncePurpose
-from tests.databases import NOW
-from tests.ledger_examples import hex32
+from pvdm.ledger import Ledger
+from pvdm.ledger.schema.work import NoncePurpose
+from pvdm.ledger.work import nonces
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.rows import hex32
 
 
-@pytest.mark.parametrize(("point", "kept"), [("store.before_commit", False), ("store.after_commit", True)])
+@pytest.mark.parametrize(("point", "kept"), [("ledger.before_commit", False), ("ledger.after_commit", True)])
 def test_a_crash_at_a_commit_leaves_all_or_nothing(ledger: Ledger, point: str, kept: bool) -> None:
     child = os.fork()
     if child == 0:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from random import Random
 
-from tests.databases import Postgresql, ledger_at, memory_folder, server
-from tests.nonce_race import Race, found_wrong, started
+from tests.support.ledger.databases import Postgresql, ledger_at, memory_folder, server
+from tests.support.ledger.nonce_race import Race, found_wrong, started
 
 NONCES = 2_000
 KILLS = 8

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import memory_folder
-from tests.power_loss import losses, record
+from tests.support.ledger.databases import memory_folder
+from tests.support.ledger.power_loss import losses, record
 
 SEEDS_A_RECORDING = 10
 

@@ -17,7 +17,7 @@ from tests.random_kills.disk import ImageDisk, short_folder, why_no_image
 from tests.random_kills.rounds import Worlds, require_clean
 from tests.random_kills.schedule import Kind, Work, round_of, small_round
 from tests.random_kills.world import World
-from tests.services import require
+from tests.support.services import require
 
 
 @pytest.fixture(scope="module")

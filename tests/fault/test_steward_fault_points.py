@@ -12,22 +12,22 @@ import pytest
 
 from pvdm import fault
 from pvdm.digest.plan import Mode
-from pvdm.model.epoch import EpochStage, EpochStatement
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
 from pvdm.model.projection import ProjectionName
-from pvdm.model.proof import Storage
 from pvdm.model.role import Role
-from pvdm.steward.attestations import ChallengeRequest
-from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.proof import Storage
 from pvdm.steward.notary import Notary, create_notary, log_keys
-from pvdm.store import statements
-from pvdm.store.schema import StatementKind
+from pvdm.steward.record.attestations import ChallengeRequest
+from pvdm.steward.record.log_reader import LedgerLogReader
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import sign_statement
-from tests.databases import memory_folder
-from tests.steward_examples import (
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import (
     LOG_ORIGIN,
     Stand,
     Time,
@@ -47,7 +47,7 @@ from tools.proof_kit import ATTESTATION, SECOND, SIGNERS, SOURCE
 
 Act = Callable[[Notary], Any]
 
-POINTS = ("store.before_commit", "store.after_commit", "steward.before_outside", "steward.after_outside")
+POINTS = ("ledger.before_commit", "ledger.after_commit", "steward.before_outside", "steward.after_outside")
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
 
 
@@ -163,7 +163,7 @@ def test_a_steward_that_dies_is_opened_again_with_all_or_nothing(
     assert die(point, lambda: opened(stand.config, stand.time), act) == fault.EXIT_CODE
     stand.notary = opened(stand.config, stand.time)
     after = state(stand)
-    kept = point != "store.before_commit"
+    kept = point != "ledger.before_commit"
     assert after.size == before.size + kept
     answer = act(stand.notary)
     done = state(stand)
@@ -270,8 +270,8 @@ def test_a_step_that_did_not_reach_the_book_is_not_in_the_log(stand: Stand, poin
 BIRTH = [
     *(("keys.disk.after_temp", passes) for passes in range(3)),
     *(("keys.disk.after_rename", passes) for passes in range(3)),
-    *(("store.before_commit", passes) for passes in range(2)),
-    *(("store.after_commit", passes) for passes in range(2)),
+    *(("ledger.before_commit", passes) for passes in range(2)),
+    *(("ledger.after_commit", passes) for passes in range(2)),
     ("keys.after_make", 0),
     ("steward.after_epoch_step", 0),
     ("steward.before_outside", 0),
@@ -303,7 +303,7 @@ def test_a_steward_that_dies_while_it_is_created_is_created_by_the_next_try(poin
 def test_a_steward_that_dies_at_its_start_starts_again(stand: Stand) -> None:
     stand.proved()
     stand.notary.close()
-    for point in ("store.before_commit", "store.after_commit"):
+    for point in ("ledger.before_commit", "ledger.after_commit"):
         code = die(point, lambda: None, lambda _: opened(stand.config, stand.time))  # type: ignore[arg-type,return-value]
         assert code == fault.EXIT_CODE
     stand.notary = opened(stand.config, stand.time)

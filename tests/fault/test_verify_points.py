@@ -8,11 +8,11 @@ import pytest
 
 from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
+from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.schema.work import HandleWord
+from pvdm.ledger.work import handles, nonces
 from pvdm.model.states import AttemptState
-from pvdm.store import handles, nonces
-from pvdm.store.schema import HandleWord
-from pvdm.store.schema_verify import DisposalWord
-from tests.verify_examples import ROWS, Bench, bench_at, write
+from tests.support.verify.attempts import ROWS, Bench, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
 
@@ -34,8 +34,8 @@ VERDICT = (
     ("steward.after_outside", 0),
     ("verify.after_proof", 0),
     ("verify.after_verdict", 0),
-    *(("store.before_commit", at) for at in range(7)),
-    *(("store.after_commit", at) for at in range(7)),
+    *(("ledger.before_commit", at) for at in range(7)),
+    *(("ledger.after_commit", at) for at in range(7)),
 )
 CLEANING = (
     ("disposal.after_quarantine", 0),
@@ -62,7 +62,7 @@ def test_after_a_crash_anywhere_a_pass_has_one_proof_and_waits_for_its_turn(tmp_
         for at, (point, passes) in enumerate(VERDICT):
             attempt, paths = bench.staged(ROWS[:50], ROWS[50:], workload_id=f"work-{at}")
             met = stopped(bench, attempt.attempt_id, point, passes)
-            assert met or point.startswith("store"), point
+            assert met or point.startswith("ledger"), point
             bench.restart()
             bench.verification.verify(attempt.attempt_id)
             (core,) = bench.cores(attempt)

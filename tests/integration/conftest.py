@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sparks import spark
+from tests.support.spark.session import spark
 
 __all__ = ["spark"]
 

@@ -17,15 +17,15 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 
 from pvdm.catalog.commit import Change
-from pvdm.lake.format.main_state import MainState
+from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.paths import parse_location
-from pvdm.metadata.permit import Permit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.metadata.gate.permit import Permit
 from pvdm.model.role import Role
-from pvdm.store import namespaces, tables
-from pvdm.store.tables import TableRow
-from tests.catalog_rest import Lake, lake_at, set_ref
-from tests.sparks import as_role, rows
-from tests.steward_examples import RealTime
+from tests.support.catalog.http import Lake, lake_at, set_ref
+from tests.support.spark.session import as_role, rows
+from tests.support.steward.notary import RealTime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

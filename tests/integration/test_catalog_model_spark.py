@@ -9,10 +9,10 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from tests.catalog_scan import play_and_scan
-from tests.databases import memory_folder
-from tests.java_parser import JavaParser
-from tests.lake_metadata_examples import document
+from tests.support.catalog.spark_scan import play_and_scan
+from tests.support.lake.metadata import document
+from tests.support.ledger.databases import memory_folder
+from tests.support.oracles.java_parser import JavaParser
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,16 +15,16 @@ import pvdm
 from pvdm import Committed, Coordinator, Outcome, RolledBack
 from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
-from pvdm.lake.scan import Scan, plan_scan
+from pvdm.lake.read.scan import Scan, plan_scan
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.verify.fetch import Files
-from tests.engines import consumer_catalog, duckdb_connection, metadata_location
-from tests.lake_metadata_examples import column, schema
-from tests.puffin_examples import Listed, add_vectors
-from tests.scan_examples import Lake, rows_of, table_of
-from tests.shop import Shop, contract, shop_at
-from tests.shop import table_of as rows_table
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.puffin import Listed, add_vectors
+from tests.support.lake.scans import Lake, rows_of, table_of
+from tests.support.oracles.engines import consumer_catalog, duckdb_connection, metadata_location
+from tests.support.steward.shop import Shop, contract, shop_at
+from tests.support.steward.shop import table_of as rows_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,13 +10,13 @@ import pytest
 
 import pvdm
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
-from pvdm.lake.entries import listed_manifests, live_entries
-from pvdm.lake.scan import plan_scan
+from pvdm.lake.read.entries import listed_manifests, live_entries
+from pvdm.lake.read.scan import plan_scan
 from pvdm.model.role import Role
 from pvdm.verify.fetch import Files
-from tests.engines import consumer_catalog
-from tests.scan_examples import rows_of
-from tests.shop import BY_DAY, ROWS, Disk, Shop, contract, shop_at, table_of
+from tests.support.lake.scans import rows_of
+from tests.support.oracles.engines import consumer_catalog
+from tests.support.steward.shop import BY_DAY, ROWS, Disk, Shop, contract, shop_at, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,7 +220,7 @@ BY_CHUNKS = "chunking:\n  by: partition\n  columns: [day]"
 def test_appends_leave_every_row_its_id_and_give_new_rows_new_ones(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pvdm.metadata.publication.MERGE_FROM", 2)
+    monkeypatch.setattr("pvdm.metadata.gate.publication.MERGE_FROM", 2)
     before = lived_in(shop, spark, "sales.grown")
     used = shop.metadata("sales.grown", Role.OPERATOR).next_row_id or 0
     run(shop, "sales.grown", BY_CHUNKS)

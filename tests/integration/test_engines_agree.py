@@ -11,12 +11,13 @@ from pyiceberg.table import Table
 
 import pvdm
 from pvdm import Committed, Coordinator
-from pvdm.model.core import Operation
 from pvdm.model.role import Role
+from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from tests.catalog_rest import Caller
-from tests.engines import (
+from tests.support.catalog.http import Caller
+from tests.support.lake.metadata import column, schema
+from tests.support.oracles.engines import (
     ENDS,
     FLOATS,
     NAMES,
@@ -32,9 +33,8 @@ from tests.engines import (
     scanned_ends,
     told,
 )
-from tests.lake_metadata_examples import column, schema
-from tests.shop import Shop, contract, shop_at
-from tests.steward_http import bearer
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import Shop, contract, shop_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

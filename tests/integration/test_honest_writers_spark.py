@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from tests.honest_files import KINDS, with_ids
-from tests.staged_examples import seen
+from tests.support.parquet.honest_files import KINDS, with_ids
+from tests.support.verify.staged import seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

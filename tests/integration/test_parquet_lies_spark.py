@@ -18,8 +18,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 import pvdm
 from pvdm import Committed, Coordinator
 from pvdm.model.role import Role
-from tests.engines import Engines, Question, consumer_catalog, metadata_location
-from tests.parquet_edit import (
+from tests.support.oracles.engines import Engines, Question, consumer_catalog, metadata_location
+from tests.support.parquet.edit import (
     BINARY,
     COLUMN_INDEX,
     I32,
@@ -36,7 +36,7 @@ from tests.parquet_edit import (
     statistics,
     told,
 )
-from tests.shop import Row, Shop, contract, shop_at
+from tests.support.steward.shop import Row, Shop, contract, shop_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

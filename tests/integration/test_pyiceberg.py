@@ -11,9 +11,9 @@ from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 from pyiceberg.table import Table
 
 from pvdm.model.role import Role
-from tests.catalog_rest import Lake, lake_at
-from tests.spark_lake import publish
-from tests.steward_examples import RealTime
+from tests.support.catalog.http import Lake, lake_at
+from tests.support.spark.catalog import publish
+from tests.support.steward.notary import RealTime
 
 # PyIceberg's own: it says so of every catalog that has tables in format 3, and of its own deletes.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg", "ignore:Delete operation did not match")

@@ -21,8 +21,8 @@ import pvdm
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
 from pvdm.errors import InputError
 from pvdm.model.role import Role
-from tests.shop import BY_DAY, COLUMNS, ROWS, Shop, contract, shop_at, table_of
-from tests.sparks import rows
+from tests.support.spark.session import rows
+from tests.support.steward.shop import BY_DAY, COLUMNS, ROWS, Shop, contract, shop_at, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pvdm.lake.format.manifest_entry import FileContent
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.scan import Scan, plan_scan
+from pvdm.lake.format.manifest.entry import FileContent
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.scan import Scan, plan_scan
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.verify.fetch import Files
-from tests.catalog_rest import Lake as Served
-from tests.catalog_rest import lake_at
-from tests.lake_metadata_examples import column, schema
-from tests.scan_examples import Lake, identity_spec, rows_of, table_of
-from tests.sparks import as_role
-from tests.steward_examples import RealTime
+from tests.support.catalog.http import Lake as Served
+from tests.support.catalog.http import lake_at
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.scans import Lake, identity_spec, rows_of, table_of
+from tests.support.spark.session import as_role
+from tests.support.steward.notary import RealTime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

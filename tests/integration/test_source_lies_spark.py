@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.test_scan_spark import folder_catalog, ours, rows_in_spark, scan_of
-from tests.source_lies import LIES
+from tests.support.lake.source_lies import LIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

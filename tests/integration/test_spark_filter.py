@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model.expression_bind import bind
-from pvdm.model.expression_text import parse_expression
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.physical.spark_columns import fitted, spark_name
 from pvdm.physical.spark_filter import condition, spark_type

@@ -18,18 +18,18 @@ import pytest
 import pvdm
 from pvdm import Committed, Coordinator, Outcome
 from pvdm.digest import Engine, Plan, reference_engine
-from pvdm.lake.entries import live_entries
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.paths import parse_location
-from pvdm.model.expression_bind import bind
-from pvdm.model.expression_text import parse_expression
+from pvdm.lake.read.entries import live_entries
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.text import parse_expression
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.physical.spark_filter import condition
 from pvdm.verify.filtering import kept
-from tests.filter_oracle import float_filters, keeps
-from tests.shop import Disk, Shop, contract, shop_at
+from tests.support.oracles.filters import float_filters, keeps
+from tests.support.steward.shop import Disk, Shop, contract, shop_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

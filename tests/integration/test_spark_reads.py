@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pvdm.model.role import Role
-from tests.spark_lake import NO_BRANCH, SparkLake, spark_lake_at
+from tests.support.spark.catalog import NO_BRANCH, SparkLake, spark_lake_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

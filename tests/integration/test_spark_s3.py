@@ -19,8 +19,8 @@ from pvdm.evaluation.shop import DOMAIN, ORDERS, open_shop
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.model.role import Role
-from pvdm.steward.embedded import EmbeddedSteward
-from tests.s3_server import S3Server, s3_server
+from pvdm.steward.embedded.embedded import EmbeddedSteward
+from tests.support.stores.s3_server import S3Server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

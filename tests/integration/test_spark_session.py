@@ -16,11 +16,11 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError
-from pvdm.lake.spark import ICEBERG_RUNTIME
+from pvdm.lake.spark.session import ICEBERG_RUNTIME
 from pvdm.model.role import Role
 from pvdm.steward import access
-from pvdm.steward.embedded import EmbeddedSteward
-from tests.sparks import rows
+from pvdm.steward.embedded.embedded import EmbeddedSteward
+from tests.support.spark.session import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

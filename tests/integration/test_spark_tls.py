@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from pvdm.model.role import Role
-from tests.authorities import Authority
-from tests.services import require
-from tests.shop import ROWS, contract, shop_at
+from tests.support.servers.certificates import Authority
+from tests.support.services import require
+from tests.support.steward.shop import ROWS, contract, shop_at
 
 QUIET = ("spark.ui.enabled=false", "spark.driver.memory=1g", "spark.driver.host=127.0.0.1", "spark.log.level=ERROR")
 

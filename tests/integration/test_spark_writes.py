@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pvdm.model.role import Role
-from tests.spark_lake import GATED, NO_BRANCH, READS_ONLY, SparkLake, spark_lake_at
-from tests.sparks import rows, wired
+from tests.support.spark.catalog import GATED, NO_BRANCH, READS_ONLY, SparkLake, spark_lake_at
+from tests.support.spark.session import rows, wired
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,15 +17,15 @@ from bench.catalog import fetched
 from bench.catalog_systems import java
 from pvdm import Committed, Coordinator
 from pvdm.model.role import Role
-from pvdm.steward.embedded import Person
+from pvdm.steward.embedded.embedded import Person
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
-from tests.catalog_rest import Caller
-from tests.fault_proxy import FaultProxy, Passing, held, lost_after, proxied
-from tests.services import require
-from tests.shop import COLUMNS, ROWS, Shop, contract
-from tests.sparks import rows
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.servers.fault_proxy import FaultProxy, Passing, held, lost_after, proxied
+from tests.support.services import require
+from tests.support.spark.session import rows
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import COLUMNS, ROWS, Shop, contract
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

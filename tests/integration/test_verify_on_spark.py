@@ -15,7 +15,6 @@ import pytest
 
 from pvdm.digest import Keys
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.core import ExtractionPath
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import (
     DecimalType,
@@ -28,21 +27,22 @@ from pvdm.model.schema import (
     Schema,
     StructType,
 )
+from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
+from pvdm.verify.file_orders import Ground, Held, SourceOrder, Work
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.job import Verified, VerifyJob, verify
-from pvdm.verify.orders import Ground, Held, SourceOrder, Work
 from pvdm.verify.spark.extracting import extracted_intent, job_folder
-from tests.intents import digest_intent
-from tests.planted import traces
-from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
-from tests.services import SHORT_LIVED, require
-from tests.spark_traces import keys_of, places, told, traces_in
-from tests.spark_verify import Lab, facts, lab_at
-from tests.steward_examples import context_of, core_of
+from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
+from tests.support.services import SHORT_LIVED, require
+from tests.support.spark.traces import keys_of, places, told, traces_in
+from tests.support.spark.verification import Lab, facts, lab_at
+from tests.support.steward.notary import context_of, core_of
+from tests.support.steward.secret_search import traces
+from tests.support.verify.attempts import ROWS
+from tests.support.verify.intents import digest_intent
 from tests.unit.contract.examples import read
-from tests.verify_examples import ROWS
 
 pytestmark = pytest.mark.usefixtures("kernel")
 LONG, DOUBLE, STRING, BOOLEAN, DATE, BINARY, TIMESTAMP, ZONED = (

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from pvdm.client import AttemptView
-from pvdm.lake.stores.vended import SECRET_ACCESS_KEY, SESSION_TOKEN
-from pvdm.model.core import ExtractionPath
-from pvdm.model.proof import Proof, Storage
+from pvdm.lake.stores.client_settings import SECRET_ACCESS_KEY, SESSION_TOKEN
+from pvdm.ledger.record import proofs
+from pvdm.model.statements.core import ExtractionPath
+from pvdm.model.statements.proof import Proof, Storage
 from pvdm.model.states import AttemptState
-from pvdm.steward.config import StewardConfig
-from pvdm.store import proofs
+from pvdm.steward.config.steward import StewardConfig
 from pvdm.trust.statement import read_signed
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
-from tests.databases import memory_folder
-from tests.path_examples import ROWS, Line, contract, line_at
-from tests.planted import traces
-from tests.s3_server import S3Server, s3_server
-from tests.services import require
-from tests.spark_traces import pages_and_processes, told, traces_in
+from tests.support.ledger.databases import memory_folder
+from tests.support.services import require
+from tests.support.spark.traces import pages_and_processes, told, traces_in
+from tests.support.steward.pipeline import ROWS, Line, contract, line_at
+from tests.support.steward.secret_search import traces
+from tests.support.stores.s3_server import S3Server, s3_server
 
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pvdm.model.role import Role
-from tests.catalog_rest import lake_at
-from tests.sparks import as_role, rows
-from tests.steward_examples import RealTime
-from tests.view_examples import query, request
+from tests.support.catalog.http import lake_at
+from tests.support.catalog.views import query, request
+from tests.support.spark.session import as_role, rows
+from tests.support.steward.notary import RealTime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

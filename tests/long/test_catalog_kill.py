@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.catalog_acts import deaths, require_settled
-from tests.catalog_process import starter
-from tests.catalog_yard import Yard, yard_at
-from tests.databases import Postgresql, memory_folder
+from tests.support.catalog.changes import deaths, require_settled
+from tests.support.catalog.killed_stewards import Yard, yard_at
+from tests.support.catalog.processes import starter
+from tests.support.ledger.databases import Postgresql, memory_folder
 
 pytestmark = pytest.mark.long
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.catalog_scan import play_and_scan
-from tests.databases import memory_folder
-from tests.sparks import spark
+from tests.support.catalog.spark_scan import play_and_scan
+from tests.support.ledger.databases import memory_folder
+from tests.support.spark.session import spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.catalog_power_loss import WORKER, catalog_wrong
-from tests.databases import memory_folder
-from tests.power_loss import losses, losses_at_each_call, record
+from tests.support.catalog.power_loss import WORKER, catalog_wrong
+from tests.support.ledger.databases import memory_folder
+from tests.support.ledger.power_loss import losses, losses_at_each_call, record
 
 pytestmark = pytest.mark.long
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.catalog_process import Starter, Unsteady, starter
-from tests.catalog_writers import WRITERS, require_exact, write
-from tests.catalog_yard import Yard, yard_at
-from tests.databases import Postgresql, memory_folder
+from tests.support.catalog.killed_stewards import Yard, yard_at
+from tests.support.catalog.processes import Starter, Unsteady, starter
+from tests.support.catalog.writers import WRITERS, require_exact, write
+from tests.support.ledger.databases import Postgresql, memory_folder
 
 pytestmark = pytest.mark.long
 

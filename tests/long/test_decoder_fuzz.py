@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pvdm.digest import reference_engine
-from tests.decoder_fuzz import corpus, fuzz
+from tests.support.fuzz.decoder import corpus, fuzz
 
 pytestmark = pytest.mark.long
 

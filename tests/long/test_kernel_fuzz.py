@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pvdm.digest import kernel_engine, reference_engine
-from tests.kernel_fuzz import corpus, fuzz
+from tests.support.fuzz.kernel import corpus, fuzz
 
 pytestmark = pytest.mark.long
 

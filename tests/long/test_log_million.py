@@ -11,7 +11,7 @@ from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.log_storage import KEY, MemoryStorage, entries, open_log
+from tests.support.ledger.log_storage import KEY, MemoryStorage, entries, open_log
 
 SIZE = 1_000_000
 STEP = 50_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import ledger_at, server
 from tests.fault.test_nonce_race import run, run_and_kill_the_server
-from tests.nonce_race import Race
+from tests.support.ledger.databases import ledger_at, server
+from tests.support.ledger.nonce_race import Race
 
 pytestmark = pytest.mark.long
 

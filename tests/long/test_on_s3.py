@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.demo import play
+from pvdm.cli.demo.demo import play
 from pvdm.evaluation.scenes import SCRIPTS
-from tests.s3_server import S3Server, s3_server
+from tests.support.stores.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 pytestmark = pytest.mark.long

@@ -19,8 +19,8 @@ from tests.readers.lies import LIES, honest, rows
 from tests.readers.publishing import Lane, Published, Publisher, publisher_at
 from tests.readers.suite import Report, read_by_all, run_lane
 from tests.readers.writers import WRITERS, spark_writers
-from tests.sparks import spark
-from tests.trino_server import Trino, steward_catalog, trino_at
+from tests.support.servers.trino import Trino, steward_catalog, trino_at
+from tests.support.spark.session import spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

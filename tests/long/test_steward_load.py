@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pvdm.model.role import Role
-from tests.databases import server
-from tests.steward_examples import stand_at
-from tests.steward_fuzz import Effort, fuzzed, prepared
-from tests.steward_load import Plan, callers, found_wrong, running, sent, sent_by_clients, write_config
+from tests.support.fuzz.steward import Effort, fuzzed, prepared
+from tests.support.ledger.databases import server
+from tests.support.steward.load import Plan, callers, found_wrong, running, sent, sent_by_clients, write_config
+from tests.support.steward.notary import stand_at
 
 pytestmark = pytest.mark.long
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.store import handles
-from pvdm.store.attempts import Attempt
+from pvdm.ledger.work import handles
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.verify.job import Verified, verify
 from pvdm.verify.spark.application import log_of
-from tests.planted import traces
-from tests.spark_cluster import Cluster, cluster_at
-from tests.spark_traces import keys_of, places, told, traces_in
-from tests.spark_verify import Lab, facts, lab_at, worker_token
-from tests.verify_examples import ROWS
+from tests.support.spark.cluster import Cluster, cluster_at
+from tests.support.spark.traces import keys_of, places, told, traces_in
+from tests.support.spark.verification import Lab, facts, lab_at, worker_token
+from tests.support.steward.secret_search import traces
+from tests.support.verify.attempts import ROWS
 
 pytestmark = pytest.mark.usefixtures("kernel")
 FILES = 1_000

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import require
-from tests.spark_verify import facts, lab_at, worker_token
-from tests.verify_examples import ROWS
+from tests.support.services import require
+from tests.support.spark.verification import facts, lab_at, worker_token
+from tests.support.verify.attempts import ROWS
 
 pytestmark = pytest.mark.usefixtures("kernel")
 START_SECONDS = 240

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.store import handles
+from pvdm.ledger.work import handles
 from pvdm.verify.job import verify
-from tests.spark_cluster import below, command_of
-from tests.spark_verify import Lab, facts, lab_at
-from tests.verify_examples import Row
+from tests.support.spark.cluster import below, command_of
+from tests.support.spark.verification import Lab, facts, lab_at
+from tests.support.verify.attempts import Row
 
 pytestmark = pytest.mark.usefixtures("kernel")
 FILES, ROWS, WAIT_SECONDS = 400, 500, 300

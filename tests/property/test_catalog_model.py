@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from pvdm.store.clock import LedgerClock
-from tests.catalog_machine import CatalogMachine, play
-from tests.catalog_world import Stage, pyiceberg_reads
-from tests.databases import ledger_at, memory_folder
-from tests.steward_examples import Time
+from pvdm.ledger.clock import LedgerClock
+from tests.support.catalog.compared import Stage, pyiceberg_reads
+from tests.support.catalog.random_steps import CatalogMachine, play
+from tests.support.ledger.databases import ledger_at, memory_folder
+from tests.support.steward.notary import Time
 
 pytestmark = pytest.mark.property
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from pvdm.model.chunk import ChunkDefinition, ChunkPlan
 from pvdm.model.contract import Chunking, ChunkingBy
-from pvdm.model.expression import Expression
-from pvdm.model.literal import literal_text
+from pvdm.model.filter.expression import Expression
+from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.verify.chunks import SourceFile, chunk_filter, plan_chunks
 from pvdm.verify.filtering import kept
-from tests.filter_oracle import Table, filters, keeps, tables, typed_literals
+from tests.support.oracles.filters import Table, filters, keeps, tables, typed_literals
 
 pytestmark = pytest.mark.property
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError
-from pvdm.lake.format.manifest_types import type_to_iceberg
-from pvdm.model.claim import Claim, ClaimValue
-from pvdm.model.claim_filter import is_bounded, read_claim
-from pvdm.model.expression import And, Compare, Expression, Literal, LiteralValue, OneOf, Operator, Typed
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.model.filter.claim import Claim, ClaimValue
+from pvdm.model.filter.claim_filter import is_bounded, read_claim
+from pvdm.model.filter.expression import And, Compare, Expression, Literal, LiteralValue, OneOf, Operator, Typed
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, Type
-from tests.filter_oracle import POOLS, TYPES, filters, keeps, typed_literals
+from tests.support.oracles.filters import POOLS, TYPES, filters, keeps, typed_literals
 
 _NEVER_CLAIMED: Final = {PrimitiveType(each) for each in (Kind.FLOAT, Kind.DOUBLE, Kind.TIME_NS)}
 _UNORDERED: Final = {PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID)}

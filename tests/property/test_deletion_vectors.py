@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.roaring import read_positions
+from pvdm.lake.read.roaring import read_positions
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from tests.lake_metadata_examples import column, schema
-from tests.puffin_examples import Listed, add_vectors, bitmap, framed
-from tests.scan_examples import Lake, table_of
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.puffin import Listed, add_vectors, bitmap, framed
+from tests.support.lake.scans import Lake, table_of
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("kernel")]
 

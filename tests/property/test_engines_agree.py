@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from pvdm.digest import Construction, Digester, Engine, Mode, Plan, reference_engine
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.secret import DigestKey
-from tests.strategies import Case, cases
+from tests.support.rows.strategies import Case, cases
 
 pytestmark = pytest.mark.property
 

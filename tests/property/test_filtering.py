@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pvdm.model.expression_bind import bind
-from pvdm.model.expression_text import parse_expression
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.text import parse_expression
 from pvdm.verify.filtering import kept, mask
-from tests.filter_oracle import POOLS, TYPES, filters, keeps, tables, truth
+from tests.support.oracles.filters import POOLS, TYPES, filters, keeps, tables, truth
 
 pytestmark = pytest.mark.property
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from pvdm.digest import Engine, Mode
 from pvdm.digest.decoder import decode_row
 from pvdm.model.projection import ProjectionName
-from tests.strategies import Case, cases, comparable
+from tests.support.rows.strategies import Case, cases, comparable
 
 pytestmark = pytest.mark.property
 

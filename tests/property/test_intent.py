@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from pvdm.digest import combine, digest
 from pvdm.model.contract import BoundContract
-from pvdm.model.expression import Expression
-from pvdm.model.literal import literal_text
+from pvdm.model.filter.expression import Expression
+from pvdm.model.filter.literal import literal_text
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 from pvdm.verify.intent import digest_plan
 from pvdm.verify.planning import plan_workload
 from pvdm.verify.source import PinnedSource
-from tests.filter_oracle import POOLS, Row, filters, keeps, typed_literals
-from tests.intents import digest_intent
-from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.oracles.filters import POOLS, Row, filters, keeps, typed_literals
+from tests.support.verify.intents import digest_intent
 from tests.unit.contract.examples import read
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("kernel")]

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from pvdm.digest import Plan, digest, kernel_engine
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import PvdmError
-from pvdm.lake.scan import Scan, ScanFile, scan_batches
+from pvdm.lake.read.scan import Scan, ScanFile, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.expression import Always, Compare, Expression, Operator, Typed
-from pvdm.model.literal import spelled
+from pvdm.model.filter.expression import Always, Compare, Expression, Operator, Typed
+from pvdm.model.filter.literal import spelled
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
 from pvdm.verify.intent import Digesting, Intent, digest_plan, files_of_chunk
-from tests.filter_oracle import POOLS, Row, filters, keeps
-from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.oracles.filters import POOLS, Row, filters, keeps
 from tests.unit.contract.examples import read
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("kernel")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from pvdm.digest import Engine, reference_engine
-from tests.kernel_fuzz import corpus, fuzz
+from tests.support.fuzz.kernel import corpus, fuzz
 
 
 def test_damaged_batches_are_refused_or_encoded_as_the_reference_does(kernel: Engine) -> None:

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pvdm.digest.plan import Mode
 from pvdm.errors import NotAllowedError
-from pvdm.model.epoch import EpochStage
 from pvdm.model.projection import ProjectionName
+from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys import AttemptContext, EpochBook, KeyEntry, KeyRole, PublicKey, Purpose
 from pvdm.trust.keys.context import joined
 

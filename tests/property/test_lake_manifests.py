@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError
-from pvdm.lake.format.avro import AvroLimits, read_avro, write_avro
-from pvdm.lake.format.bounds import compare, decode_bound, lies_within, lower_bound, upper_bound
-from pvdm.lake.format.manifest import inherit, read_manifest
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, IdMap, ManifestEntry
-from pvdm.lake.format.manifest_list import ListHeader, read_manifest_list
-from pvdm.lake.format.manifest_list_write import write_manifest_list
-from pvdm.lake.format.manifest_write import write_manifest
-from pvdm.lake.format.partition import PartitionSpec
-from pvdm.lake.format.single_value import decode_value, encode_value, from_unscaled
+from pvdm.lake.format.avro.container import AvroLimits, read_avro, write_avro
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, IdMap, ManifestEntry
+from pvdm.lake.format.manifest.manifest import inherit, read_manifest
+from pvdm.lake.format.manifest.manifest_list import ListHeader, read_manifest_list
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.schema.bounds import compare, decode_bound, lies_within, lower_bound, upper_bound
+from pvdm.lake.format.schema.single_value import decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
-from tests.manifest_examples import container, entry, header, kept, listed
+from tests.support.lake.manifests import container, entry, header, kept, listed
 
 pytestmark = pytest.mark.property
 

@@ -15,19 +15,10 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 
 from pvdm.errors import PvdmError
-from pvdm.lake.format.main_state import MainState
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import UPDATES, apply_updates
-from tests.lake_metadata_examples import (
-    FILE,
-    NOW,
-    Doc,
-    column,
-    document,
-    partition_statistics,
-    snapshot,
-    statistics,
-)
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import UPDATES, apply_updates
+from tests.support.lake.metadata import FILE, NOW, Doc, column, document, partition_statistics, snapshot, statistics
 
 pytestmark = pytest.mark.property
 

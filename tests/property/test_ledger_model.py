@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pvdm.errors import PvdmError
-from pvdm.model.claim import Claim
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.record import events
+from pvdm.ledger.work import attempts, chunks, nonces
+from pvdm.ledger.work.nonces import CommittedAs, NotCommitted
+from pvdm.model.filter.claim import Claim
 from pvdm.model.states import ATTEMPT, AttemptState
-from pvdm.store import Ledger, Unit, attempts, chunks, events, nonces
-from pvdm.store.nonces import CommittedAs, NotCommitted
-from tests.databases import NOW, ledger_at
-from tests.ledger_examples import attempt_opening, hex32, opened
+from tests.support.ledger.databases import NOW, ledger_at
+from tests.support.ledger.rows import attempt_opening, hex32, opened
 
 pytestmark = pytest.mark.property
 

@@ -11,11 +11,13 @@ from sqlalchemy import make_url, select, text
 
 from pvdm.errors import InputError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.store import Ledger, Unit, namespaces, schema_catalog, tables
-from pvdm.store.rules import statements
-from pvdm.store.tables import TABLE_PLACE_MAX_BYTES, NewTable, Pointer, TableRow
-from tests.databases import NOW
-from tests.ledger_examples import hex32, hex64
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.tables import TABLE_PLACE_MAX_BYTES, NewTable, Pointer, TableRow
+from pvdm.ledger.schema import catalog
+from pvdm.ledger.schema.triggers import statements
+from tests.support.ledger.databases import NOW
+from tests.support.ledger.rows import hex32, hex64
 
 pytestmark = pytest.mark.property
 
@@ -91,12 +93,12 @@ def fill(unit: Unit, count: int) -> None:
     """Many tables, and a database that has counted them."""
     home = namespaces.create(unit, ("many",), domain="sales", properties={}).namespace_id
     put(unit, home, 0, "/many/0")
-    first = dict(unit.rows(select(schema_catalog.tables))[0])
+    first = dict(unit.rows(select(catalog.tables))[0])
     rows = [
         first | {"table_id": hex32(n), "table_uuid": str(n), "name": f"t{n}", "place": f"file:///many/{n}/"}
         for n in range(1, count)
     ]
-    unit.insert_many(schema_catalog.tables, rows)
+    unit.insert_many(catalog.tables, rows)
     unit.execute(text("ANALYZE tables"))
 
 

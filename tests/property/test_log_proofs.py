@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pvdm.errors import VerificationError
 from pvdm.trust.log.merkle import prove_consistency, prove_inclusion, root_at
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.log_storage import MemoryStorage, entries, open_log, root_by_definition, tree_of
+from tests.support.ledger.log_storage import MemoryStorage, entries, open_log, root_by_definition, tree_of
 
 pytestmark = pytest.mark.property
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pvdm.lake.format.bounds import is_ordered, order_key
-from pvdm.lake.format.manifest_types import type_to_iceberg
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.single_value import encode_value
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.format.schema.bounds import is_ordered, order_key
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.schema.single_value import encode_value
 from pvdm.model.schema import DecimalType, FixedType, Type
-from tests.lake_metadata_examples import Doc, column
 from tests.property.test_transforms import KINDS, plain, values
-from tests.scan_examples import table_of
-from tests.staged_examples import metadata, parquet, seen
+from tests.support.lake.metadata import Doc, column
+from tests.support.lake.scans import table_of
+from tests.support.verify.staged import metadata, parquet, seen
 
 FULL = {"write.metadata.metrics.default": "full"}
 Rows = Sequence[Any]

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError, PvdmError
-from pvdm.model.core import ProofCore
-from pvdm.model.document import dump, parse
-from pvdm.model.proof import Proof
+from pvdm.model.canonical_json import dump, parse
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.proof import Proof
 from pvdm.trust.envelope import Envelope, Signature, parse_envelope
 from pvdm.trust.statement import payload_of, read_statement
 from pvdm.trust.verify import sign_statement, verify_threshold
-from tests.proof_strategies import cores, proofs
+from tests.support.gate.proof_strategies import cores, proofs
 from tools.proof_kit import CORE, NOW, PROOF, ROOT, SIGNERS, notary_part
 
 pytestmark = pytest.mark.property

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.digest.parquet import splice
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.manifest_types import type_to_iceberg
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
-from tests.lake_metadata_examples import column
-from tests.parquet_edit import Struct, columns, get, groups, parse, split, told
 from tests.property.test_transforms import KINDS, plain, values
-from tests.scan_examples import table_of
-from tests.staged_examples import metadata, parquet, seen
+from tests.support.lake.metadata import column
+from tests.support.lake.scans import table_of
+from tests.support.parquet.edit import Struct, columns, get, groups, parse, split, told
+from tests.support.verify.staged import metadata, parquet, seen
 
 Ends = tuple[bytes, bytes] | None
 LONGEST = 63

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from tests.lake_metadata_examples import column, schema
-from tests.scan_examples import Lake, identity_spec, table_of
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.scans import Lake, identity_spec, table_of
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("kernel")]
 

@@ -14,17 +14,17 @@ from pyiceberg import transforms as theirs
 from pyiceberg import types as their_types
 
 from pvdm.errors import InputError
-from pvdm.lake.format.manifest_entry import IdMap
-from pvdm.lake.format.manifest_types import type_to_iceberg
-from pvdm.lake.format.partition import Transform
-from pvdm.lake.format.partition_transform import apply
-from pvdm.lake.format.partition_value import tuple_key
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.single_value import check_value
+from pvdm.lake.format.manifest.entry import IdMap
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.format.partition.spec import Transform
+from pvdm.lake.format.partition.transform import apply
+from pvdm.lake.format.partition.value import tuple_key
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.schema.single_value import check_value
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
-from tests.lake_metadata_examples import column
-from tests.scan_examples import table_of
-from tests.staged_examples import codes, metadata, parquet, seen
+from tests.support.lake.metadata import column
+from tests.support.lake.scans import table_of
+from tests.support.verify.staged import codes, metadata, parquet, seen
 
 INTEGERS = {Kind.INT: 31, Kind.DATE: 31, Kind.LONG: 63, Kind.TIMESTAMP: 63, Kind.TIMESTAMPTZ: 63}
 NANOS = {Kind.TIMESTAMP_NS: 63, Kind.TIMESTAMPTZ_NS: 63}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import live_entries
 from pvdm.model.role import Role
 from tests.random_kills.play import Played
 from tests.random_kills.schedule import TABLES, Round, Row, Work

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.databases import in_memory
+from tests.support.ledger.databases import in_memory
 
 IMAGE_BYTES = 768 * 1024 * 1024
 UMOUNT_SECONDS = 30

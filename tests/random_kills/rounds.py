@@ -17,7 +17,7 @@ from tests.random_kills.play import Play, Played
 from tests.random_kills.schedule import Round
 from tests.random_kills.starter import ROOT
 from tests.random_kills.world import World, opened_world
-from tests.services import require
+from tests.support.services import require
 
 SEED = "PVDM_RANDOM_KILLS_SEED"
 ROUNDS = "PVDM_RANDOM_KILLS_ROUNDS"

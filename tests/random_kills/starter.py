@@ -122,7 +122,12 @@ def command(words: list[str], env: dict[str, str], out: str) -> None:
 
 def _main(descriptor: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for its children
-    for name in ("pvdm.cli.app", "pvdm.steward.server", "pvdm.durable.coordinator", "tests.random_kills.producer"):
+    for name in (
+        "pvdm.cli.app",
+        "pvdm.steward.server",
+        "pvdm.durable.coordinator",
+        "tests.random_kills.producer",
+    ):
         importlib.import_module(name)
     with socket.socket(fileno=descriptor) as control:
         while message := control.recv(_MESSAGE_MAX_BYTES):

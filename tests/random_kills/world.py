@@ -16,18 +16,18 @@ import httpx
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, split_name
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.model.core import Operation
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.role import Role
+from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from tests.catalog_rest import Caller
-from tests.databases import Postgresql, require_postgresql
 from tests.random_kills.disk import FolderDisk, ImageDisk, opened_disk, short_folder
 from tests.random_kills.producer import table_of
 from tests.random_kills.schedule import TABLES, Work, source_rows
 from tests.random_kills.starter import Process, Ran, Starter, opened_starter
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.ledger.databases import Postgresql, require_postgresql
+from tests.support.steward.http import bearer
 
 READY_SECONDS = 60
 _CONFIG = """

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pvdm.client.table import TableClient
-from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID
-from pvdm.lake.entries import header_of, listed_manifests
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_list import ListHeader
-from pvdm.lake.format.manifest_list_write import write_manifest_list
-from pvdm.lake.format.manifest_write import write_manifest
-from pvdm.lake.format.metadata import TableMetadata
-from tests.places import file_at, files, where
-from tests.puffin_examples import Listed, puffin
-from tests.scan_examples import NAME
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest_list import ListHeader
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID
+from pvdm.lake.read.entries import header_of, listed_manifests
+from tests.support.lake.puffin import Listed, puffin
+from tests.support.lake.scans import NAME
+from tests.support.stores.places import file_at, files, where
 
 
 def _position_file(location: str, positions: Sequence[int]) -> bytes:

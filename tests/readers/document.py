@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from tests.parquet_edit import (
+from tests.support.parquet.edit import (
     COLUMN_INDEX,
     I32,
     I64,

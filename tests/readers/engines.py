@@ -33,10 +33,10 @@ from pyiceberg.expressions import (
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE
 
-from tests.engines import duckdb_connection
 from tests.readers.publishing import Published
 from tests.readers.questions import COMPARED, EQUALS_ONLY, Question
 from tests.readers.rows import CASE, ID, ORDERED
+from tests.support.oracles.engines import duckdb_connection
 
 _ABSENT: Final = re.compile('Referenced column "([a-z0-9]+)" not found')
 Cases = Sequence[int]

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import PvdmError
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.table.metadata import TableMetadata
 from tests.readers.mutations import Mutation, leaf_of, mutations
 from tests.readers.rows import ROWS, model, table_metadata
 from tests.readers.writers import Writer
-from tests.staged_examples import seen
+from tests.support.verify.staged import seen
 
 PAIRS: float = 0.3
 """Of the files so many have two changes."""

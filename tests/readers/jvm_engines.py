@@ -16,7 +16,7 @@ from tests.readers.engines import Cases, condition, literal, runs_of
 from tests.readers.publishing import Published
 from tests.readers.questions import Question
 from tests.readers.rows import CASE, ID
-from tests.trino_server import Trino
+from tests.support.servers.trino import Trino
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

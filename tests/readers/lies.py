@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tests.parquet_edit import BINARY, I64, Struct, columns, drop, edited, get, groups, put, statistics, told
 from tests.readers.rows import arrow_rows, rows_of_case
 from tests.readers.writers import pyarrow
+from tests.support.parquet.edit import BINARY, I64, Struct, columns, drop, edited, get, groups, put, statistics, told
 
 Lie = Callable[[], bytes]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.parquet_edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, put, told
 from tests.readers.document import Part, Root, edit, find, parts, roots
 from tests.readers.thrift_schema import BOOL, BYTE, I16, STRUCTS, Slot
+from tests.support.parquet.edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, put, told
 
 Step = tuple[int, int | None]
 """A field of a struct, and the element where the field is a list of structs."""

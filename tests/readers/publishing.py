@@ -17,26 +17,26 @@ from pyiceberg.table import Table
 import pvdm
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
-from pvdm.lake.format.manifest_entry import DataFile, IdMap
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
-from pvdm.model.core import Operation
+from pvdm.lake.format.manifest.entry import DataFile, IdMap
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.model.role import Role
+from pvdm.model.statements.core import Operation
 from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from pvdm.steward.embedded import Person
+from pvdm.steward.embedded.embedded import Person
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
-from tests.catalog_rest import Caller
-from tests.engines import consumer_catalog, metadata_location
-from tests.places import file_at, where
-from tests.places import files as store_files
 from tests.readers.deletes import delete_rows
 from tests.readers.rows import CASE, ROWS, table_schema
-from tests.s3_server import Bucket
-from tests.shop import Shop, contract, shop_at
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.oracles.engines import consumer_catalog, metadata_location
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import Shop, contract, shop_at
+from tests.support.stores.places import file_at, where
+from tests.support.stores.places import files as store_files
+from tests.support.stores.s3_server import Bucket
 
 SECONDS = 300.0
 NAMED = "case-{:06}.parquet"

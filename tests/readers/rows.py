@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.schema import Schema
-from tests.lake_metadata_examples import Doc, column, schema
-from tests.scan_examples import table_of
-from tests.staged_examples import metadata
+from tests.support.lake.metadata import Doc, column, schema
+from tests.support.lake.scans import table_of
+from tests.support.verify.staged import metadata
 
 UTC: Final = datetime.UTC
 ROWS: Final = 24

@@ -15,7 +15,7 @@ from tests.readers.publishing import DELETED, Lane, Publisher, publisher_at, pub
 from tests.readers.rows import arrow_rows, rows_of_case
 from tests.readers.suite import Report, make_cases, note, read_by_all, rows_of, run_lane
 from tests.readers.writers import WRITERS
-from tests.s3_server import S3Server, s3_server
+from tests.support.stores.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 pytestmark = [

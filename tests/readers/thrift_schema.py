@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tests.parquet_edit import BINARY, I32, I64, LIST, STRUCT
+from tests.support.parquet.edit import BINARY, I32, I64, LIST, STRUCT
 
 BOOL, BYTE, I16 = 1, 3, 4
 KINDS: Final = {"bool": BOOL, "byte": BYTE, "i16": I16, "i32": I32, "i64": I64, "binary": BINARY}

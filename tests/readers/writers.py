@@ -16,9 +16,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.parquet_edit import I32, Struct, edited, get, put
 from tests.readers.rows import NAMES, NESTED, arrow_rows, rows_of_case
-from tests.scan_examples import NAME
+from tests.support.lake.scans import NAME
+from tests.support.parquet.edit import I32, Struct, edited, get, put
 
 UNFILTERED: Final = ("flag", "nothing", "code", "mark", "key")
 """Columns without bloom filters: DuckDB finds no row by equality in honest filters of bytes."""

@@ -11,7 +11,7 @@ import pytest
 from pvdm.digest.arrow import schema_from_arrow
 from pvdm.errors import InputError
 from pvdm.model.schema import type_from_json
-from tests.one_column import STORAGE, VariantType, map_of, struct_of
+from tests.support.rows.one_column import STORAGE, VariantType, map_of, struct_of
 
 
 def with_id(number: int) -> dict[str, str]:

@@ -10,7 +10,18 @@ import pyarrow as pa
 import pytest
 
 from pvdm.digest.columns import DOUBLE, HALF, SINGLE, widen
-from tests.one_column import ARROW, cells, dictionary, list_of, map_of, raw, refusal, run_ends, struct_of, text_cell
+from tests.support.rows.one_column import (
+    ARROW,
+    cells,
+    dictionary,
+    list_of,
+    map_of,
+    raw,
+    refusal,
+    run_ends,
+    struct_of,
+    text_cell,
+)
 
 UUID_BYTES = bytes(range(16))
 INT_LIST = pa.list_(pa.int32())

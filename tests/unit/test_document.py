@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError
-from pvdm.model.document import DOCUMENT_DEPTH_MAX, Value, dump, parse
+from pvdm.model.canonical_json import DOCUMENT_DEPTH_MAX, Value, dump, parse
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from tests.error_codes import Reader
+from tests.support.error_codes import Reader
 
 HELPERS = """
     from pvdm.errors import InputError, VerificationError

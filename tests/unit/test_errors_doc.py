@@ -12,9 +12,9 @@ import pytest
 
 from pvdm import errors
 from pvdm.client.wire import Missed
-from pvdm.steward.http.answers import kind_of, status_of
-from tests.error_codes import CLASSES, Raised, Reader
-from tests.proof_doors import manifest
+from pvdm.steward.http.errors import kind_of, status_of
+from tests.support.error_codes import CLASSES, Raised, Reader
+from tests.support.gate.hostile_assets import manifest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")

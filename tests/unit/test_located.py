@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model import document
-from pvdm.model.core import Profile
+from pvdm.model import canonical_json
 from pvdm.model.located import Located, LocatedClass, RowsIn, SampleKey, most
-from pvdm.model.located_words import counted, first_keys, lines, rest_of_keys, who_sees
+from pvdm.model.located_text import counted, first_keys, lines, rest_of_keys, who_sees
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.core import Profile
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.locate_job import LOCATED_MAX_BYTES, fitted
 from pvdm.verify.sample_keys import keys_at, text_of, value_text
 
@@ -45,7 +45,7 @@ PROBLEM = Located.not_located("locate_too_slow", "it took too long: 'Trier'")
 
 @pytest.mark.parametrize("located", [LOCATED, PROBLEM])
 def test_what_is_kept_is_read_back_whole(located: Located) -> None:
-    assert Located.from_json(json.loads(document.dump(located.to_json()))) == located
+    assert Located.from_json(json.loads(canonical_json.dump(located.to_json()))) == located
 
 
 def test_without_values_only_counts_and_the_producers_own_files_are_left() -> None:
@@ -181,7 +181,7 @@ def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:
     samples = tuple(SampleKey(long, 1, "file:///raw/a.parquet", None) for _ in range(20))
     kept = fitted(Located((replace(MISSING, samples=samples),)))
     assert 0 < len(kept.classes[0].samples) < 20
-    assert len(document.dump(kept.to_json())) <= LOCATED_MAX_BYTES
+    assert len(canonical_json.dump(kept.to_json())) <= LOCATED_MAX_BYTES
     named = Located((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
     assert fitted(named) == named.without_values()
     assert fitted(LOCATED) == LOCATED

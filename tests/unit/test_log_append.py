@@ -10,7 +10,7 @@ from pvdm.trust.log.entry import EntryKind, LogEntry, parse_entry
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.log_storage import KEY, ORIGIN, MemoryStorage, entries, entry, filled, grown, open_log
+from tests.support.ledger.log_storage import KEY, ORIGIN, MemoryStorage, entries, entry, filled, grown, open_log
 
 
 def code_of(refused: pytest.ExceptionInfo[PvdmError]) -> str:

@@ -16,7 +16,7 @@ from pvdm.trust.keys.service import Signer
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint, sign_checkpoint
 from pvdm.trust.log.merkle import EMPTY_ROOT
 from pvdm.trust.log.note import NOTE_SIGNATURES_MAX, NOTE_SIZE_MAX_BYTES, NoteKey, open_note, parse_vkey, sign_note
-from tests.log_storage import KEY, ORIGIN, SIGNER, EcdsaSigner, MemorySigner
+from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, EcdsaSigner, MemorySigner
 
 # The example of the C2SP signed-note specification.
 EXAMPLE_VKEY = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"

@@ -11,7 +11,7 @@ from pvdm.trust.log import disk
 from pvdm.trust.log import export as exporting
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
-from tests.log_storage import KEY, MemoryStorage, entries, filled, grown, open_log
+from tests.support.ledger.log_storage import KEY, MemoryStorage, entries, filled, grown, open_log
 
 VKEY = KEY.to_vkey()
 

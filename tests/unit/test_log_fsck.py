@@ -19,7 +19,7 @@ from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
-from tests.log_storage import (
+from tests.support.ledger.log_storage import (
     KEY,
     ORIGIN,
     SIGNER,

@@ -17,7 +17,7 @@ from pvdm.trust.log.merkle import (
     root_at,
 )
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.log_storage import filled, tree_of
+from tests.support.ledger.log_storage import filled, tree_of
 
 # The eight leaves and their roots are those of the Certificate Transparency reference implementation's tests.
 LEAVES = [

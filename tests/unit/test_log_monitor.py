@@ -12,7 +12,7 @@ from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.monitor import compare
 from pvdm.trust.log.proof import verify_consistency
 from pvdm.trust.log.proof_file import LogProof, LogProofChecker, parse_log_proof, verify_log_proof
-from tests.log_storage import KEY, ORIGIN, SIGNER, MemoryStorage, entries, entry, filled, grown, open_log
+from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemoryStorage, entries, entry, filled, grown, open_log
 
 
 def refusal(one: int, other: int, storage: MemoryStorage) -> str:

@@ -13,7 +13,7 @@ from pvdm.trust.log.log import APPEND_ENTRIES_MAX, Log
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof_file import LOG_PROOF_SIZE_MAX_BYTES, LogProof
 from pvdm.trust.log.tiles import pack_bundle
-from tests.log_storage import MemoryStorage, open_log
+from tests.support.ledger.log_storage import MemoryStorage, open_log
 
 SPEC = (Path(__file__).parents[2] / "spec" / "log.md").read_text()
 ROW = re.compile(r"^\| ([^|]+?) \| `([0-9a-f]+)` \|$", re.MULTILINE)

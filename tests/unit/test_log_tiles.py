@@ -19,7 +19,7 @@ from pvdm.trust.log.tiles import (
     tiles_between,
     unpack_bundle,
 )
-from tests.log_storage import entries, filled, grown
+from tests.support.ledger.log_storage import entries, filled, grown
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pvdm.cli.app import pvdm
-from pvdm.steward.config import CatalogConfig, load_config
+from pvdm.steward.config.steward import CatalogConfig, load_config
 from pvdm.steward.http.roles import RULES
 
 ROOT = Path(__file__).parents[2]

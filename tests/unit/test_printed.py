@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from pvdm.model.printed import json_printable, place, printable, quoted
+from pvdm.model.printable import json_printable, place, printable, quoted
 
 STEERING = ["\x1b[2J", "a\nerror: b", "\r", "\x07", "\x9b31m", "\x7f", "\u202eabc", "\u2066", "\u200b", "\u2028", "\0"]
 

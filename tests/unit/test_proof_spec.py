@@ -15,12 +15,12 @@ from referencing import Registry, Resource
 
 from pvdm.digest.plan import Construction, Mode
 from pvdm.errors import PvdmError
-from pvdm.model.core import CONSTRUCTIONS, MODES
+from pvdm.model.statements.core import CONSTRUCTIONS, MODES
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.statement import FAMILIES, Predicate, payload_of, read_statement
 from pvdm.trust.verify import verify_statement
-from tests.proof_doors import manifest
+from tests.support.gate.hostile_assets import manifest
 from tools.make_proof_examples import EXAMPLES, envelopes, stale
 from tools.proof_kit import NOW, ROOT
 

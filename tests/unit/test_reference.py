@@ -15,7 +15,7 @@ from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Schema
 from pvdm.model.secret import DigestKey
-from tests.one_column import (
+from tests.support.rows.one_column import (
     ARROW,
     CONTENT,
     NAMES,

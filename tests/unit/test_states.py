@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import update
 
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError
+from pvdm.ledger import Unit
+from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
+from pvdm.ledger.work import nonces
 from pvdm.model.states import ATTEMPT, MACHINES, NONCE, WORKLOAD, AttemptState, Machine, NonceState, WorkloadState
-from pvdm.store import Unit, nonces
-from pvdm.store.columns import metadata
-from pvdm.store.schema import NoncePurpose, attempts, workloads
-from tests.ledger_examples import hex32, in_state, opened
+from tests.support.ledger.rows import hex32, in_state, opened
 from tools.make_states import PAGE, page
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from pvdm.catalog.names import full_name, parse_full_name
-from pvdm.cli.migrate_diff import difference_lines
+from pvdm.cli.table.migrate_diff import difference_lines
 from pvdm.errors import InputError, NotAllowedError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import new_table
-from pvdm.lake.format.structure import structure_of, structure_sha256, without_data
-from pvdm.lake.format.updates import apply_updates
-from pvdm.metadata.migration import require_same_data
-from tests.catalog_examples import NOW_MS, request, set_ref
-from tests.protection_examples import COLUMN
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.new_table import new_table
+from pvdm.lake.format.table.structure import structure_of, structure_sha256, without_data
+from pvdm.lake.format.table.updates import apply_updates
+from pvdm.metadata.gate.migration import require_same_data
+from tests.support.catalog.core import NOW_MS, request, set_ref
+from tests.support.gate.approvals import COLUMN
 
 UUID = "9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11"
 

@@ -19,10 +19,10 @@ from securesystemslib.signer import Key, SSlibKey  # type: ignore[attr-defined]
 from pvdm.digest.partial import Partial
 from pvdm.digest.plan import Construction, Mode
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
-from pvdm.model.epoch import EpochStage, EpochStatement
 from pvdm.model.projection import ProjectionName
-from pvdm.model.proof import Isolation, Proof
 from pvdm.model.secret import CommitmentKey
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle, check_bundle, parse_bundle
 from pvdm.trust.commitment import commit, require_opens
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
@@ -33,7 +33,7 @@ from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootRole
 from pvdm.trust.succession import SeenRoot, advance_root, follow_roots, pin_root, sign_root
 from pvdm.trust.verify import sign_statement, verify_threshold
-from tests.proof_doors import EveryLeaf, manifest, verified_fail
+from tests.support.gate.hostile_assets import EveryLeaf, manifest, verified_fail
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.proof_kit import (
     CORE,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pvdm.digest.decoded import DecimalValue, FloatBits, MapValue, StructValue, Value, VariantValue
 from pvdm.model.schema import DecimalType, Kind, ListType, MapType, PrimitiveType, StructType, Type
-from tests.strategies import one_nan
+from tests.support.rows.strategies import one_nan
 
 
 def agrees(kind: Type, given: Any, decoded: Value, *, portable: bool) -> bool:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pvdm.model.proof import Isolation
 from pvdm.model.role import Role
+from pvdm.model.statements.proof import Isolation
 from pvdm.steward import server as service
-from pvdm.steward.config import CatalogConfig, FileKeys, Limits, ServiceConfig, StewardConfig
+from pvdm.steward.config.steward import CatalogConfig, FileKeys, Limits, ServiceConfig, StewardConfig
 from pvdm.steward.notary import create_notary
 
 VERSION: Final = "1.11.0"
@@ -91,7 +91,7 @@ def database(*, postgresql: bool) -> Iterator[str | None]:
     if not postgresql:
         yield None
         return
-    from tests.databases import Postgresql
+    from tests.support.ledger.databases import Postgresql
 
     server = Postgresql()
     try:

@@ -1,1 +1,1 @@
-"""The catalog is the gate: Iceberg tables that show nothing unproved. May call `metadata`, `trust`, `store`, `lake`."""
+"""The Iceberg REST catalog: tables that show nothing unproved. May call `metadata`, `trust`, `ledger` and `lake`."""

@@ -10,23 +10,26 @@ from typing import Final
 
 from pvdm.catalog import rule
 from pvdm.catalog.domain_places import changed_write_paths, require_of_domain
-from pvdm.catalog.makers import Making, require_own_share
 from pvdm.catalog.places import home_of
 from pvdm.catalog.sanity import require_document, require_manifests, require_sane
+from pvdm.catalog.staging_quota import Making, require_own_share
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, NotAllowedError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.protectable import require_protectable
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.protectable import require_protectable
 from pvdm.lake.paths import Location, parse_location
-from pvdm.metadata.permit import Permit
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.catalog.view_names import require_no_view
+from pvdm.ledger.record import protections
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import attempts, workloads
+from pvdm.metadata.gate.permit import Permit
 from pvdm.model.branch import is_stewards
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import Ledger, Unit, attempts, namespaces, protections, tables, workloads
-from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tables import TableRow
-from pvdm.store.tokens import Grant
-from pvdm.store.view_names import require_no_view
 
 _WRITING: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
 _GATED_ONLY: Final = frozenset({Role.PUBLISHER, Role.STEWARD})

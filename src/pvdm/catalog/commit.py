@@ -10,28 +10,30 @@ from typing import Final, TypeVar
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, require_free, require_staging, shares_numbers
-from pvdm.catalog.forwarding import Extra, Forwarding, Step, Transact
-from pvdm.catalog.makers import Making
-from pvdm.catalog.queue import TableQueues
+from pvdm.catalog.commit_queue import TableQueues
 from pvdm.catalog.requests import after_change
 from pvdm.catalog.retention import superseded
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable
-from pvdm.catalog.sight import published, sees_all
+from pvdm.catalog.staging_quota import Making
 from pvdm.catalog.state import States, TableState, unknown_table
-from pvdm.catalog.upstream_heads import require_proved
+from pvdm.catalog.upstream.commit import Extra, Forwarding, Step, Transact
+from pvdm.catalog.upstream.heads import require_proved
+from pvdm.catalog.visibility import published, sees_all
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.requirements import check_requirements, is_create
-from pvdm.lake.format.updates import apply_updates, create_from_updates
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.requirements import check_requirements, is_create
+from pvdm.lake.format.table.updates import apply_updates, create_from_updates
 from pvdm.lake.upstream import MOVED
-from pvdm.metadata.permit import Permit
-from pvdm.store import Ledger, Unit, doomed, namespaces, protections, tables
-from pvdm.store.clock import LedgerClock
-from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tables import NewTable, Pointer, TableRow
-from pvdm.store.tokens import Grant
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, pending_deletes, tables
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import protections
+from pvdm.ledger.record.tokens import Grant
+from pvdm.metadata.gate.permit import Permit
 
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
@@ -313,7 +315,7 @@ class Commits:
 
         def work(unit: Unit) -> list[TableRow]:
             tables.lock(unit, [_uuid(step) for step in planned])
-            doomed.require_none(unit, [step.file.name for step in steps])
+            pending_deletes.require_none(unit, [step.file.name for step in steps])
             rows = [_put(unit, step) for step in planned]
             if extra is not None:
                 extra(unit, rows)

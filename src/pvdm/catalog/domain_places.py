@@ -10,8 +10,8 @@ from typing import Final
 from pvdm.catalog.places import home_of
 from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.store.namespaces import Levels
-from pvdm.store.tokens import EVERY_DOMAIN, Grant
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 
 # Where engines put a table's files, if not below its location.
 WRITE_PATHS: Final = (

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model import document
-from pvdm.store.namespaces import NAMESPACE_LEVELS_MAX, Levels
+from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, Levels
+from pvdm.model import canonical_json
 
 NAME_MAX_CHARACTERS: Final = 255
 SEPARATOR: Final = "\x1f"
@@ -38,7 +38,7 @@ def full_name(parts: Sequence[str]) -> str:
     """Levels, and perhaps a table, as one text in which no two look alike: dotted, or as JSON where a part has dots."""
     dotted = ".".join(parts)
     plain = not any("." in part for part in parts) and not dotted.startswith("[")
-    return dotted if plain else document.dump(list(parts)).decode()
+    return dotted if plain else canonical_json.dump(list(parts)).decode()
 
 
 def parse_full_name(text: str) -> Levels:

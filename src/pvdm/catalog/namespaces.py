@@ -8,13 +8,14 @@ from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.requests import Once
-from pvdm.catalog.upstreams import Upstreams
+from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.errors import InputError, NotAllowedError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.role import Role
-from pvdm.store import Ledger, Unit, namespaces
-from pvdm.store.clock import LedgerClock
-from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tokens import EVERY_DOMAIN, Grant
 
 DOMAIN_PROPERTY: Final = "pvdm.domain"
 PAGE_ROWS_MAX: Final = 1_000

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.lake.files import FoundFile, MetadataFiles, file_name
-from pvdm.store import Ledger, Unit, doomed, events, restores, tables
-from pvdm.store.clock import LedgerClock
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import pending_deletes, tables
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import events
+from pvdm.ledger.restore import restores
 
 # Far longer than any commit takes. Clocks may lie about it: what is safe is so by the ledger (`Orphans._doom`).
 ORPHAN_AGE_MAX_SECONDS: Final = 7 * 86_400
@@ -83,7 +86,7 @@ class Orphans:
             for table_id in tables.ids_of(unit, left.table_uuid):
                 _note(unit, table_id, shown, left.seen.get(table_id, 0), None)
             files = _unnamed(left.files, shown)
-            doomed.add(unit, left.table_uuid, [each.name for each in files if not each.unfinished])
+            pending_deletes.add(unit, left.table_uuid, [each.name for each in files if not each.unfinished])
             return files
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())

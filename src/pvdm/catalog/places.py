@@ -7,12 +7,12 @@ import re
 from typing import Final
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES
+from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.local import NOT_PLAIN
 from pvdm.lake.stores.store import read
 from pvdm.lake.stores.stores import Stores
-from pvdm.store.namespaces import Levels
+from pvdm.ledger.catalog.namespaces import Levels
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64

@@ -22,13 +22,14 @@ from typing import Final
 from pvdm.catalog.places import home_of, is_inside
 from pvdm.catalog.state import States, TableState
 from pvdm.errors import PvdmError
-from pvdm.lake.format.avro import AVRO_FILE_MAX_BYTES
-from pvdm.lake.format.manifest import read_manifest
-from pvdm.lake.format.manifest_list import read_manifest_list
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES
+from pvdm.lake.format.manifest.manifest import read_manifest
+from pvdm.lake.format.manifest.manifest_list import read_manifest_list
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
-from pvdm.store import Ledger, namespaces, tables
-from pvdm.store.tables import TableRow
+from pvdm.ledger import Ledger
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.tables import TableRow
 
 PURGE_FILES_READ_MAX: Final = 1_000
 _ASIDE: Final = ".pvdm-purged-"

@@ -9,15 +9,16 @@ from typing import Final
 
 from pvdm.catalog.state import States
 from pvdm.errors import PvdmError
-from pvdm.lake.entries import FileReader
-from pvdm.lake.format.avro import AVRO_FILE_MAX_BYTES
-from pvdm.lake.format.manifest import read_manifest
-from pvdm.lake.format.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.format.avro.container import AVRO_FILE_MAX_BYTES
+from pvdm.lake.format.manifest.manifest import read_manifest
+from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.store import Ledger, tables
-from pvdm.store.tables import TableRow
+from pvdm.lake.read.entries import FileReader
+from pvdm.ledger import Ledger
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
 
 REFERENCES_READ_MAX: Final = 2_000
 ORPHANS_READ_MAX: Final = 50_000

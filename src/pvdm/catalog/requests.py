@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import InputError, StateUnknownError
-from pvdm.model import document
-from pvdm.store import Ledger, Unit, catalog_requests
-from pvdm.store.catalog_requests import Request
-from pvdm.store.tokens import Grant
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import requests
+from pvdm.ledger.catalog.requests import Request
+from pvdm.ledger.record.tokens import Grant
+from pvdm.model import canonical_json
 
 # So long a key is remembered at least; clients are told so.
 REQUEST_KEPT_MAX_SECONDS: Final = 86_400
@@ -29,10 +30,10 @@ class Once:
     key: str
     request_sha256: str
 
-    def note(self, unit: Unit, facts: Mapping[str, document.Value], *, status: int = 200) -> None:
+    def note(self, unit: Unit, facts: Mapping[str, canonical_json.Value], *, status: int = 200) -> None:
         """Remember that it was done, and what its answer is made of."""
-        text = document.dump(dict(facts)).decode()
-        catalog_requests.add(unit, Request(self.identity, self.key, self.request_sha256, status, text))
+        text = canonical_json.dump(dict(facts)).decode()
+        requests.add(unit, Request(self.identity, self.key, self.request_sha256, status, text))
 
 
 @contextlib.contextmanager
@@ -66,13 +67,13 @@ class Requests:
             raise InputError(
                 "idempotency_key_invalid", "the Idempotency-Key cannot be accepted", expected="a UUID", got="another"
             )
-        identity = document.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
+        identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
         return Once(hashlib.sha256(identity.encode()).hexdigest(), spelled, hashlib.sha256(asked).hexdigest())
 
     def earlier(self, once: Once) -> Mapping[str, object] | None:
         """What the first answer was made of; the key with other words is refused."""
         with self._ledger.read() as unit:
-            found = catalog_requests.find(unit, once.identity, once.key)
+            found = requests.find(unit, once.identity, once.key)
         if found is None:
             return None
         if found.request_sha256 != once.request_sha256:
@@ -91,7 +92,7 @@ class Requests:
         forgotten = 0
         while True:
             count = self._ledger.transact(
-                lambda unit: catalog_requests.remove_before(unit, before, count=REQUESTS_FORGOTTEN_MAX),
+                lambda unit: requests.remove_before(unit, before, count=REQUESTS_FORGOTTEN_MAX),
                 at_micros=now_micros,
             )
             forgotten += count

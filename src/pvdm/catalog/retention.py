@@ -15,9 +15,11 @@ from typing import Final
 from pvdm.catalog.state import States, TableState
 from pvdm.errors import PvdmError
 from pvdm.lake.files import FoundFile, MetadataFiles, file_name, revision_of
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.store import Ledger, restores, tables
-from pvdm.store.tables import TableRow
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Ledger
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.restore import restores
 
 DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 _SWEEP_SECONDS: Final = 86_400

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.sight import shows_same
+from pvdm.catalog.visibility import shows_same
 from pvdm.errors import NotAllowedError
-from pvdm.lake.branches import reached
-from pvdm.lake.format.document import Json, canonical
-from pvdm.lake.format.main_state import MainState
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.node import Raw
-from pvdm.lake.format.schema_json import normal_form
-from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot, SnapshotRef
+from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.json.node import Raw
+from pvdm.lake.format.schema.document import normal_form
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot, SnapshotRef
+from pvdm.lake.write.branches import reached
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.branch import BRANCH_PREFIX, branch_of, is_stewards
 from pvdm.model.role import Role
-from pvdm.store.tokens import Grant
 
 REF_NAME_MAX_CHARACTERS: Final = 255
 FENCE_PREFIX: Final = "pvdm-fence-"

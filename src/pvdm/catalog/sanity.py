@@ -7,9 +7,9 @@ from typing import Final
 
 from pvdm.catalog.rule import added_snapshots
 from pvdm.errors import ConflictError, InputError
-from pvdm.lake.format.document import canonical
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import MAIN, RefType, Snapshot
+from pvdm.lake.format.json.document import canonical
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
 
 STAGED_SNAPSHOT_MAX_BYTES: Final = 65_536

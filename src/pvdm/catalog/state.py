@@ -7,13 +7,14 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.catalog.upstreams import Upstreams
+from pvdm.catalog.upstream.tables import Upstreams
 from pvdm.errors import InputError
 from pvdm.lake.files import MetadataFiles, StoredFile
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.store import Ledger, Unit, namespaces, tables
-from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tables import TableRow
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import TableRow
 
 DOCUMENTS_KEPT_MAX_BYTES: Final = 134_217_728
 DOCUMENTS_OF_TABLE_MAX: Final = 4

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores import vended as names
+from pvdm.lake.stores import client_settings as names
 from pvdm.lake.stores.policies import Role as StoreRole
 from pvdm.lake.stores.policies import session_policy
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import Sts, Vended, VendingSettings
+from pvdm.ledger import Ledger
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import attempts
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import Ledger, attempts
-from pvdm.store.tokens import Grant
 
 CREDENTIALS_KEPT_MAX: Final = 1_000
 _WRITERS: Final = frozenset({Role.PRODUCER, Role.OPERATOR})

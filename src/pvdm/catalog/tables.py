@@ -9,29 +9,30 @@ from dataclasses import dataclass, replace
 
 from pvdm.catalog.access import CatalogAccess
 from pvdm.catalog.commit import Change, Commits, repeated
-from pvdm.catalog.forwarding import Extra
 from pvdm.catalog.names import judged_name
 from pvdm.catalog.namespaces import Namespaces, names_from
 from pvdm.catalog.places import is_inside, own_place, read_metadata
 from pvdm.catalog.purge import Left, Purge
 from pvdm.catalog.requests import Once
-from pvdm.catalog.sight import sees_all
 from pvdm.catalog.state import States, TableState, unknown_table
-from pvdm.catalog.upstream_heads import require_proved
+from pvdm.catalog.upstream.commit import Extra
+from pvdm.catalog.upstream.heads import require_proved
+from pvdm.catalog.visibility import sees_all
 from pvdm.errors import ConflictError, NotAllowedError
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import new_table, register_table
-from pvdm.lake.format.node import Node
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.new_table import new_table, register_table
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.stores import Stores
-from pvdm.model import document
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import Pointer, TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record.tokens import Grant
+from pvdm.model import canonical_json
 from pvdm.model.role import Role
-from pvdm.store import Ledger, Unit, namespaces, tables
-from pvdm.store.clock import LedgerClock
-from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tables import Pointer, TableRow
-from pvdm.store.tokens import Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +300,7 @@ def _noting(once: Once | None) -> Extra | None:
         return None
 
     def note(unit: Unit, rows: Sequence[TableRow]) -> None:
-        pointers: list[document.Value] = [[row.pointer.location, row.pointer.sha256] for row in rows]
+        pointers: list[canonical_json.Value] = [[row.pointer.location, row.pointer.sha256] for row in rows]
         once.note(unit, {"pointers": pointers})
 
     return note

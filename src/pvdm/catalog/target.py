@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
-from pvdm.catalog.desks import Catalog
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import States, TableState
 from pvdm.errors import InputError
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.metadata.carrying import carry_out
-from pvdm.metadata.order import Order
-from pvdm.metadata.permit import Permit
-from pvdm.metadata.proposal import Shown
-from pvdm.metadata.target import Base, Next
-from pvdm.model.table import TableRef
-from pvdm.store import Ledger, Unit, namespaces, tables
-from pvdm.store.namespaces import Levels
-from pvdm.store.tables import TableRow
-from pvdm.store.tokens import Grant
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record.tokens import Grant
+from pvdm.metadata.gate.carrying import carry_out
+from pvdm.metadata.gate.order import Order
+from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.target import Base, Next
+from pvdm.model.statements.table import TableRef
 
 
 class CatalogTarget:

@@ -17,17 +17,18 @@ from pvdm.catalog.requests import Once, after_change
 from pvdm.catalog.tables import Desks
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles, StoredFile
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.node import Node
-from pvdm.lake.format.view_metadata import ViewMetadata
-from pvdm.lake.format.view_updates import apply_view_updates, check_view_requirements, new_view
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.view.metadata import ViewMetadata
+from pvdm.lake.format.view.updates import apply_view_updates, check_view_requirements, new_view
 from pvdm.lake.paths import parse_location
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, views
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import Pointer
+from pvdm.ledger.catalog.views import NewView, ViewRow
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from pvdm.store import Unit, namespaces, views
-from pvdm.store.namespaces import Levels, Namespace
-from pvdm.store.tables import Pointer
-from pvdm.store.tokens import Grant
-from pvdm.store.views import NewView, ViewRow
 
 
 @dataclass(frozen=True, slots=True)

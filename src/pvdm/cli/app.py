@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import click
 
-from pvdm.cli import (  # noqa: F401 - they add commands
-    clock,
-    epochs,
-    log_prove,
-    opened,
-    proof_list,
-    restore,
-    root_service,
-    tokens,
-)
-from pvdm.cli.abandon import abandon
-from pvdm.cli.attest import attest
-from pvdm.cli.audit import audit_command
-from pvdm.cli.break_glass import break_glass
-from pvdm.cli.contract import contract
-from pvdm.cli.demo import demo
-from pvdm.cli.evaluate import evaluate
-from pvdm.cli.init import init
-from pvdm.cli.keys import keys
-from pvdm.cli.log import log
-from pvdm.cli.migrate import migrate
-from pvdm.cli.options import require_command
-from pvdm.cli.orphans import orphans
-from pvdm.cli.proof import proof
-from pvdm.cli.protect import protect, protections, unprotect
-from pvdm.cli.quarantine import quarantine
-from pvdm.cli.run import publish, repair, run
-from pvdm.cli.source_files import source_files
-from pvdm.cli.status import status
-from pvdm.cli.steward import steward
-from pvdm.cli.validate import validate
+from pvdm.cli.audit.audit import audit_command
+from pvdm.cli.common.options import require_command
+from pvdm.cli.demo.demo import demo
+from pvdm.cli.demo.evaluate import evaluate
+from pvdm.cli.keys import epochs, root_service  # noqa: F401 - they add commands
+from pvdm.cli.keys.keys import keys
+from pvdm.cli.log import prove  # noqa: F401 - it adds commands
+from pvdm.cli.log.log import log
+from pvdm.cli.proof import listing, opening  # noqa: F401 - they add commands
+from pvdm.cli.proof.attest import attest
+from pvdm.cli.proof.proof import proof
+from pvdm.cli.steward import clock, restore, tokens  # noqa: F401 - they add commands
+from pvdm.cli.steward.steward import steward
+from pvdm.cli.table.contract import contract
+from pvdm.cli.table.init import init
+from pvdm.cli.table.migrate import migrate
+from pvdm.cli.table.protect import protect, protections, unprotect
+from pvdm.cli.table.source_files import source_files
+from pvdm.cli.table.validate import validate
+from pvdm.cli.work.abandon import abandon
+from pvdm.cli.work.break_glass import break_glass
+from pvdm.cli.work.orphans import orphans
+from pvdm.cli.work.quarantine import quarantine
+from pvdm.cli.work.run import publish, repair, run
+from pvdm.cli.work.status import status
 from pvdm.version import __version__
 
 

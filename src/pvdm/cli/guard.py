@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pvdm.cli.output import checked_output, discard_unwritten
+from pvdm.cli.common.output import checked_output, discard_unwritten
 from pvdm.errors import InputError, PvdmError, RolledBackError
 
 
@@ -39,7 +39,7 @@ def fail(error: BaseException, *, as_json: bool) -> int:
 
 
 def _report(judged: PvdmError, *, as_json: bool) -> None:
-    from pvdm.cli.screen import say_error, say_json
+    from pvdm.cli.common.screen import say_error, say_json
 
     if as_json:
         try:

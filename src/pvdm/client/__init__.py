@@ -14,7 +14,7 @@ from pvdm.client.answers import (
     TrustRootChain,
     TrustRootVersion,
 )
-from pvdm.client.lent import LentToken
+from pvdm.client.engine_token import LentToken
 from pvdm.client.proof_answers import (
     AttestationView,
     Challenge,

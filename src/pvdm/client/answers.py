@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.client.errors import error_of
 from pvdm.client.reading import Reading, unreadable
-from pvdm.client.refusal import error_of
 from pvdm.client.token import AccessToken
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.model.document import Value, dump
-from pvdm.model.epoch import EpochStage
-from pvdm.model.proof import Isolation
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.role import Role
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.statements.proof import Isolation
 
 _OAUTH_ERRORS: Final = frozenset(
     {

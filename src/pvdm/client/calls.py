@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from pvdm.client.reading import Reading, parse
 from pvdm.client.wire import Answer, Call, Wire, require_json
 from pvdm.errors import InputError, PvdmError
-from pvdm.model.document import Value
+from pvdm.model.canonical_json import Value
 
 PAGE_MAX_ROWS: Final = 1_000
 

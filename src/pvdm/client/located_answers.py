@@ -5,7 +5,7 @@ from __future__ import annotations
 from pvdm.client.reading import Reading
 from pvdm.model.located import Located, LocatedClass, RowsIn, SampleKey
 from pvdm.model.role import Role
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 
 
 def read_located(value: object) -> Located:

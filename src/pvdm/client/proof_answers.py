@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pvdm.client.reading import Reading
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey, DigestKey
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import NonceState
-from pvdm.model.verdict import FailureClass, Outcome
 
 
 @dataclass(frozen=True, slots=True)

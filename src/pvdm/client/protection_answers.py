@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pvdm.client.reading import Reading
-from pvdm.model.migration import ProtectionAction, TableState
+from pvdm.model.statements.migration import ProtectionAction, TableState
 
 
 @dataclass(frozen=True, slots=True)

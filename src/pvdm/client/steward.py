@@ -27,9 +27,8 @@ from pvdm.client.answers import (
     read_hashes,
 )
 from pvdm.client.audit import AuditCalls
-from pvdm.client.bounded import BoundedTransport
 from pvdm.client.calls import PAGE_MAX_ROWS, number_text, page_of, posted, sha256_text
-from pvdm.client.lent import LentToken
+from pvdm.client.engine_token import LentToken
 from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
 from pvdm.client.protection_answers import (
     MigrationView,
@@ -41,10 +40,11 @@ from pvdm.client.protection_answers import (
 from pvdm.client.reading import Reading, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
 from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
+from pvdm.client.transport import BoundedTransport
 from pvdm.client.wire import Call, Wire
 from pvdm.client.work import WorkCalls
 from pvdm.errors import InputError, NotAllowedError, PvdmError
-from pvdm.model.document import Value, dump
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 

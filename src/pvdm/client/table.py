@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
+from pvdm.client.errors import error_of
 from pvdm.client.reading import Reading, parse, unreadable
-from pvdm.client.refusal import error_of
 from pvdm.client.steward import StewardClient
 from pvdm.client.wire import Answer, Call, require_json
 from pvdm.errors import (
@@ -20,9 +20,9 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
-from pvdm.lake.format.document import parse_json
+from pvdm.lake.format.json.document import parse_json
+from pvdm.lake.stores.client_settings import REGION, settings_of
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.vended import REGION, settings_of
 
 Document: TypeAlias = dict[str, Any]
 """A table's metadata in JSON, its numbers as they are spelled; `lake.format` judges it."""

@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 
 import httpx
 
-from pvdm.client.bounded import BoundedTransport, until
+from pvdm.client.errors import read_error
 from pvdm.client.reading import unreadable
-from pvdm.client.refusal import read_error
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.token import AccessToken, TokenSource
+from pvdm.client.transport import BoundedTransport, until
 from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableError
 
 _T = TypeVar("_T")

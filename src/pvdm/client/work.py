@@ -25,7 +25,7 @@ from pvdm.client.work_answers import (
     WorkloadDetail,
     WorkloadView,
 )
-from pvdm.model.document import Value
+from pvdm.model.canonical_json import Value
 from pvdm.model.token_text import draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50

@@ -11,8 +11,8 @@ from pvdm.client.located_answers import read_located
 from pvdm.client.reading import Reading
 from pvdm.errors import comparison
 from pvdm.model.located import Located
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.model.verdict import FailureClass, Outcome
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 from pvdm.client import AttemptView, ExtentView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError
 from pvdm.model.plain import view_json
-from pvdm.model.printed import utc_time
+from pvdm.model.printable import utc_time
 from pvdm.model.states import AttemptState
 
 

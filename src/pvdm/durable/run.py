@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.client import AttemptView, ChunkView, StewardClient, WorkloadView
-from pvdm.durable import lost
+from pvdm.durable import staging_errors
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.failed import failure, given_up
-from pvdm.durable.moved import source_moved
+from pvdm.durable.failure_text import failure, given_up
+from pvdm.durable.moved_source import source_moved
 from pvdm.durable.outcome import (
     ChunkOutcome,
     Committed,
@@ -24,9 +24,9 @@ from pvdm.durable.outcome import (
 )
 from pvdm.durable.progress import Doing, Step, Watch
 from pvdm.errors import ConflictError, PvdmError, RolledBackError, UnavailableError
-from pvdm.model.claim import way_to_publish_rest
 from pvdm.model.contract import BoundContract
-from pvdm.model.core import Operation
+from pvdm.model.filter.claim import way_to_publish_rest
+from pvdm.model.statements.core import Operation
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
 from pvdm.physical.watchdog import Terminated, termination_raised, watched
@@ -155,7 +155,7 @@ class Run:
                 return self._awaited(chunk, self._hurried(_there(last)))
             case AttemptState.STAGING:
                 self._tell(chunk, Doing.TAKEN_BACK, last)
-                self._client.abort_attempt(_there(last).attempt_id, lost.TAKEN_OVER)
+                self._client.abort_attempt(_there(last).attempt_id, staging_errors.TAKEN_OVER)
                 reason = _AGAIN
             case ended:
                 refused = _there(last).refusal is not None
@@ -213,13 +213,13 @@ class Run:
 
     def _given_up(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """What the caller hears, once the Steward has said what became of the attempt."""
-        reason = lost.reason_for(error)
+        reason = staging_errors.reason_for(error)
         found = self._aborted(attempt, reason)
         now = found if isinstance(found, AttemptView) else None
         told = (
-            lost.unreported_error(error, attempt, found)
+            staging_errors.unreported_error(error, attempt, found)
             if isinstance(found, PvdmError)
-            else lost.error_of(error, reason, found)
+            else staging_errors.error_of(error, reason, found)
         )
         if now is not None:
             self._found[chunk.chunk_id] = now
@@ -254,7 +254,7 @@ class Run:
                 raise
             now = self._client.attempt(attempt.attempt_id)
             self._found[chunk.chunk_id] = now
-            raise lost.taken(now) from error
+            raise staging_errors.taken(now) from error
 
     def _no_way_on(self, chunk: ChunkView, attempt: AttemptView) -> str:
         """What to do where the chunk may not be attempted again; empty where it may."""
@@ -266,7 +266,7 @@ class Run:
             tried = self._client.workload(workload_id, chunks_after=place, limit=1, newest=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
-        return lost.used_up(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
+        return staging_errors.used_up(workload_id, tried, failed_max=most, rolled_back_max=ROLLED_BACK_MAX)
 
     def _awaited(self, chunk: ChunkView, attempt: AttemptView, *, through: bool = False) -> AttemptView:
         """The attempt when it has ended, or waits for the other chunks.
@@ -306,7 +306,7 @@ class Run:
             return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error, moved, before)
         if attempt.refusal is not None:
             return self._rolled_back(given_up(attempt, before=self._ended_before))
-        return self._rolled_back(lost.taken(attempt))
+        return self._rolled_back(staging_errors.taken(attempt))
 
     def _moved_now(self) -> SourceMoved | None:
         """A job that reads the newest rows may have met some that came after the run began."""

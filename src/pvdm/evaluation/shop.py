@@ -18,14 +18,14 @@ import pvdm
 from pvdm.digest import kernel_engine
 from pvdm.errors import UnavailableError
 from pvdm.evaluation.orders import COLUMNS, Orders, Sight
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
-from pvdm.metadata.state import target_of
-from pvdm.model.migration import Protection, ProtectionAction, contract_sha256
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.spark.session import ICEBERG_RUNTIME, SparkCatalog, running_session, spark_session, unwire, wire
+from pvdm.metadata.gate.state import target_of
 from pvdm.model.role import Role
-from pvdm.model.table import TableRef
-from pvdm.steward.contracts import contract_text
-from pvdm.steward.embedded import EmbeddedSteward, Person
+from pvdm.model.statements.migration import Protection, ProtectionAction, contract_sha256
+from pvdm.model.statements.table import TableRef
+from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
+from pvdm.steward.work.contracts import contract_text
 from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement

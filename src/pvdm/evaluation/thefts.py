@@ -17,20 +17,22 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.store import Moments, read
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
-from pvdm.metadata.ground import Gate
-from pvdm.metadata.proposal import Logged, Part, Proposal, Published, Shown
-from pvdm.model.break_glass import BreakGlass
-from pvdm.model.claim import Claim
-from pvdm.model.proof import Proof
-from pvdm.model.workload import WorkloadStatement
+from pvdm.ledger import Unit
+from pvdm.ledger.record import proofs, statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import attempts, chunks, verified, workloads
+from pvdm.metadata.gate.context import Gate
+from pvdm.metadata.gate.proposal import Logged, Part, Proposal, Published, Shown
+from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.access import OWN
-from pvdm.steward.embedded import EmbeddedSteward
+from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
-from pvdm.steward.opened_contracts import bound_contract
-from pvdm.steward.verified_files import read_verified
-from pvdm.steward.witness import logged
-from pvdm.store import Unit, attempts, chunks, proofs, statements, verified, workloads
-from pvdm.store.schema import StatementKind
+from pvdm.steward.pipeline.verified_files import read_verified
+from pvdm.steward.pipeline.witness import logged
+from pvdm.steward.work.opened import bound_contract
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.statement import payload_of, read_signed
 from pvdm.verify.fetch import Files

@@ -1,1 +1,1 @@
-"""M: the gate and what it writes. May call `trust`, `store`, `digest`, `lake`."""
+"""M: the gate and what it writes. May call `trust`, `ledger`, `digest`, `lake`."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model.document import Value, dump, parse
-from pvdm.model.expression import Expression, parameters_of
-from pvdm.model.expression_text import parse_expression
+from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.fields import Fields, invalid, require_sequence, require_text
-from pvdm.model.workload import CHUNKS_MAX
+from pvdm.model.filter.expression import Expression, parameters_of
+from pvdm.model.filter.text import parse_expression
+from pvdm.model.statements.workload import CHUNKS_MAX
 
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 CHUNK_ID_MAX_CHARACTERS: Final = 200

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from pvdm.errors import InputError
-from pvdm.model.document import INTEGER_MAX, Value
+from pvdm.model.canonical_json import INTEGER_MAX, Value
 
 TEXT_MAX_BYTES: Final = 4_096
 LONG_MAX: Final = 2**63 - 1

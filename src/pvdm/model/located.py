@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pvdm.model.core import Profile
-from pvdm.model.document import Value
+from pvdm.model.canonical_json import Value
 from pvdm.model.fields import Fields, invalid
 from pvdm.model.role import Role
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.core import Profile
+from pvdm.model.statements.verdict import FailureClass
 
 # The classes that rows can have, in the order in which they are told.
 ROW_CLASSES: Final = (FailureClass.MISSING, FailureClass.ADDED, FailureClass.DUPLICATED, FailureClass.MODIFIED)

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute
 
 from pvdm.errors import InputError
-from pvdm.lake.format.manifest import ManifestHeader
-from pvdm.lake.format.manifest_entry import IdMap
-from pvdm.lake.format.partition import PartitionField, source_types
-from pvdm.lake.format.partition_transform import apply
-from pvdm.lake.format.partition_value import value_key
-from pvdm.lake.format.single_value import Value
+from pvdm.lake.format.manifest.entry import IdMap
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.partition.spec import PartitionField, source_types
+from pvdm.lake.format.partition.transform import apply
+from pvdm.lake.format.partition.value import value_key
+from pvdm.lake.format.schema.single_value import Value
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType, Type
 
 pc: Any = pyarrow.compute  # its stubs know neither every function nor what comes out for an array of any type

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pvdm.errors import InputError
-from pvdm.lake.arrow_types import arrow_type
+from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.model.schema import (
     DecimalType,
     Field,

@@ -26,16 +26,16 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
-from pvdm.lake.boundary import boundary_files
-from pvdm.lake.entries import header_of
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.manifest_entry import DataFile, ManifestContent
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.next_snapshot import Publication, Wanted, next_snapshot
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.read.boundary import boundary_files
+from pvdm.lake.read.entries import header_of
 from pvdm.lake.stores.store import Moments, read
 from pvdm.lake.stores.stores import Stores
+from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
 from pvdm.physical.arrow_parts import Part, parts
 from pvdm.physical.arrow_rows import fitted
 from pvdm.physical.stager import Destination

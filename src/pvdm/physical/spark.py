@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import InputError, RolledBackError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.spark import SparkCatalog, unwire, wire
-from pvdm.model.core import Operation
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.spark.session import SparkCatalog, unwire, wire
+from pvdm.model.statements.core import Operation
 from pvdm.physical.spark_columns import fitted, spark_name
 from pvdm.physical.spark_partition import in_partition
 from pvdm.physical.stager import Destination

@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from pvdm.errors import InputError
-from pvdm.model.expression import (
+from pvdm.model.filter.expression import (
     Always,
     And,
     Compare,
@@ -24,7 +24,7 @@ from pvdm.model.expression import (
     StartsWith,
     Typed,
 )
-from pvdm.model.literal import literal_text
+from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import DecimalType, FixedType, Kind, ListType, MapType, PrimitiveType, StructType, Type
 from pvdm.physical.spark_columns import spark_name
 

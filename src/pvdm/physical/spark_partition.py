@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pvdm.errors import InputError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.partition import Transform, source_types
-from pvdm.lake.format.schema_model import to_model
-from pvdm.model.literal import parse_literal
+from pvdm.lake.format.partition.spec import Transform, source_types
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.model.filter.literal import parse_literal
 from pvdm.model.schema import Type
 from pvdm.physical.spark_columns import spark_name
 from pvdm.physical.spark_filter import literal

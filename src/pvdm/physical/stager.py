@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from pvdm.client import AccessToken
 from pvdm.client.table import split_name
-from pvdm.model.core import Operation
+from pvdm.model.statements.core import Operation
 
 Rows_contra = TypeVar("Rows_contra", contravariant=True)
 

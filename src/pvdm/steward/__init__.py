@@ -1,1 +1,1 @@
-"""The notary service: keys, log and ledger joined behind an HTTP door. Calls `trust`, `store`, `digest`, `client`."""
+"""The notary service: keys, log and ledger joined behind an HTTP door. Calls `trust`, `ledger`, `digest`, `client`."""

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from pvdm.errors import InputError, NotAllowedError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import tokens
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, BearerToken, Grant
+from pvdm.ledger.work import attempts, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT
-from pvdm.store import Ledger, Unit, attempts, tokens, workloads
-from pvdm.store.clock import LedgerClock
-from pvdm.store.tokens import EVERY_DOMAIN, BearerToken, Grant
 
 TOKEN_LIFETIME_MAX_SECONDS: Final = 31_536_000
 TOKEN_OVERLAP_MAX_SECONDS: Final = 604_800

@@ -7,50 +7,53 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.catalog.desks import Catalog, Homes, open_catalog
+from pvdm.catalog.catalog import Catalog, Homes, open_catalog
 from pvdm.digest.digester import kernel_engine
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.answering import Answering
+from pvdm.lake.stores.health import Answering
 from pvdm.lake.stores.stores import Place, Stores, place_of
 from pvdm.lake.stores.writable import Writable
 from pvdm.lake.vault import Vault
-from pvdm.model.epoch import EpochStage
+from pvdm.ledger import Ledger, open_ledger
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
+from pvdm.ledger.migrations import migrate
+from pvdm.ledger.record import receipts
+from pvdm.ledger.restore import restores
+from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
-from pvdm.steward.archive import Archive, Archived, Mended
-from pvdm.steward.attestations import Attestations
-from pvdm.steward.audit_desk import AuditDesk
-from pvdm.steward.changes import Changes
-from pvdm.steward.common import keep_common, require_common
-from pvdm.steward.config import FileKeys, StewardConfig
-from pvdm.steward.epochs import Epochs
-from pvdm.steward.expiries import Expiries
-from pvdm.steward.jobs import Jobs
-from pvdm.steward.kept import archive_folder, outside_file
-from pvdm.steward.key_homes import open_keys
-from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
-from pvdm.steward.leftovers import Leftovers
-from pvdm.steward.log_desk import LogDesk
-from pvdm.steward.log_reader import LedgerLogReader
-from pvdm.steward.migrations import Migrations
-from pvdm.steward.mounts import open_mounts
-from pvdm.steward.overrides import Overrides
-from pvdm.steward.path import Joined, open_path
-from pvdm.steward.placement import require_in_place
-from pvdm.steward.proofs import Proofs
-from pvdm.steward.protections import Protections
-from pvdm.steward.quarantine import QuarantineDesk
-from pvdm.steward.recorder import Recorder
-from pvdm.steward.roots import TrustRoots
-from pvdm.steward.spark_desk import SparkDesk
-from pvdm.steward.vault_sweep import VaultSweep
-from pvdm.steward.vault_usage import VaultUsage
-from pvdm.steward.waiving import Waiving
-from pvdm.steward.work import Work
-from pvdm.steward.workloads import Workloads
-from pvdm.store import Ledger, open_ledger, receipts, restores, tables
-from pvdm.store.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
-from pvdm.store.migrations import migrate
+from pvdm.steward.approval.migrations import Migrations
+from pvdm.steward.approval.protections import Protections
+from pvdm.steward.cleanup.leftovers import Leftovers
+from pvdm.steward.cleanup.quarantine import QuarantineDesk
+from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from pvdm.steward.cleanup.vault_usage import VaultUsage
+from pvdm.steward.config.common_settings import keep_common, require_common
+from pvdm.steward.config.key_homes import open_keys
+from pvdm.steward.config.log_locations import archive_folder, outside_file
+from pvdm.steward.config.mounts import open_mounts
+from pvdm.steward.config.placement import require_in_place
+from pvdm.steward.config.steward import FileKeys, StewardConfig
+from pvdm.steward.pipeline.assemble import Joined, open_path
+from pvdm.steward.pipeline.break_glass import Waiving
+from pvdm.steward.pipeline.jobs import Jobs
+from pvdm.steward.pipeline.spark import SparkDesk
+from pvdm.steward.record.archive import Archive, Archived, Mended
+from pvdm.steward.record.attestations import Attestations
+from pvdm.steward.record.audit import AuditDesk
+from pvdm.steward.record.epochs import Epochs
+from pvdm.steward.record.expiries import Expiries
+from pvdm.steward.record.ledger_keys import LedgerEpochs, LedgerHandles
+from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.steward.record.overrides import Overrides
+from pvdm.steward.record.proofs import Proofs
+from pvdm.steward.record.recorder import Recorder
+from pvdm.steward.record.roots import TrustRoots
+from pvdm.steward.work.notify import Changes
+from pvdm.steward.work.opening import Workloads
+from pvdm.steward.work.requests import Work
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService

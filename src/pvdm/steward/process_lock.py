@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.errors import ConflictError, PvdmError, UnavailableError
-from pvdm.store import Ledger
+from pvdm.ledger import Ledger
 from pvdm.trust.keys import disk
 
 _SERVED: Final = ".served"

@@ -19,11 +19,11 @@ from typing import Final, NoReturn, TextIO
 import uvicorn
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.steward.config import ServiceConfig, require_door
+from pvdm.steward.config.steward import ServiceConfig, require_door
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.listener import Listener, PromptLoop, connections_most
-from pvdm.steward.http.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.http.protocol import HEADERS_MAX_BYTES, StewardProtocol
+from pvdm.steward.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.notary import Notary
 from pvdm.steward.process_lock import serving_alone
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.model.clock import shown_time
-from pvdm.model.migration import Migration, Protection
+from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.verify import Verified, require_role, verify_signed

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pvdm.digest.partial import Partial
 from pvdm.errors import VerificationError
-from pvdm.model.attestation import SourceAttestation
 from pvdm.model.secret import CommitmentKey
+from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.trust.commitment import require_opens
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot

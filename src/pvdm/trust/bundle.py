@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pvdm.model.document import Value, dump
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, invalid, require_number, require_sha256
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.root import TrustRoot

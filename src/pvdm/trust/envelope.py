@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.errors import VerificationError
-from pvdm.model.document import Value, dump
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.strict_json import read

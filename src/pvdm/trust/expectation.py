@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pvdm.model.clock import shown_time
-from pvdm.model.core import Operation, ProofCore
-from pvdm.model.files import FileSet
+from pvdm.model.statements.core import Operation, ProofCore
+from pvdm.model.statements.files import FileSet
 from pvdm.trust.refusal import refused
 from pvdm.trust.verify import VerifiedProof
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from pvdm.errors import NotAllowedError, VerificationError
-from pvdm.model.break_glass import BreakGlass
 from pvdm.model.clock import shown_time
+from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.verify import Verified, VerifiedProof, require_role, verify_signed

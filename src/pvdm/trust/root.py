@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model.document import Value, dump
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, decimal, invalid, require_form, require_long, require_number, require_sha256
 from pvdm.trust.keys.public import Algorithm, PublicKey
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from pvdm.model.attestation import SourceAttestation
-from pvdm.model.break_glass import BreakGlass
-from pvdm.model.document import Value, dump
-from pvdm.model.epoch import EpochStatement
+from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields
-from pvdm.model.migration import Migration, Protection
-from pvdm.model.proof import Proof
-from pvdm.model.receipt import Receipt
-from pvdm.model.restore import RestoreStatement
-from pvdm.model.workload import WorkloadStatement
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.epoch import EpochStatement
+from pvdm.model.statements.migration import Migration, Protection
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.restore import RestoreStatement
+from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.refusal import refused, refusing
 from pvdm.trust.root import RootRole

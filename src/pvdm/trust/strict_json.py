@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.model.document import DOCUMENT_DEPTH_MAX, Value, dump
+from pvdm.model.canonical_json import DOCUMENT_DEPTH_MAX, Value, dump
 from pvdm.trust.refusal import refused
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Final, Generic
 
 from pvdm.errors import InputError
-from pvdm.model.attestation import SourceAttestation
-from pvdm.model.break_glass import BreakGlass
 from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS, shown_time
-from pvdm.model.core import ProofCore
-from pvdm.model.epoch import EpochStatement
-from pvdm.model.migration import Migration, Protection
-from pvdm.model.proof import Proof
-from pvdm.model.receipt import Receipt
-from pvdm.model.restore import RestoreStatement
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.epoch import EpochStatement
+from pvdm.model.statements.migration import Migration, Protection
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.restore import RestoreStatement
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootKey, RootRole, TrustRoot

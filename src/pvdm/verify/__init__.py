@@ -1,1 +1,1 @@
-"""V: freeze, read, digest, compare. May call `trust`, `store`, `digest`, `lake` and below; Steward side only."""
+"""V: freeze, read, digest, compare. May call `trust`, `ledger`, `digest`, `lake` and below; Steward side only."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.entries import FileReader, branch_changes, listed_manifests
-from pvdm.lake.format.manifest_entry import DataFile, ManifestContent
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import Snapshot
-from pvdm.model.core import Operation
-from pvdm.model.verdict import FailureClass
-from pvdm.verify.finding import Finding
+from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.read.entries import FileReader, branch_changes, listed_manifests
+from pvdm.model.statements.core import Operation
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.findings import Finding
 from pvdm.verify.staged import boundary_files
 
 

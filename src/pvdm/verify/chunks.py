@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pvdm.errors import InputError
+from pvdm.model.canonical_json import dump
 from pvdm.model.chunk import (
     CHUNK_DEFINITION_MAX_BYTES,
     ChunkDefinition,
@@ -19,8 +20,8 @@ from pvdm.model.chunk import (
     require_chunks,
 )
 from pvdm.model.contract import Chunking, ChunkingBy
-from pvdm.model.document import dump
-from pvdm.model.expression import (
+from pvdm.model.filter.bind import bind, column_type, require_ordered, require_simple
+from pvdm.model.filter.expression import (
     Always,
     And,
     Boolean,
@@ -35,8 +36,7 @@ from pvdm.model.expression import (
     Or,
     Text,
 )
-from pvdm.model.expression_bind import bind, column_type, require_ordered, require_simple
-from pvdm.model.literal import literal_text, parse_literal, spelled
+from pvdm.model.filter.literal import literal_text, parse_literal, spelled
 from pvdm.model.schema import Schema, Type
 
 _Spelling: TypeAlias = Text | Number | Boolean

@@ -12,8 +12,8 @@ so that nothing in the target tells any more which part they were.
 
 from __future__ import annotations
 
-from pvdm.model.claim import Claim
 from pvdm.model.contract import BoundContract
+from pvdm.model.filter.claim import Claim
 from pvdm.model.schema import Schema
 
 

@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from pvdm.digest.parquet import LeafFacts, ParquetFacts
 from pvdm.errors import InputError
-from pvdm.lake.format.bounds import compare, decode_bound
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.partition_value import tuple_key
-from pvdm.lake.format.single_value import decode_value
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.partition.value import tuple_key
+from pvdm.lake.format.schema.bounds import compare, decode_bound
+from pvdm.lake.format.schema.single_value import decode_value
 from pvdm.model.schema import GeoType, Kind, PrimitiveType, Type
-from pvdm.model.verdict import FailureClass
-from pvdm.verify.finding import Finding
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.findings import Finding
 
 _T = TypeVar("_T")
 

@@ -9,8 +9,8 @@ from pvdm.digest import Partial
 from pvdm.errors import InputError
 from pvdm.model.located import Located
 from pvdm.model.projection import ProjectionName
-from pvdm.model.verdict import FailureClass, Outcome, Verdict
-from pvdm.verify.finding import Finding
+from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
+from pvdm.verify.findings import Finding
 
 Partials: TypeAlias = Mapping[ProjectionName, Partial]
 _MODULUS = 1 << 256

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from pvdm.errors import InputError
-from pvdm.lake.arrow_types import arrow_type
-from pvdm.model.expression import (
+from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.model.filter.expression import (
     Always,
     And,
     Compare,

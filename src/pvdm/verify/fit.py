@@ -8,15 +8,15 @@ from typing import Final
 
 from pvdm.digest import default_engine
 from pvdm.errors import InputError
-from pvdm.lake.boundary import partition_types
-from pvdm.lake.format.manifest_types import type_to_iceberg
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.model.claim import Claim
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.boundary import partition_types
 from pvdm.model.contract import ChunkingBy, DataProductContract, ParameterRef, columns_read, resolve
-from pvdm.model.core import ExtractionPath
-from pvdm.model.expression_bind import column_type, require_bindable, require_spellable
-from pvdm.model.literal import parse_literal
+from pvdm.model.filter.bind import column_type, require_bindable, require_spellable
+from pvdm.model.filter.claim import Claim
+from pvdm.model.filter.literal import parse_literal
 from pvdm.model.schema import Kind, PrimitiveType, Schema
+from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.chunks import plan_chunks
 from pvdm.verify.extraction import require_extractable
 from pvdm.verify.intent import digest_plan, no_rows, require_mapping

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engine
 from pvdm.errors import InputError
-from pvdm.lake.arrow_types import arrow_type
-from pvdm.lake.format.manifest_types import type_to_iceberg
-from pvdm.lake.resolved import pc, promoted, repeated
-from pvdm.lake.scan import ScanFile
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.read.resolve import pc, promoted, repeated
+from pvdm.lake.read.scan import ScanFile
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, resolve
-from pvdm.model.expression import Always, And, Expression, Or, columns_of
-from pvdm.model.printed import quoted
+from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of
+from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import ListType, MapType, Schema, StructType
 from pvdm.verify.chunks import chunk_filter

@@ -11,25 +11,25 @@ from typing import Protocol
 from pvdm import fault
 from pvdm.digest import Plan, kernel_engine
 from pvdm.errors import VerificationError
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.scan import ScanFile
-from pvdm.model.core import ExtractionPath
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.read.scan import ScanFile
 from pvdm.model.located import Located
 from pvdm.model.projection import ProjectionName
-from pvdm.model.proof import Storage
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.core import ExtractionPath
+from pvdm.model.statements.proof import Storage
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.compare import rows_class, rows_of
 from pvdm.verify.extraction import require_extraction
 from pvdm.verify.fetch import Files, Seen
-from pvdm.verify.finding import Finding
+from pvdm.verify.file_orders import Ground, Held, Reader, ReadFile, SourceOrder, StagedOrder, Work
+from pvdm.verify.findings import Finding
 from pvdm.verify.freeze import Freeze, freeze, freeze_found
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.locate import Bounds, Rows
 from pvdm.verify.locate_job import Scope, StagedFile, locate
-from pvdm.verify.orders import Ground, Held, Reader, ReadFile, SourceOrder, StagedOrder, Work
 from pvdm.verify.staged import Rules, StagedFiles, read_staged
 from pvdm.verify.threads import Threads, not_frozen
 from pvdm.verify.usable import source_readable

@@ -11,15 +11,15 @@ from typing import Any
 
 from pvdm.digest import schema_from_arrow
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.node import Node
-from pvdm.lake.format.schema_json import parse_schema
-from pvdm.lake.format.schema_model import to_iceberg, to_model
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.schema.document import parse_schema
+from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType, Type
 from pvdm.verify.fetch import Files
 from pvdm.verify.footers import Footer, read_footer
-from pvdm.verify.opening import int96, require_schema
 from pvdm.verify.source import SOURCE_FILES_KIND, SOURCE_FILES_MAX
+from pvdm.verify.source_fit import int96, require_schema
 
 Watch = Callable[[str, int, int], None]
 

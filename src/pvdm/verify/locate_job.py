@@ -14,18 +14,18 @@ import pyarrow as pa
 from pvdm.digest import Plan
 from pvdm.digest.parquet import FileRequest, read_batches
 from pvdm.errors import PvdmError
-from pvdm.lake.entries import header_of
-from pvdm.lake.format.manifest import ManifestHeader
-from pvdm.lake.format.manifest_entry import DataFile, ManifestContent
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.resolved import every_id
-from pvdm.lake.scan import ScanFile
-from pvdm.model import document
+from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.entries import header_of
+from pvdm.lake.read.resolve import every_id
+from pvdm.lake.read.scan import ScanFile
+from pvdm.model import canonical_json
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.located import ROW_CLASSES, Located, LocatedClass, SampleKey, most
 from pvdm.model.projection import ProjectionName
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.intent import Fetch, Intent, files_of_chunk
 from pvdm.verify.locate import Bounds, Locating, Rows
 from pvdm.verify.sample_keys import Key, joined, keys_at, value_text, writable
@@ -77,7 +77,7 @@ def locate(scope: Scope, rows: Rows, *, threads: int, bounds: Bounds | None = No
 def fitted(located: Located) -> Located:
     """What is kept has a limit, however long names and values are: fewer sample keys, and in the end none."""
     samples = max((len(each.samples) for each in located.classes), default=0)
-    while len(document.dump(located.to_json())) > LOCATED_MAX_BYTES:
+    while len(canonical_json.dump(located.to_json())) > LOCATED_MAX_BYTES:
         if not samples:
             # Names of files and fields alone are too long.
             return located.without_values()

@@ -9,19 +9,19 @@ from typing import Final, TypeVar
 from pvdm.digest import Digester
 from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts, PublishedFacts
 from pvdm.errors import VerificationError
-from pvdm.lake.entries import header_of
-from pvdm.lake.format.bounds import MetricsMode, is_ordered, lower_bound, upper_bound
-from pvdm.lake.format.manifest_entry import DataFile, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_fields import avro_name
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.metrics_modes import metrics_modes
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.single_value import Value, decode_value
+from pvdm.lake.format.manifest.entry import DataFile, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.fields import avro_name
+from pvdm.lake.format.schema.bounds import MetricsMode, is_ordered, lower_bound, upper_bound
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.schema.single_value import Value, decode_value
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.metrics_modes import metrics_modes
+from pvdm.lake.read.entries import header_of
 from pvdm.model.schema import Field, Type
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.claims import judge_claims
 from pvdm.verify.fetch import FETCH_SIZE_MAX_BYTES, Fetched
-from pvdm.verify.finding import Finding
+from pvdm.verify.findings import Finding
 from pvdm.verify.partitioning import buckets_asked, partition_of
 
 # Codes of the kernel that speak of columns and their types; everything else that it refuses is damage.

@@ -8,11 +8,11 @@ from typing import Final
 
 from pvdm.digest.parquet import LeafFacts, ParquetFacts
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.format.manifest_entry import IdMap
-from pvdm.lake.format.partition import PartitionField, PartitionSpec, Transform, source_types
-from pvdm.lake.format.partition_transform import apply
-from pvdm.lake.format.partition_value import value_key
-from pvdm.lake.format.single_value import Value, decode_value
+from pvdm.lake.format.manifest.entry import IdMap
+from pvdm.lake.format.partition.spec import PartitionField, PartitionSpec, Transform, source_types
+from pvdm.lake.format.partition.transform import apply
+from pvdm.lake.format.partition.value import value_key
+from pvdm.lake.format.schema.single_value import Value, decode_value
 from pvdm.model.schema import Schema, Type
 
 _CODE_POINT_MAX_BYTES: Final = 4

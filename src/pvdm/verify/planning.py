@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from pvdm.lake.arrow_types import arrow_type
-from pvdm.lake.format.manifest_types import type_to_iceberg
+from pvdm.lake.format.manifest.types import type_to_iceberg
+from pvdm.lake.read.arrow_types import arrow_type
 from pvdm.model.chunk import ChunkPlan, require_chunks
-from pvdm.model.claim import Claim
-from pvdm.model.claim_filter import read_claim
 from pvdm.model.contract import BoundContract, ChunkingBy
-from pvdm.model.expression import Expression, Literal, LiteralValue, Typed, columns_of
-from pvdm.model.expression_bind import column_type, require_simple
+from pvdm.model.filter.bind import column_type, require_simple
+from pvdm.model.filter.claim import Claim
+from pvdm.model.filter.claim_filter import read_claim
+from pvdm.model.filter.expression import Expression, Literal, LiteralValue, Typed, columns_of
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
 from pvdm.verify.chunks import SourceFile, plan_chunks
 from pvdm.verify.filtering import kept, plain_column

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pvdm.model.printed import quoted
+from pvdm.model.printable import quoted
 from pvdm.model.schema import Field, Kind, PrimitiveType
 
 SAMPLE_TEXT_MAX_CHARACTERS: Final = 200

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.boundary import boundary_files, inside
-from pvdm.lake.entries import Changes, FileReader, branch_changes, header_of
-from pvdm.lake.format.manifest import ManifestHeader
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.read.boundary import boundary_files, inside
+from pvdm.lake.read.entries import Changes, FileReader, branch_changes, header_of
 from pvdm.model.contract.types import Limits
-from pvdm.model.core import Operation
-from pvdm.model.files import FILES_MAX
-from pvdm.model.verdict import FailureClass
-from pvdm.verify.finding import Finding
+from pvdm.model.statements.core import Operation
+from pvdm.model.statements.files import FILES_MAX
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.findings import Finding
 
 # Hadoop opens no name with a colon; stars, brackets and braces are patterns; spaces at the ends are cut off by some.
 # DataFusion and Polars decode percent signs in a URL, so that they open another file than is listed.

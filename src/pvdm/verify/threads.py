@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pvdm.digest import Digester, Keys, kernel_engine
 from pvdm.digest.sharing import share
 from pvdm.errors import InputError, PvdmError, VerificationError
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Fetched, Files
-from pvdm.verify.finding import Finding
-from pvdm.verify.intent import Digesting, Fetch, Intent
-from pvdm.verify.observed import Observed, observe
-from pvdm.verify.orders import (
+from pvdm.verify.file_orders import (
     Ground,
     Held,
     Outcome,
@@ -25,6 +22,9 @@ from pvdm.verify.orders import (
     added_file,
     together,
 )
+from pvdm.verify.findings import Finding
+from pvdm.verify.intent import Digesting, Fetch, Intent
+from pvdm.verify.observed import Observed, observe
 from pvdm.verify.usable import source_readable
 
 

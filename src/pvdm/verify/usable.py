@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.observed import class_of
 
 SOURCE_UNUSABLE: Final = "source_unusable"

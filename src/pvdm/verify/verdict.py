@@ -9,14 +9,16 @@ from typing import Final
 
 from pvdm.digest import Plan, fingerprint
 from pvdm.errors import InputError
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.format.snapshots import Snapshot
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.core import (
+from pvdm.model.located import Located
+from pvdm.model.projection import ProjectionName
+from pvdm.model.statements.core import (
     Attempt,
     Method,
     Operation,
@@ -26,19 +28,17 @@ from pvdm.model.core import (
     Staged,
     Target,
 )
-from pvdm.model.files import AddedFile, FileSet
-from pvdm.model.located import Located
-from pvdm.model.projection import ProjectionName
-from pvdm.model.proof import Commitments, Storage
-from pvdm.model.table import SourceSnapshot, TableRef
+from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.proof import Commitments, Storage
+from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.compare import Partials, compare, rows_of
 from pvdm.verify.fetch import Seen
-from pvdm.verify.finding import Finding
+from pvdm.verify.file_orders import Outcome, ReadFile, published_files
+from pvdm.verify.findings import Finding
 from pvdm.verify.freeze import Freeze
-from pvdm.verify.orders import Outcome, ReadFile, published_files
 from pvdm.verify.source import PinnedSource
 from pvdm.verify.staged import StagedFiles
 

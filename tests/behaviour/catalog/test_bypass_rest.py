@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 from pyiceberg.table.update import TableUpdate
 
-from pvdm.lake.format.updates import UPDATES
-from tests.catalog_bypass import (
+from pvdm.lake.format.table.updates import UPDATES
+from tests.support.catalog.bypass import (
     FIRST,
     HEAD,
     HIDDEN,
@@ -21,8 +21,8 @@ from tests.catalog_bypass import (
     run,
     scene_at,
 )
-from tests.catalog_rest import set_ref
-from tests.lake_metadata_examples import partition_statistics, statistics
+from tests.support.catalog.http import set_ref
+from tests.support.lake.metadata import partition_statistics, statistics
 
 FAR = 2**63 - 1
 WIDE = {

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from pvdm.model.role import Role
-from tests.catalog_bypass import (
+from tests.support.catalog.bypass import (
     FIRST,
     HEAD,
     HIDDEN,
@@ -27,8 +27,8 @@ from tests.catalog_bypass import (
     run,
     scene_at,
 )
-from tests.catalog_rest import SCHEMA, V1, Caller, set_ref, spelled
-from tests.steward_http import bearer
+from tests.support.catalog.http import SCHEMA, V1, Caller, set_ref, spelled
+from tests.support.steward.http import bearer
 
 Place = Callable[[Scene], str]
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from pvdm.catalog.shown import PUBLISHED_FILES_KEPT_MAX
-from tests.catalog_bypass import (
+from pvdm.catalog.responses import PUBLISHED_FILES_KEPT_MAX
+from tests.support.catalog.bypass import (
     EMPTYS,
     FIRST,
     HEAD,
@@ -29,8 +29,8 @@ from tests.catalog_bypass import (
     run,
     scene_at,
 )
-from tests.catalog_rest import Caller, file_of, set_ref
-from tests.lake_metadata_examples import statistics
+from tests.support.catalog.http import Caller, file_of, set_ref
+from tests.support.lake.metadata import statistics
 
 TABLES = "/namespaces/sales/tables"
 EMPTY = f"{TABLES}/empty"

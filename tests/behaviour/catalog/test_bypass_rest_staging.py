@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.catalog_bypass import (
+from tests.support.catalog.bypass import (
     EMPTYS,
     FIRST,
     HEAD,
@@ -26,8 +26,8 @@ from tests.catalog_bypass import (
     run,
     scene_at,
 )
-from tests.catalog_rest import Caller, set_ref
-from tests.lake_metadata_examples import statistics
+from tests.support.catalog.http import Caller, set_ref
+from tests.support.lake.metadata import statistics
 
 FAR = 2**63 - 1
 STAGE = set_ref("b", 21)

@@ -11,12 +11,12 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import COMMIT_ROWS_MAX, ROW_IDS_OF_A_DAY_MAX
-from pvdm.catalog.sight import published
+from pvdm.catalog.visibility import published
 from pvdm.errors import InputError, NotAllowedError, PvdmError
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from pvdm.store.tokens import Grant
-from tests.catalog_examples import (
+from tests.support.catalog.core import (
     FIRST,
     OPERATOR,
     PRODUCER,
@@ -29,7 +29,7 @@ from tests.catalog_examples import (
     set_ref,
     to_ref,
 )
-from tests.lake_metadata_examples import statistics
+from tests.support.lake.metadata import statistics
 
 DAY_MICROS = 86_400_000_000
 PUBLISHER = grant(Role.PUBLISHER)

@@ -11,10 +11,11 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import COMMIT_TABLES_MAX, COMMIT_TRIES_MAX, Change
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
-from pvdm.lake.format.new_table import new_table
+from pvdm.lake.format.table.new_table import new_table
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables
 from pvdm.model.role import Role
-from pvdm.store import Unit, namespaces, tables
-from tests.catalog_examples import (
+from tests.support.catalog.core import (
     CONTRACT,
     FIRST,
     NOW_MS,

@@ -12,14 +12,14 @@ from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError
 from pvdm.lake.files import StoredFile
-from pvdm.store import tables
-from tests.catalog_examples import FIRST, PRODUCER, SALES, Core, core_at, set_ref
+from pvdm.ledger.catalog import tables
+from tests.support.catalog.core import FIRST, PRODUCER, SALES, Core, core_at, set_ref
 
 # What is true of a commit after a crash at each point.
 POINTS = {
     "catalog.after_metadata_file": False,
-    "store.before_commit": False,
-    "store.after_commit": True,
+    "ledger.before_commit": False,
+    "ledger.after_commit": True,
     "catalog.after_swap": True,
 }
 BOTH = [Change(SALES, name, (), [set_ref("mine", FIRST)]) for name in ("one", "two")]
@@ -80,7 +80,7 @@ def test_after_a_crash_the_same_commit_is_made_or_is_there(core: Core, point: st
 
 
 @pytest.mark.parametrize("error", [StateUnknownError("commit_unknown", "no answer"), KeyboardInterrupt()])
-@pytest.mark.parametrize("point", ["store.before_commit", "store.after_commit", "catalog.after_swap"])
+@pytest.mark.parametrize("point", ["ledger.before_commit", "ledger.after_commit", "catalog.after_swap"])
 def test_an_end_that_nobody_knows_leaves_every_file(core: Core, point: str, error: BaseException) -> None:
     files = core.on_disk()
     with fault.armed(point, fault.Raise(error)), pytest.raises(type(error)):
@@ -98,7 +98,7 @@ def test_an_error_after_the_swap_takes_no_file_away(core: Core) -> None:
     require_whole(core)
 
 
-@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.before_commit", "store.after_commit"])
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit", "ledger.after_commit"])
 def test_a_crash_while_a_table_is_made_leaves_it_whole_or_not_there(core: Core, point: str) -> None:
     child = os.fork()
     if child == 0:

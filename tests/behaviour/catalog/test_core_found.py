@@ -14,17 +14,18 @@ import pytest
 
 from pvdm import fault
 from pvdm.catalog.commit import Change
-from pvdm.catalog.queue import TableQueues
+from pvdm.catalog.commit_queue import TableQueues
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, InputError, NotAllowedError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.metadata.permit import Permit
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.metadata.gate.permit import Permit
 from pvdm.model.role import Role
-from pvdm.store import Unit, namespaces, tables
-from pvdm.store.namespaces import Levels
-from tests.catalog_examples import CONTRACT, PRODUCER, RISK, SALES, STEWARD, Core, Doc, core_at, ref_is, to_ref
-from tests.catalog_rest import lake_at, set_ref, snapshot, told
-from tests.databases import memory_folder
+from tests.support.catalog.core import CONTRACT, PRODUCER, RISK, SALES, STEWARD, Core, Doc, core_at, ref_is, to_ref
+from tests.support.catalog.http import lake_at, set_ref, snapshot, told
+from tests.support.ledger.databases import memory_folder
 
 Tables = Iterable[tuple[Levels, str]]
 

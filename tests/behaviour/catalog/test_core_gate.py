@@ -10,18 +10,18 @@ import pytest
 
 from pvdm.catalog import sanity
 from pvdm.catalog.commit import Change
-from pvdm.catalog.sight import published
+from pvdm.catalog.visibility import published
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
-from pvdm.lake.format.main_state import MainState
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import UPDATES
-from pvdm.metadata.permit import Permit
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import UPDATES
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import attempts
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.permit import Permit
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import attempts
-from pvdm.store.attempts import Attempt
-from pvdm.store.tokens import Grant
-from tests.catalog_examples import (
+from tests.support.catalog.core import (
     FIRST,
     NOW_MS,
     OPERATOR,
@@ -38,8 +38,8 @@ from tests.catalog_examples import (
     set_ref,
     to_ref,
 )
-from tests.lake_metadata_examples import column, partition_statistics, schema, statistics
-from tests.ledger_examples import hex32, hex64, nonce_of
+from tests.support.lake.metadata import column, partition_statistics, schema, statistics
+from tests.support.ledger.rows import hex32, hex64, nonce_of
 
 LONGEST = 2**63 - 1
 GATED = {"main_gated", "structure_gated", "encryption_keys_gated", "table_uuid_changed", "role_wrong"}

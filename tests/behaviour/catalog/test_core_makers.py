@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.catalog import makers
+from pvdm.catalog import staging_quota
 from pvdm.errors import InputError
+from pvdm.ledger.catalog import staging_owners
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.model.role import Role
-from pvdm.store import staging_makers
-from pvdm.store.schema_catalog import StagedKind
-from pvdm.store.tokens import Grant
-from tests.catalog_examples import FIRST, OPERATOR, PRODUCER, STEWARD, Core, core_at, grant, ref_is, set_ref
-from tests.ledger_examples import hex32
+from tests.support.catalog.core import FIRST, OPERATOR, PRODUCER, STEWARD, Core, core_at, grant, ref_is, set_ref
+from tests.support.ledger.rows import hex32
 
 OTHER = replace(PRODUCER, name="another producer", token_id=hex32("another"))
 RENEWED = replace(PRODUCER, token_id=hex32("renewed"))
@@ -23,8 +23,8 @@ RENEWED = replace(PRODUCER, token_id=hex32("renewed"))
 
 @pytest.fixture
 def core(tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
-    monkeypatch.setattr(makers, "PRODUCER_BRANCHES_MAX", 2)
-    monkeypatch.setattr(makers, "PRODUCER_SNAPSHOTS_MAX", 3)
+    monkeypatch.setattr(staging_quota, "PRODUCER_BRANCHES_MAX", 2)
+    monkeypatch.setattr(staging_quota, "PRODUCER_SNAPSHOTS_MAX", 3)
     with core_at(tmp_path, migrated_url) as made:
         made.table()
         yield made
@@ -106,7 +106,7 @@ def test_the_ledger_knows_who_made_what(core: Core) -> None:
     with core.ledger.read() as unit:
         for kind, name in ((StagedKind.BRANCH, "stage"), (StagedKind.SNAPSHOT, str(snapshot))):
             known = ['["sales","another producer"]', '["sales","a producer"]']
-            assert [staging_makers.count(unit, row.table_id, maker, kind, {name}) for maker in known] == [1, 0]
+            assert [staging_owners.count(unit, row.table_id, maker, kind, {name}) for maker in known] == [1, 0]
 
 
 def test_another_role_of_the_same_name_is_somebody_else(core: Core) -> None:
@@ -119,7 +119,7 @@ def test_another_role_of_the_same_name_is_somebody_else(core: Core) -> None:
 
 
 def test_more_than_one_round_of_names_is_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_makers, "_AT_ONCE", 1)
+    monkeypatch.setattr(staging_owners, "_AT_ONCE", 1)
     branch(core, "a")
     branch(core, "b")
     assert refused(core, "c")

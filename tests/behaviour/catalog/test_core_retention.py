@@ -11,8 +11,8 @@ from pvdm.catalog.retention import RetentionSweep
 from pvdm.catalog.state import TableState
 from pvdm.errors import UnavailableError
 from pvdm.lake.files import MetadataFiles, file_name
-from pvdm.store import restores
-from tests.catalog_examples import OPERATOR, Core, core_in, to_ref
+from pvdm.ledger.restore import restores
+from tests.support.catalog.core import OPERATOR, Core, core_in, to_ref
 
 KEPT = 100
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import ConflictError, InputError
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.store.attempts import Attempt
-from pvdm.store.tokens import Grant
-from tests.catalog_examples import FIRST, PRODUCER, Core, Doc, core_in, grant, ref_is, to_ref
+from tests.support.catalog.core import FIRST, PRODUCER, Core, Doc, core_in, grant, ref_is, to_ref
 
 
 @pytest.fixture

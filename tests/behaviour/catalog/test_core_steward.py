@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import NotAllowedError
-from tests.catalog_examples import FIRST, SALES, STEWARD, Core, core_in, ref_is, set_ref
+from tests.support.catalog.core import FIRST, SALES, STEWARD, Core, core_in, ref_is, set_ref
 
 
 @pytest.fixture

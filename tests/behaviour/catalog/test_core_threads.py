@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.catalog.sight import published
+from pvdm.catalog.visibility import published
 from pvdm.errors import ConflictError, NotAllowedError
-from pvdm.lake.format.main_state import MainState
-from tests.catalog_examples import FIRST, PRODUCER, SALES, Core, Doc, core_at, ref_is, set_ref, to_ref
+from pvdm.lake.format.table.main_state import MainState
+from tests.support.catalog.core import FIRST, PRODUCER, SALES, Core, Doc, core_at, ref_is, set_ref, to_ref
 
 WRITERS = 16
 COMMITS = 3

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from pvdm.lake.files import FoundFile, MetadataFiles, StoredFile
-from tests.catalog_examples import PRODUCER, Core, core_at, set_ref
-from tests.databases import Postgresql, ledger_at
+from tests.support.catalog.core import PRODUCER, Core, core_at, set_ref
+from tests.support.ledger.databases import Postgresql, ledger_at
 
 STEWARDS = 3
 COMMITS = 8
@@ -79,7 +79,7 @@ def test_turns_at_the_database_are_taken_in_order(stewards: list[Core]) -> None:
 
 
 def test_whoever_finds_no_connection_for_a_turn_goes_on(stewards: list[Core], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.store.engine.TURNS_AT_ONCE_MAX", 1)
+    monkeypatch.setattr("pvdm.ledger.engine.TURNS_AT_ONCE_MAX", 1)
     ledger, through = stewards[1].ledger, []
     with ledger.in_turn(["one"]), ledger.in_turn(["two"]):
         through.append("two")

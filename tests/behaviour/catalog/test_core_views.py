@@ -19,17 +19,18 @@ from pvdm.catalog.tables import Desks, Tables
 from pvdm.catalog.views import Views, ViewState
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.stores.stores import Stores
-from pvdm.store import Unit, namespaces, tables, views
-from tests.catalog_examples import CONTRACT, OPERATOR, PRODUCER, SALES, Core, core_at
-from tests.catalog_examples import request as table_request
-from tests.view_examples import OTHER, query, replaced, request
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables, views
+from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, SALES, Core, core_at
+from tests.support.catalog.core import request as table_request
+from tests.support.catalog.views import OTHER, query, replaced, request
 
 WRITERS = 8
 # What is true of a change after a crash at each point.
 POINTS = {
     "catalog.after_metadata_file": False,
-    "store.before_commit": False,
-    "store.after_commit": True,
+    "ledger.before_commit": False,
+    "ledger.after_commit": True,
     "catalog.after_swap": True,
 }
 
@@ -212,7 +213,7 @@ def test_a_crash_while_a_view_is_made_leaves_it_whole_or_not_there(stand: Stand,
         assert again.load(name).metadata.current_version_id == 1
 
 
-@pytest.mark.parametrize("point", ["store.before_commit", "store.after_commit", "catalog.after_swap"])
+@pytest.mark.parametrize("point", ["ledger.before_commit", "ledger.after_commit", "catalog.after_swap"])
 def test_an_end_that_nobody_knows_leaves_the_file(stand: Stand, point: str) -> None:
     files = stand.core.on_disk()
     error = StateUnknownError("commit_unknown", "no answer")
@@ -225,7 +226,7 @@ def test_an_end_that_nobody_knows_leaves_the_file(stand: Stand, point: str) -> N
 def test_an_error_before_the_swap_takes_the_file_away(stand: Stand) -> None:
     files = stand.core.on_disk()
     error = PvdmError("whatever", "something")
-    with fault.armed("store.before_commit", fault.Raise(error)), pytest.raises(PvdmError):
+    with fault.armed("ledger.before_commit", fault.Raise(error)), pytest.raises(PvdmError):
         stand.replace(replaced(2, query("new")))
     assert stand.core.on_disk() == files
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import new_table
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.paths import parse_location
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from pvdm.store.tokens import Grant
-from tests.catalog_examples import NOW_MS, OPERATOR, PRODUCER, RISK, SALES, Core, core_in, grant, request
+from tests.support.catalog.core import NOW_MS, OPERATOR, PRODUCER, RISK, SALES, Core, core_in, grant, request
 
 SALES_OPERATOR = grant(Role.OPERATOR, "sales")
 PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")

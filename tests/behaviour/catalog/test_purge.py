@@ -11,15 +11,15 @@ import pytest
 from pvdm.catalog import purge
 from pvdm.catalog.purge import Left, Purge
 from pvdm.errors import UnavailableError
-from pvdm.lake.format.manifest_list import ListHeader
-from pvdm.lake.format.manifest_list_write import write_manifest_list
-from pvdm.lake.format.manifest_write import write_manifest
+from pvdm.lake.format.manifest.manifest_list import ListHeader
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
 from pvdm.lake.paths import parse_location
-from pvdm.store import namespaces, tables
-from pvdm.store.namespaces import Levels
-from tests.catalog_examples import OPERATOR, RISK, SALES, Core, core_in, to_ref
-from tests.lake_metadata_examples import statistics
-from tests.manifest_examples import data_file, entry, header, listed
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels
+from tests.support.catalog.core import OPERATOR, RISK, SALES, Core, core_in, to_ref
+from tests.support.lake.manifests import data_file, entry, header, listed
+from tests.support.lake.metadata import statistics
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.steward import embedded
-from pvdm.steward.config import StewardConfig, load_config
+from pvdm.steward.config.steward import StewardConfig, load_config
+from pvdm.steward.embedded import embedded
 
 BASE = """
 notary = "steward-one"

@@ -9,7 +9,7 @@ from pathlib import Path
 from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward.http.app import THREADS_MAX
-from tests.catalog_rest import lake_at
+from tests.support.catalog.http import lake_at
 
 
 def test_writers_of_one_caller_who_wait_for_a_table_do_not_keep_others_from_reading(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import pytest
 from pvdm import fault
 from pvdm.steward.http import limits as module
 from pvdm.steward.http.limits import Limiter
-from tests.catalog_rest import V1, Caller, Lake, lake_at, told
-from tests.databases import memory_folder
-from tests.steward_http import Rude, head
+from tests.support.catalog.http import V1, Caller, Lake, lake_at, told
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import Rude, head
 
 TOO_MANY = (429, "TooManyRequestsException")
 TABLES = "/namespaces/sales/tables"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pvdm.model.role import Role
-from tests.catalog_rest import Lake, lake_at, spelled, told
+from tests.support.catalog.http import Lake, lake_at, spelled, told
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_namespace_inside_a_protecting_one_protects_too(lake: Lake) -> None:
 
 
 def test_a_steward_without_a_warehouse_serves_no_catalog(tmp_path: Path) -> None:
-    from tests.steward_http import served
+    from tests.support.steward.http import served
 
     with served(tmp_path) as steward:
         response = steward.http.get("/catalog/v1/config", headers=steward.headers())

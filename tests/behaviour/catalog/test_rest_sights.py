@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pvdm.model.role import Role
-from tests.catalog_rest import CONTRACT, SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, told
+from tests.support.catalog.http import CONTRACT, SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, told
 
 T = "/namespaces/sales/tables/t"
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from pvdm.catalog.shown import Shown
+from pvdm.catalog.responses import Shown
 from pvdm.model.role import Role
-from pvdm.steward.http import inlet
+from pvdm.steward.http import receive
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.asked import Asked
-from pvdm.steward.http.straight import straight_of
-from pvdm.steward.http.table import Found, RouteTable, methods_of
-from tests.catalog_rest import V1, Lake, lake_at, spelled
-from tests.databases import memory_folder
-from tests.steward_http import Rude
+from pvdm.steward.http.fast_path import straight_of
+from pvdm.steward.http.request import Asked
+from pvdm.steward.http.routes import Found, RouteTable, methods_of
+from tests.support.catalog.http import V1, Lake, lake_at, spelled
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import Rude
 
 T = f"{V1}/namespaces/sales/tables/t"
 JSON = {"content_type": "application/json"}
@@ -55,7 +55,7 @@ def way() -> Iterator[Way]:
         lake_at(folder, envelope_max_bytes=4_096) as lake,
     ):
         patched.setattr(RouteTable, "find", found)
-        patched.setattr(inlet, "LINGER_MAX_SECONDS", 0.05)
+        patched.setattr(receive, "LINGER_MAX_SECONDS", 0.05)
         made = Way(lake, roundabout)
         operator = lake.caller()
         for name in ("t", "a.b", "x/y", "per%cent", "pl us", "plus+", "é", "metrics"):

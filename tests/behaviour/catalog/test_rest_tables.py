@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pvdm.catalog.shown import Shown
+from pvdm.catalog.responses import Shown
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
-from tests.catalog_rest import SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, spelled, told
-from tests.view_examples import request as view_request
+from tests.support.catalog.http import SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, spelled, told
+from tests.support.catalog.views import request as view_request
 
 T = "/namespaces/sales/tables/t"
 STAGED = {"name": "t", "schema": SCHEMA, "stage-create": True}
@@ -188,7 +188,7 @@ def test_a_commit_whose_end_is_unknown_is_told_as_unknown(lake: Lake) -> None:
     caller = lake.caller()
     caller.make("t")
     lost = StateUnknownError("ledger_commit_unknown", "the answer was lost")
-    with fault.armed("store.before_commit", fault.Raise(lost)):
+    with fault.armed("ledger.before_commit", fault.Raise(lost)):
         response = caller.commit("t", [{"action": "set-properties", "updates": {"a": "b"}}])
     assert told(response) == (500, "CommitStateUnknownException")
 

@@ -12,11 +12,12 @@ import httpx
 import pytest
 
 from pvdm import fault
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import views
 from pvdm.model.role import Role
-from pvdm.store import Unit, views
-from tests.catalog_rest import SCHEMA, Caller, Lake, file_of, lake_at, spelled, told
-from tests.lake_metadata_examples import UUID
-from tests.view_examples import document, query, replaced, request
+from tests.support.catalog.http import SCHEMA, Caller, Lake, file_of, lake_at, spelled, told
+from tests.support.catalog.views import document, query, replaced, request
+from tests.support.lake.metadata import UUID
 
 V = "/namespaces/sales/views/v"
 VIEWS = "/namespaces/sales/views"

@@ -13,13 +13,14 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from pvdm.store import Unit, namespaces, tables, views
-from pvdm.store.namespaces import Levels
-from pvdm.store.schema_layout import LAYOUT_CATALOG, LAYOUT_VIEWS
-from pvdm.store.tables import Pointer
-from pvdm.store.views import NewView
-from tests.catalog_examples import FIRST, SALES, Core, core_at
-from tests.ledger_examples import hex64
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables, views
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.catalog.tables import Pointer
+from pvdm.ledger.catalog.views import NewView
+from pvdm.ledger.schema.layout import LAYOUT_CATALOG, LAYOUT_VIEWS
+from tests.support.catalog.core import FIRST, SALES, Core, core_at
+from tests.support.ledger.rows import hex64
 
 
 @pytest.fixture

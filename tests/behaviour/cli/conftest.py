@@ -44,7 +44,7 @@ def pvdm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 @pytest.fixture
 def at_examples_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands' clock shows the time at which the examples were made."""
-    monkeypatch.setattr("pvdm.cli.times._nanos", lambda: NOW * 1_000)
+    monkeypatch.setattr("pvdm.cli.common.times._nanos", lambda: NOW * 1_000)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from pvdm.model.role import Role
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
-from tests.databases import memory_folder
-from tests.protection_examples import CONTRACT, OTHER_CONTRACT, Scene, furnish, with_catalog
-from tests.steward_http import served
+from tests.support.gate.approvals import CONTRACT, OTHER_CONTRACT, Scene, furnish, with_catalog
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import served
 
 REASON = "orders go live"
 BY_TOM = ("--key", "operator-tom.pem", "--operator", "operator-tom", "--reason", REASON)

@@ -23,16 +23,16 @@ from sqlalchemy import create_engine, make_url, text
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, split_name
 from pvdm.client.token import AccessToken
-from pvdm.lake.entries import live_entries
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
-from pvdm.model.core import Operation
+from pvdm.lake.read.entries import live_entries
+from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from tests.behaviour.cli.support import Ran, Run
-from tests.catalog_rest import Caller
-from tests.shop import COLUMNS, Disk, Row, contract, table_of
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import COLUMNS, Disk, Row, contract, table_of
 
 CONFIGURED = ("--config", "steward.toml")
 REASON = ("--reason", "the quarterly drill")

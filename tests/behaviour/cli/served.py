@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.model.role import Role
-from tests.steward_examples import Stand
-from tests.steward_http import served
+from tests.support.steward.http import served
+from tests.support.steward.notary import Stand
 
 
 @dataclass(frozen=True)

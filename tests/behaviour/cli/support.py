@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pvdm.model.proof import Proof
+from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.proof_file import LogProof
 from pvdm.trust.verify import sign_statement
-from tests.log_storage import MemoryStorage, entry, open_log
+from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
 from tools.proof_kit import NOW, SIGNERS
 
 EXAMPLES = Path(__file__).parents[3] / "spec" / "examples"

@@ -23,14 +23,14 @@ from pvdm import Committed, Coordinator, Outcome
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, split_name
 from pvdm.client.token import AccessToken
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.model.core import Operation
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from tests.behaviour.cli.support import Ran, Run
-from tests.catalog_rest import Caller
-from tests.shop import COLUMNS, ROWS, Row, contract, table_of
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import COLUMNS, ROWS, Row, contract, table_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "procedures.md").read_text("utf-8")
 _CONFIG = """

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.cli import attest as attesting
-from pvdm.cli.parquet import digest_files
+from pvdm.cli.proof import attest as attesting
+from pvdm.cli.proof.parquet import digest_files
 from pvdm.digest import Plan, digest, schema_from_arrow
-from pvdm.model.attestation import SourceAttestation
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.role import Role
+from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.trust.attestation import require_attested
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys import SourceContext

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.cli.audit import AUDIT_TRIES_MAX
-from pvdm.cli.audit_service import gather
+from pvdm.cli.audit.audit import AUDIT_TRIES_MAX
+from pvdm.cli.audit.service import gather
 from pvdm.client import StewardClient
-from pvdm.metadata.audit_bundle import parse_audit_bundle
-from pvdm.metadata.audit_evidence import Evidence
+from pvdm.metadata.audit.bundle import parse_audit_bundle
+from pvdm.metadata.audit.evidence import Evidence
 from pvdm.model.role import Role
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
-from tests.audit_examples import History
-from tests.audit_scene import FULL_NAME, NAME, Audited, permitted
 from tests.behaviour.cli.house import open_house
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import EXAMPLES, Ran, Run
-from tests.protection_examples import SALES
-from tests.steward_examples import root_naming, signed_root
+from tests.support.audit.crafted_history import History
+from tests.support.audit.published_history import FULL_NAME, NAME, Audited, permitted
+from tests.support.gate.approvals import SALES
+from tests.support.steward.notary import root_naming, signed_root
 from tools.proof_kit import ORIGIN, SIGNERS
 
 
@@ -58,7 +58,7 @@ def place(
         audited = Audited(made.scene).open()
         audited.publish("first")
         audited.publish("second")
-        monkeypatch.setattr("pvdm.cli.times._nanos", lambda: made.scene.now * 1_000)
+        monkeypatch.setattr("pvdm.cli.common.times._nanos", lambda: made.scene.now * 1_000)
         made.door.come_as(Role.AUDITOR, "auditor-eve", "sales")
         yield House(audited, made.door, pvdm)
 
@@ -109,7 +109,7 @@ class Moving:
 
 def test_history_that_expires_while_an_audit_runs_is_no_finding(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(place, stale=False)
-    monkeypatch.setattr("pvdm.cli.audit.gather", moving)
+    monkeypatch.setattr("pvdm.cli.audit.audit.gather", moving)
     ran = place.audit(FULL_NAME, "--rehash", "--export", "sold.audit.json", "--json")
     assert ran.code == 0, ran.out + ran.err
     assert (moving.count, len(ran.json["snapshots"])) == (2, 1)
@@ -118,7 +118,7 @@ def test_history_that_expires_while_an_audit_runs_is_no_finding(place: House, mo
 
 def test_a_snapshot_that_stays_unknown_is_told_in_the_end(place: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(place, stale=True)
-    monkeypatch.setattr("pvdm.cli.audit.gather", moving)
+    monkeypatch.setattr("pvdm.cli.audit.audit.gather", moving)
     ran = place.audit(FULL_NAME)
     assert (ran.code, moving.count) == (3, AUDIT_TRIES_MAX)
     assert "audit_snapshot_unknown" in ran.out

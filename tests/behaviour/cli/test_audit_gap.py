@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.model.migration import ProtectionAction
-from tests.audit_scene import CONTRACT, FULL_NAME, NAME, Audited
+from pvdm.model.statements.migration import ProtectionAction
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_audit import House
 from tests.behaviour.cli.test_audit import place as place  # noqa: PLC0414 - the fixture
+from tests.support.audit.published_history import CONTRACT, FULL_NAME, NAME, Audited
 
 
 @pytest.fixture

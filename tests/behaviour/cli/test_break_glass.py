@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.model.break_glass import BreakGlass
+from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.override import verify_override
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.cli.support import EXAMPLES, Ran, Run, bundle_of
-from tests.proof_doors import verified_fail
+from tests.support.gate.hostile_assets import verified_fail
 from tools.proof_kit import FAIL_PROOF, FAIL_PROOF_ID, FILES, NOW, ROOT, SECOND, SIGNERS, TABLE
 
 pytestmark = pytest.mark.usefixtures("at_examples_time")

@@ -14,11 +14,11 @@ from pvdm.client import AttemptView
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.jobs import JobKind, Jobs, JobState, JobView
+from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobState, JobView
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
-from tests.databases import memory_folder
-from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
 from tools.proof_kit import SECOND
 
 TARGET = "sales.orders"
@@ -72,7 +72,7 @@ def desk(
     example_key("operator-ruth")
     with memory_folder() as folder, line_at(folder) as line:
         stand = line.served.stand
-        monkeypatch.setattr("pvdm.cli.times._nanos", lambda: stand.time.wall * 1_000)
+        monkeypatch.setattr("pvdm.cli.common.times._nanos", lambda: stand.time.wall * 1_000)
         door = Door(stand, line.url, tmp_path, monkeypatch)
         door.come_as(Role.OPERATOR, "operator-ruth", "sales")
         yield Desk(line, door, pvdm)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.init import template
+from pvdm.cli.table.init import template
 from pvdm.model.contract import parse_contract
 from tests.behaviour.cli.support import Run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.files import PRIVATE_MODE, require_new, write_new
-from pvdm.cli.times import parse_duration, parse_time, utc
+from pvdm.cli.common.files import PRIVATE_MODE, require_new, write_new
+from pvdm.cli.common.times import parse_duration, parse_time, utc
 from pvdm.errors import InputError
 from pvdm.model.plain import view_json
 from pvdm.model.secret import Secret

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pvdm.cli.protect import table_metadata
+from pvdm.cli.table.protect import table_metadata
 from pvdm.client import TargetView
 from pvdm.errors import InputError
-from pvdm.model import document
-from pvdm.model.migration import Migration
+from pvdm.model import canonical_json
+from pvdm.model.statements.migration import Migration
 from pvdm.trust.statement import read_signed
 from tests.behaviour.cli.house import REASON, House, protected
-from tests.protection_examples import CONTRACT, HASH, OTHER_HASH
+from tests.support.gate.approvals import CONTRACT, HASH, OTHER_HASH
 
 CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "a column added": (("--add-column", "channel:string"), "+ column channel: string, optional, id 4"),
@@ -202,7 +202,7 @@ def test_a_proposal_whose_contracts_do_not_fit_is_not_signed(house: House, tmp_p
     for name, spoil in CONTRACT_SPOILS.items():
         value = json.loads(good)
         spoil(value)
-        (tmp_path / "proposal.json").write_bytes(document.dump(value))
+        (tmp_path / "proposal.json").write_bytes(canonical_json.dump(value))
         refused = house.sign("--yes", "--json")
         found[name] = (refused.code, refused.error)
     assert found == dict.fromkeys(CONTRACT_SPOILS, (5, "proposal_not_whole"))
@@ -227,7 +227,7 @@ def test_a_proposal_whose_parts_do_not_fit_is_not_signed(house: House, tmp_path:
     for name, spoil in SPOILS.items():
         value = json.loads(good)
         spoil(value)
-        (tmp_path / "proposal.json").write_bytes(document.dump(value))
+        (tmp_path / "proposal.json").write_bytes(canonical_json.dump(value))
         refused = house.sign("--yes", "--json")
         found[name] = (refused.code, refused.error)
     assert found == dict.fromkeys(SPOILS, (5, "proposal_not_whole"))
@@ -244,7 +244,7 @@ def test_another_file_is_no_proposal(house: House, tmp_path: Path) -> None:
 def test_a_proposal_of_a_format_to_come_is_not_signed(house: House, tmp_path: Path) -> None:
     protected(house).done(house.propose("--set-property", "a=b"))
     value = json.loads((tmp_path / "proposal.json").read_text())
-    (tmp_path / "proposal.json").write_bytes(document.dump({**value, "format": "pvdm-migration-proposal/v2"}))
+    (tmp_path / "proposal.json").write_bytes(canonical_json.dump({**value, "format": "pvdm-migration-proposal/v2"}))
     assert house.sign("--yes", "--json").error == "proposal_invalid"
 
 

@@ -12,7 +12,7 @@ import pytest
 from pvdm.client import Retries
 from pvdm.model.role import Role
 from tests.behaviour.cli.support import Run
-from tests.shop import BY_DAY, ROWS, Shop, contract, shop_at
+from tests.support.steward.shop import BY_DAY, ROWS, Shop, contract, shop_at
 
 DATED = "parameters:\n  date:\n    type: date"
 

@@ -14,7 +14,7 @@ import pytest
 
 from pvdm import Chunk
 from pvdm.model.role import Role
-from tests.shop import BY_DAY, ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import BY_DAY, ROWS, Shop, contract, shop_at, table_of
 
 TABLE = "sales.orders"
 MORE = "parameters:\n  from:\n    type: date\n  to:\n    type: date"

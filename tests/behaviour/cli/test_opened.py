@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.digest import Plan, digest
-from pvdm.model.core import ProofCore, ProvedProjection, RowCounts
-from pvdm.model.files import AddedFile, FileSet
 from pvdm.model.projection import ProjectionName, content, identity
-from pvdm.model.proof import Commitments, Storage
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.model.statements.core import ProofCore, ProvedProjection, RowCounts
+from pvdm.model.statements.files import AddedFile, FileSet
+from pvdm.model.statements.proof import Commitments, Storage
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys import AttemptKeys, attempt_keys
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
-from tests.steward_examples import context_of
+from tests.support.steward.notary import context_of
 from tools.proof_kit import SECOND
 
 ROWS = pa.table({"order_id": pa.array([1, 2, 3], pa.int64()), "amount": pa.array([10, 20, 30], pa.int64())})

@@ -17,10 +17,10 @@ from pvdm.client import ExtentView
 from pvdm.durable.progress import Doing, Step
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
-from pvdm.model.verdict import FailureClass
-from pvdm.steward import verification
-from pvdm.verify.finding import Finding
-from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.steward.pipeline import verification
+from pvdm.verify.findings import Finding
+from tests.support.steward.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
 
 CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
 DATED = "parameters:\n  date:\n    type: date"

@@ -17,8 +17,8 @@ import pytest
 from pvdm import VerificationFailed
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.team import PAGE, Team, committed, steps, team_at
-from tests.services import require
-from tests.shop import COLUMNS, ROWS, Row, contract, table_of
+from tests.support.services import require
+from tests.support.steward.shop import COLUMNS, ROWS, Row, contract, table_of
 
 
 @pytest.fixture

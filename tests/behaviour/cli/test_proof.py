@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pvdm.model.document import dump
-from pvdm.model.proof import Isolation, Proof
+from pvdm.model.canonical_json import dump
+from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run, bundle_of, bundled
-from tests.proof_doors import ASSETS, manifest
+from tests.support.gate.hostile_assets import ASSETS, manifest
 from tools.proof_kit import (
     CORE,
     FAIL_PROOF,
@@ -208,7 +208,7 @@ def test_a_time_that_is_none_is_a_usage_error(pvdm: Run, time: str) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.cli.proof.BUNDLE_SIZE_MAX_BYTES", 100)
+    monkeypatch.setattr("pvdm.cli.proof.proof.BUNDLE_SIZE_MAX_BYTES", 100)
     refused = check(pvdm, BUNDLE, *PINNED, "--json")
     assert (refused.code, refused.error) == (2, "input_too_large")
 

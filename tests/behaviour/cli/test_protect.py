@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.approval_words import Signing
-from pvdm.model.migration import Protection
+from pvdm.cli.table.approval_text import Signing
 from pvdm.model.role import Role
+from pvdm.model.statements.migration import Protection
 from tests.behaviour.cli.house import BY_TOM, REASON, House, protected
-from tests.protection_examples import CONTRACT, HASH, OTHER_HASH, contract_for
+from tests.support.gate.approvals import CONTRACT, HASH, OTHER_HASH, contract_for
 from tools.proof_kit import SIGNERS
 
 

@@ -13,9 +13,9 @@ from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Run
-from tests.databases import memory_folder
-from tests.protection_examples import COLUMN, CONTRACT, HASH, Scene, furnish, with_catalog
-from tests.steward_http import served
+from tests.support.gate.approvals import COLUMN, CONTRACT, HASH, Scene, furnish, with_catalog
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import served
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protection.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (pvdm .*)$", PAGE, re.MULTILINE)

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from pvdm.model.role import Role
-from tests.catalog_rest import Caller
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 TABLE = "sales.orders"
 MORE = "parameters:\n  date:\n    type: date"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pvdm import Chunk
-from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
 
 NEW: Row = (6, "2026-11-14", "Jena")
 NOT_LOOKED = "whether rows under the workload's filter changed was not looked at; if so: "

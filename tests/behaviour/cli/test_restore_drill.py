@@ -127,10 +127,10 @@ def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
 
 def remove_document(drill: Drill, workload_id: str) -> str:
     """Take the document away that this workload's receipt names."""
-    from pvdm.model.receipt import Receipt
-    from pvdm.steward.config import load_config
+    from pvdm.ledger.record import receipts
+    from pvdm.model.statements.receipt import Receipt
+    from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
-    from pvdm.store import receipts
     from pvdm.trust.statement import read_signed
 
     notary = open_notary(load_config(drill.folder / "steward.toml"))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.steward import restore
-from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
-from pvdm.steward.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
-from pvdm.steward.restore_behind import BehindTable
-from pvdm.steward.restore_lineage import LostPublication
-from pvdm.steward.restore_readable import UnreadableTable
-from pvdm.steward.restore_unregistered import UnregisteredTable
+from pvdm.steward.restore import restore
+from pvdm.steward.restore.behind import BehindTable
+from pvdm.steward.restore.lineage import LostPublication
+from pvdm.steward.restore.readable import UnreadableTable
+from pvdm.steward.restore.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
+from pvdm.steward.restore.unregistered import UnregisteredTable
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
 
@@ -125,10 +125,11 @@ def test_a_claim_that_no_restore_has_lost_is_not_released(pvdm: Run) -> None:
 
 
 def test_a_claim_is_released_by_its_receipt(pvdm: Run, made: Path) -> None:
-    from pvdm.steward.config import load_config
+    from pvdm.ledger.record import statements
+    from pvdm.ledger.restore import lost_claims
+    from pvdm.ledger.schema.work import StatementKind
+    from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
-    from pvdm.store import lost_claims, statements
-    from pvdm.store.schema import StatementKind
 
     config = load_config(made / "steward.toml")
     notary = open_notary(config)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pvdm.cli.roots import _key_of
-from pvdm.cli.times import now_micros
+from pvdm.cli.common.times import now_micros
+from pvdm.cli.keys.roots import _key_of
 from pvdm.errors import InputError
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run
@@ -238,7 +238,7 @@ def test_an_expired_root_can_still_be_followed(pvdm: Run, drawn: Path, monkeypat
     sign(pvdm, "d", "alice", "a")
     sign(pvdm, "a", "bob", "root-1.json")
     later = now_micros() + 48 * 3_600 * 1_000_000
-    monkeypatch.setattr("pvdm.cli.times._nanos", lambda: later * 1_000)
+    monkeypatch.setattr("pvdm.cli.common.times._nanos", lambda: later * 1_000)
     assert pvdm("keys", "root", "check", "root-1.json", "--json").error == "trust_root_expired"
     successor(pvdm, "--expires", "2099-01-01")
     checked = pvdm("keys", "root", "check", "root-1.json", "root-2.json", "--root-sha256", first, "--json")

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk
-from pvdm.cli.output import output_aside
+from pvdm.cli.common.output import output_aside
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 SORTED = sorted(ROWS, key=repr)
 

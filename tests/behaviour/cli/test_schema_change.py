@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import live_entries
 from pvdm.model.role import Role
-from tests.catalog_rest import Caller
-from tests.shop import ROWS, Disk, Row, Shop, contract, shop_at, table_of
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import ROWS, Disk, Row, Shop, contract, shop_at, table_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "schema-changes.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ pvdm (.*)$", PAGE, re.MULTILINE)

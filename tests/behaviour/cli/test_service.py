@@ -9,8 +9,8 @@ import pytest
 
 from pvdm.client import Identity, StewardClient
 from pvdm.errors import NotAllowedError
+from pvdm.ledger.record import events
 from pvdm.model.role import Role
-from pvdm.store import events
 from pvdm.trust.keys import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.entry import EntryKind, LogEntry
@@ -19,10 +19,10 @@ from pvdm.trust.log.note import NoteKey, parse_vkey
 from pvdm.trust.log.proof_file import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
-from tests.catalog_rest import lake_at
-from tests.log_storage import MemoryStorage, entries
-from tests.steward_examples import LOG_ORIGIN, override_of, root_naming, signed_override, signed_root
-from tests.steward_examples import failed as failing
+from tests.support.catalog.http import lake_at
+from tests.support.ledger.log_storage import MemoryStorage, entries
+from tests.support.steward.notary import LOG_ORIGIN, override_of, root_naming, signed_override, signed_root
+from tests.support.steward.notary import failed as failing
 from tools.proof_kit import NOW
 
 

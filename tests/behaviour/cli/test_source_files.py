@@ -18,7 +18,7 @@ import pytest
 from pvdm.cli import main
 from pvdm.model.role import Role
 from pvdm.verify.source import pin_files
-from tests.shop import ROWS, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, contract, shop_at, table_of
 
 pytest.importorskip("pvdm_kernel")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pvdm import lake
 from pvdm.errors import UnavailableError
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from pvdm.lake.spark import session
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         starts.append(app_name)
         raise UnavailableError("spark_missing", "no Spark here")
 
-    monkeypatch.setattr(lake.spark, "spark_session", start)
+    monkeypatch.setattr(session, "spark_session", start)
     module: Any = types.ModuleType("started_jobs")
     module.honest = lambda _spark, _chunk: table_of(ROWS)
     monkeypatch.setitem(sys.modules, "started_jobs", module)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.times import now_micros
+from pvdm.cli.common.times import now_micros
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from pvdm.steward import restore
 from pvdm.steward.access import Access
-from pvdm.steward.config import load_config
+from pvdm.steward.config.steward import load_config
 from pvdm.steward.notary import open_notary
-from pvdm.store.tokens import Grant
+from pvdm.steward.restore import restore
 from tests.behaviour.cli.support import Ran, Run
 
 CONFIG = """
@@ -251,7 +251,7 @@ def test_without_a_file_a_token_needs_a_terminal(pvdm: Run, made: Path) -> None:
 
 
 def test_on_a_terminal_a_token_is_shown_once(pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.cli.tokens._is_terminal", lambda: True)
+    monkeypatch.setattr("pvdm.cli.steward.tokens._is_terminal", lambda: True)
     shown = pvdm("steward", "token", "issue", *CONFIGURED, "--role", "operator", "--name", "ruth").out
     assert sum(line.startswith("pvdm_") for line in shown.splitlines()) == 1
 
@@ -267,7 +267,7 @@ def test_a_token_whose_file_fails_at_the_last_moment_is_not_issued(
     pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (made / "ruth.token").write_text("mine")
-    monkeypatch.setattr("pvdm.cli.tokens.require_new", lambda _: None)
+    monkeypatch.setattr("pvdm.cli.steward.tokens.require_new", lambda _: None)
     assert issue(pvdm).code == 5
     assert pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"] == []
     assert (made / "ruth.token").read_text() == "mine"
@@ -283,7 +283,7 @@ def test_a_rotation_whose_file_fails_leaves_the_old_token_as_it_was(
     pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = issue(pvdm).json["token_id"]
-    monkeypatch.setattr("pvdm.cli.tokens.require_new", lambda _: None)
+    monkeypatch.setattr("pvdm.cli.steward.tokens.require_new", lambda _: None)
     assert pvdm("steward", "token", "rotate", old, *CONFIGURED, "--out", "ruth.token", "--json").code == 5
     (token,) = pvdm("steward", "token", "list", *CONFIGURED, "--json").json["tokens"]
     assert (token["token_id"], token["replaced_at"], token["revoked_at"]) == (old, None, None)
@@ -323,7 +323,7 @@ def test_a_replaced_token_is_shown_with_its_successor(pvdm: Run, made: Path, mon
     words = ("--overlap", "1s", "--out", "new.token", "--json")
     new = pvdm("steward", "token", "rotate", old, *CONFIGURED, *words).json["token_id"]
     later = now_micros() + 2 * 10**6
-    monkeypatch.setattr("pvdm.cli.tokens.now_micros", lambda: later)
+    monkeypatch.setattr("pvdm.cli.steward.tokens.now_micros", lambda: later)
     shown = pvdm("steward", "token", "list", *CONFIGURED).out
     assert f"{old}  operator  ruth, every domain  replaced by {new}" in shown
 

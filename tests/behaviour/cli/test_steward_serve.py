@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.ledger import open_ledger
 from pvdm.steward.process_lock import serving_alone
-from pvdm.store import open_ledger
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import CONFIGURED, issue, make_root
 from tests.behaviour.cli.test_steward import made as made  # noqa: PLC0414 - the fixture

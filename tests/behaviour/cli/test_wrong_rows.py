@@ -14,7 +14,7 @@ import pytest
 
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
-from tests.shop import ROWS, Row, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Row, Shop, contract, shop_at, table_of
 
 pytest.importorskip("pvdm_kernel")
 

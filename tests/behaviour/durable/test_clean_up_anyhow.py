@@ -14,8 +14,8 @@ from pvdm.client import StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
-from tests.waiting import eventually
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.waiting import eventually
 
 ODD_NAMES = [b"town=A%2FB.parquet", b"a?b.parquet", b"a#b", b"a\\b", b"x\ny"]
 

@@ -18,8 +18,8 @@ from pvdm.durable.progress import Doing, Step
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from tests.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
-from tests.waiting import eventually
+from tests.support.steward.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
+from tests.support.waiting import eventually
 
 CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
 

@@ -9,7 +9,7 @@ import pytest
 from pvdm import Committed, Coordinator
 from pvdm.client.answers import Event
 from pvdm.model.role import Role
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, VerificationFailed
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 TABLE = "sales.together"
 SLEEPS_MAX = 100

@@ -8,7 +8,7 @@ import pytest
 
 from pvdm.client import AttemptView
 from pvdm.client.work_answers import JobState, JobView, RefusalView
-from pvdm.durable.failed import failure, given_up
+from pvdm.durable.failure_text import failure, given_up
 from pvdm.durable.run import stuck
 from pvdm.model.states import AttemptState
 

@@ -19,7 +19,7 @@ from pvdm.durable.progress import Doing, Step
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 ABANDON = "pvdm abandon {} --reason TEXT"
 

@@ -9,7 +9,7 @@ import pytest
 
 from pvdm import Chunk, Committed, Coordinator, RolledBack
 from pvdm.durable.outcome import Outcome
-from tests.shop import Row, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import Row, Shop, contract, shop_at, table_of
 
 DAY = "2026-11-15"
 FIRST: Row = (20, DAY, "Kiel")

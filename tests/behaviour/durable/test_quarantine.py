@@ -14,8 +14,8 @@ from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault
 from pvdm.model.role import Role
-from pvdm.model.verdict import Outcome
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from pvdm.model.statements.verdict import Outcome
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 BY_AGE = ("quarantine", "remove", "--older-than", "1s", "--reason", "kept long enough")
 

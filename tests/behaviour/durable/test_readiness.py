@@ -17,7 +17,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.stores import writable
 from pvdm.model.role import Role
 from pvdm.steward.notary import open_notary
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 
 def published(shop: Shop) -> None:

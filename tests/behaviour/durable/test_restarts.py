@@ -15,7 +15,7 @@ from pvdm.client import Retries, StewardClient
 from pvdm.client.wire import Call, Wire
 from pvdm.errors import StateUnknownError, UnavailableError
 from pvdm.model.role import Role
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 
 @pytest.fixture(scope="module")

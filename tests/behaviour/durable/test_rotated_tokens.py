@@ -14,10 +14,10 @@ from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack
 from pvdm.client import StewardClient
 from pvdm.client.wire import Call, Wire
 from pvdm.errors import NotAllowedError
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from pvdm.steward.access import Access
-from pvdm.store.tokens import Grant
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 # What Spark says when the catalog answers 401; its Java stack follows.
 SPARK_SAYS = (

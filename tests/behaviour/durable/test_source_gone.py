@@ -9,14 +9,14 @@ import httpx
 import pytest
 
 from pvdm.client import WorkloadView
-from pvdm.durable import lost
+from pvdm.durable import staging_errors
 from pvdm.durable.chunk import Source
 from pvdm.errors import InputError
 from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
-from tests.catalog_rest import Caller
-from tests.shop import ROWS, Shop, contract, shop_at
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at
 
 TABLE = "sales.orders"
 
@@ -60,7 +60,7 @@ def test_a_source_that_was_dropped_or_made_anew_ends_with_the_way_on(shop: Shop,
     error = refused(shop, workload)
     assert (error.code, str(error.got).startswith(got)) == ("source_gone", True)
     assert "pvdm abandon run-1 --reason TEXT" in str(error.hint)
-    assert isinstance(error, lost._TELLING)
+    assert isinstance(error, staging_errors._TELLING)
 
 
 def test_a_source_that_is_as_it_was_is_read(shop: Shop) -> None:

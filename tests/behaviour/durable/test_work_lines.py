@@ -12,10 +12,10 @@ import pytest
 
 from pvdm import Committed, Coordinator, VerificationFailed
 from pvdm.errors import UnavailableError
-from pvdm.steward.work_lines import describe_work
-from pvdm.store import Ledger
-from tests.log_lines import LogLines, collected_lines
-from tests.shop import ROWS, Shop, contract, shop_at, table_of
+from pvdm.ledger import Ledger
+from pvdm.steward.work.log_lines import describe_work
+from tests.support.steward.log_lines import LogLines, collected_lines
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 FACTS = {"table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.databases import memory_folder
-from tests.gate_attacks import BEFORE
-from tests.gate_examples import House, house_at
+from tests.support.gate.attacks import BEFORE
+from tests.support.gate.protected_tables import House, house_at
+from tests.support.ledger.databases import memory_folder
 
 
 @pytest.fixture

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.metadata.checks_ledger import check_12_claim, claim_taken
-from pvdm.model.claim import Claim
-from pvdm.model.core import RowCounts
-from pvdm.model.proof import Proof
-from pvdm.store import Unit, claims, workloads
-from pvdm.store.attempts import Attempt
+from pvdm.ledger import Unit
+from pvdm.ledger.work import claims, workloads
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.checks_ledger import check_12_claim, claim_taken
+from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.core import RowCounts
+from pvdm.model.statements.proof import Proof
 from pvdm.trust.statement import read_signed
-from tests.gate_attacks import BEFORE, NEW, publish, refusal, told
-from tests.gate_examples import House, Row, contract, house_at
+from tests.support.gate.attacks import BEFORE, NEW, publish, refusal, told
+from tests.support.gate.protected_tables import House, Row, contract, house_at
 
 WHOLE = "atomicity: workload\n"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pvdm import Committed, Coordinator
-from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
-from pvdm.metadata import gate
-from tests.shop import BY_DAY, ROWS, Disk, Shop, contract, shop_at, table_of
+from pvdm.lake.read.entries import live_entries
+from pvdm.metadata.gate import gate
+from tests.support.steward.shop import BY_DAY, ROWS, Disk, Shop, contract, shop_at, table_of
 
 COMMIT = Path("the commit")
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pvdm.errors import PvdmError
-from pvdm.lake.entries import listed_manifests, live_entries
-from pvdm.lake.format.manifest_entry import FileContent, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.entry import FileContent, ManifestContent, ManifestEntry
+from pvdm.lake.read.entries import listed_manifests, live_entries
 from pvdm.lake.vault import VaultKind
-from tests.found_examples import (
+from tests.support.audit.expiring_history import published
+from tests.support.gate.protected_tables import House, Row, contract
+from tests.support.lake.found_manifests import (
     FIRST_ROW_ID,
     LIST_FIELDS,
     Planted,
@@ -23,8 +25,6 @@ from tests.found_examples import (
     overwrite,
     plant,
 )
-from tests.gate_examples import House, Row, contract
-from tests.history_examples import published
 
 NEW: Sequence[Row] = [(3, 1, "Ulm")]
 Plant = Callable[[House], list[str]]

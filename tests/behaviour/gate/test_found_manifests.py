@@ -13,21 +13,21 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.entries import header_of, listed_manifests, live_entries
-from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap, ManifestContent
-from pvdm.lake.found_manifests import SteadyFiles
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
-from pvdm.metadata.audit_report import Standing
-from pvdm.store import tables
+from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestContent
+from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
+from pvdm.lake.read.found_manifests import SteadyFiles
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.ledger.catalog import tables
+from pvdm.metadata.audit.report import Standing
 from pvdm.verify.fetch import Files
-from tests.audit_examples import codes, standings
 from tests.behaviour.gate.test_gate_audit import BEFORE, OK
-from tests.found_examples import Planted, added, data_file, live, overwrite, plant
-from tests.gate_examples import House, Row, contract, day
-from tests.history_examples import audited, published
-from tests.lake_metadata_examples import column, schema
-from tests.places import ON_S3, file_at
-from tests.protection_examples import code_of, signed
+from tests.support.audit.crafted_history import codes, standings
+from tests.support.audit.expiring_history import audited, published
+from tests.support.gate.approvals import code_of, signed
+from tests.support.gate.protected_tables import House, Row, contract, day
+from tests.support.lake.found_manifests import Planted, added, data_file, live, overwrite, plant
+from tests.support.lake.metadata import column, schema
+from tests.support.stores.places import ON_S3, file_at
 
 NEW: Sequence[Row] = [(3, 1, "Ulm")]
 Doc = dict[str, Any]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pvdm.metadata.gate import validate_then_commit
-from tests.databases import memory_folder
-from tests.gate_examples import House, house_at
+from pvdm.metadata.gate.gate import validate_then_commit
+from tests.support.gate.protected_tables import House, house_at
+from tests.support.ledger.databases import memory_folder
 
 
 @pytest.fixture

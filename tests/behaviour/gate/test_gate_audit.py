@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.metadata.audit_report import Standing
+from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
-from tests.audit_examples import codes, local, standings
-from tests.catalog_examples import set_ref
-from tests.gate_examples import House, Row, contract
-from tests.history_examples import audited, keep, published
+from tests.support.audit.crafted_history import codes, local, standings
+from tests.support.audit.expiring_history import audited, keep, published
+from tests.support.catalog.core import set_ref
+from tests.support.gate.protected_tables import House, Row, contract
 from tools.proof_kit import SECOND
 
 OK, BEFORE = Standing.OK, Standing.BEFORE

@@ -11,27 +11,24 @@ from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.target import CatalogTarget
 from pvdm.errors import NotAllowedError, StateUnknownError
-from pvdm.lake.branches import BranchRemoval
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.metadata.order import Order
-from pvdm.metadata.proposal import Shown
-from pvdm.metadata.target import Base, Next, Target
-from pvdm.model.claim import Claim
+from pvdm.lake.write.branches import BranchRemoval
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import attempts
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.metadata.gate.order import Order
+from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.target import Base, Next, Target
+from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.store import Unit, attempts, statements, tables
-from pvdm.store.schema import StatementKind
-from pvdm.store.tables import TableRow
-from tests.catalog_examples import set_ref
-from tests.gate_attacks import (
-    BEFORE,
-    NEW,
-    publish,
-    refusal,
-    told,
-)
-from tests.gate_examples import Doc, House, contract
-from tests.places import file_at
+from tests.support.catalog.core import set_ref
+from tests.support.gate.attacks import BEFORE, NEW, publish, refusal, told
+from tests.support.gate.protected_tables import Doc, House, contract
+from tests.support.stores.places import file_at
 
 # 10: the bytes
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.lake.entries import listed_manifests, live_entries
-from pvdm.lake.format.manifest_list import ManifestFile
-from tests.audit_examples import codes, standings
+from pvdm.lake.format.manifest.manifest_list import ManifestFile
+from pvdm.lake.read.entries import listed_manifests, live_entries
 from tests.behaviour.gate.test_gate_audit import BEFORE, OK, filled
-from tests.gate_examples import House, Row, contract
-from tests.history_examples import audited, published
+from tests.support.audit.crafted_history import codes, standings
+from tests.support.audit.expiring_history import audited, published
+from tests.support.gate.protected_tables import House, Row, contract
 
 CHUNKS = "abcde"
 
@@ -17,7 +17,7 @@ CHUNKS = "abcde"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three are many."""
-    monkeypatch.setattr("pvdm.metadata.publication.MERGE_FROM", 3)
+    monkeypatch.setattr("pvdm.metadata.gate.publication.MERGE_FROM", 3)
 
 
 def row(chunk: str) -> Row:
@@ -82,7 +82,7 @@ def test_a_manifest_of_anyone_else_is_taken_over_once(house: House) -> None:
 
 
 def test_a_manifest_that_is_not_small_is_left_as_it_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.next_snapshot.MERGED_BYTES", 10)
+    monkeypatch.setattr("pvdm.lake.write.next_snapshot.MERGED_BYTES", 10)
     filled(house)
     house.open("one", list(CHUNKS))
     append(house, CHUNKS)

@@ -11,29 +11,22 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
-from pvdm.lake.entries import header_of, listed_manifests, live_entries
-from pvdm.lake.format.manifest_entry import (
-    DataFile,
-    EntryStatus,
-    FileContent,
-    IdMap,
-    ManifestContent,
-    ManifestEntry,
-)
-from pvdm.lake.format.manifest_list import ListHeader
-from pvdm.lake.format.manifest_list_write import write_manifest_list
-from pvdm.lake.format.manifest_write import write_manifest
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.metadata.proposal import MOVED
-from pvdm.model.claim import Claim
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest_list import ListHeader
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.metadata.gate.proposal import MOVED
+from pvdm.model.filter.claim import Claim
 from pvdm.steward.access import OWN
-from pvdm.store import tables
-from pvdm.store.attempts import Attempt
-from tests.catalog_examples import to_ref
-from tests.databases import memory_folder
-from tests.gate_examples import Doc, House, Row, contract, day, house_at
-from tests.places import file_at, where
-from tests.protection_examples import SALES
+from tests.support.catalog.core import to_ref
+from tests.support.gate.approvals import SALES
+from tests.support.gate.protected_tables import Doc, House, Row, contract, day, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.stores.places import file_at, where
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 FIRST_DAY = {"day": "2026-11-01"}

@@ -8,21 +8,22 @@ from dataclasses import replace
 import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
-from pvdm.metadata.checks_proof import require_waived
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.metadata.proposal import Published
-from pvdm.model.break_glass import BreakGlass
-from pvdm.model.core import ProofCore
-from pvdm.model.proof import Proof
+from pvdm.ledger.record import proofs, statements
+from pvdm.ledger.work import attempts, nonces
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.checks_proof import require_waived
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.metadata.gate.proposal import Published
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.model.states import AttemptState
-from pvdm.model.verdict import FailureClass, Verdict
-from pvdm.store import attempts, nonces, proofs, statements
-from pvdm.store.attempts import Attempt
 from pvdm.trust.statement import read_signed
-from tests.databases import memory_folder
-from tests.gate_examples import HOUR, House, Row, house_at
-from tests.places import file_at
-from tests.steward_examples import signed_override
+from tests.support.gate.protected_tables import HOUR, House, Row, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import signed_override
+from tests.support.stores.places import file_at
 from tools.proof_kit import fixed
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm")]

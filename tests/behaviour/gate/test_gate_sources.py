@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.model.claim import Claim
-from pvdm.store import events, target_sources
-from pvdm.store.attempts import Attempt
-from tests.claim_examples import naming
-from tests.gate_attacks import BEFORE, NEW, publish, refusal, told
-from tests.gate_examples import SOURCE, House, contract, day, house_at
+from pvdm.ledger.record import events
+from pvdm.ledger.work import target_sources
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.model.filter.claim import Claim
+from tests.support.gate.attacks import BEFORE, NEW, publish, refusal, told
+from tests.support.gate.claims import naming
+from tests.support.gate.protected_tables import SOURCE, House, contract, day, house_at
 
 ANOTHER = "7f0d3f0e-93c5-4d26-b8be-6d9c1f2f1c11"
 

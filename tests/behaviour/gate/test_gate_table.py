@@ -10,28 +10,20 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.model.core import ExtractionPath, Operation, Profile, ProofCore
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import Pointer, TableRow
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.projection import Projection
-from pvdm.model.proof import Storage
+from pvdm.model.statements.core import ExtractionPath, Operation, Profile, ProofCore
+from pvdm.model.statements.proof import Storage
 from pvdm.steward.access import OWN
-from pvdm.store import Unit, tables
-from pvdm.store.attempts import Attempt
-from pvdm.store.tables import Pointer, TableRow
-from tests.gate_attacks import (
-    BEFORE,
-    NEW,
-    at,
-    by,
-    of,
-    publish,
-    refusal,
-    told,
-)
-from tests.gate_examples import Doc, House, contract
-from tests.places import ON_S3, file_at
-from tests.protection_examples import COLUMN, SALES
+from tests.support.gate.approvals import COLUMN, SALES
+from tests.support.gate.attacks import BEFORE, NEW, at, by, of, publish, refusal, told
+from tests.support.gate.protected_tables import Doc, House, contract
+from tests.support.stores.places import ON_S3, file_at
 from tools.proof_kit import fixed
 
 # 5: the target

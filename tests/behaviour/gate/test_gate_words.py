@@ -11,28 +11,18 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import ConflictError
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.metadata.proposal import Proposal
-from pvdm.model import document
-from pvdm.model.core import ProofCore
-from pvdm.model.verdict import FailureClass, Verdict
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.metadata.gate.proposal import Proposal
+from pvdm.model import canonical_json
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.root import RootKey, RootRole
 from pvdm.trust.signing import seal
 from pvdm.trust.statement import payload_of
-from tests.gate_attacks import (
-    NEW,
-    logged,
-    publish,
-    refusal,
-    resigned,
-    said,
-    signer,
-    told,
-    with_proof,
-)
-from tests.gate_examples import HOUR, House
-from tests.steward_examples import root_naming, signed_root
+from tests.support.gate.attacks import NEW, logged, publish, refusal, resigned, said, signer, told, with_proof
+from tests.support.gate.protected_tables import HOUR, House
+from tests.support.steward.notary import root_naming, signed_root
 from tools.proof_kit import DAY, NOW, SIGNERS
 
 # 1: envelopes
@@ -43,7 +33,7 @@ def spaced(envelope: Envelope) -> bytes:
 
 
 def commented(envelope: Envelope) -> bytes:
-    return document.dump({**envelope.to_json(), "comment": "mine"})
+    return canonical_json.dump({**envelope.to_json(), "comment": "mine"})
 
 
 def signed_twice(envelope: Envelope) -> bytes:
@@ -51,7 +41,7 @@ def signed_twice(envelope: Envelope) -> bytes:
     signatures: Any = made["signatures"]
     stranger = SIGNERS["rogue"]
     second = {"keyid": stranger.public.key_id, "sig": base64.b64encode(stranger.sign(envelope.message)).decode()}
-    return document.dump({**made, "signatures": [*signatures, second]})
+    return canonical_json.dump({**made, "signatures": [*signatures, second]})
 
 
 @pytest.mark.parametrize(

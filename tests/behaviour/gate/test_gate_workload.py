@@ -8,20 +8,21 @@ from dataclasses import replace
 import pytest
 
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.metadata.proposal import Logged, Proposal
-from pvdm.model.workload import WorkloadStatement
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import workloads
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.metadata.gate.proposal import Logged, Proposal
+from pvdm.model.statements.workload import WorkloadStatement
 from pvdm.steward.access import OWN
-from pvdm.steward.recorder import Document
-from pvdm.store import statements, workloads
-from pvdm.store.attempts import Attempt
-from pvdm.store.schema import StatementKind
+from pvdm.steward.record.recorder import Document
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
-from tests.databases import memory_folder
-from tests.gate_examples import HOUR, House, Row, contract, house_at
-from tests.places import file_at
+from tests.support.gate.protected_tables import HOUR, House, Row, contract, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.stores.places import file_at
 from tools.proof_kit import SIGNERS, fixed
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]

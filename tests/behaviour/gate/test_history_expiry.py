@@ -10,18 +10,18 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import StateUnknownError
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.lake.vault import VaultKind
-from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.ledger.record import receipts
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
-from pvdm.store import receipts
-from pvdm.store.attempts import Attempt
 from pvdm.trust.log.entry import EntryKind
-from tests.audit_examples import Local, codes, local
-from tests.audit_scene import gathered, permitted
-from tests.gate_examples import House
-from tests.history_examples import audited, keep, published
-from tests.steward_examples import LOG_ORIGIN
+from tests.support.audit.crafted_history import Local, codes, local
+from tests.support.audit.expiring_history import audited, keep, published
+from tests.support.audit.published_history import gathered, permitted
+from tests.support.gate.protected_tables import House
+from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pvdm.errors import NotAllowedError
-from tests.gate_examples import House
-from tests.history_examples import published
-from tests.lake_metadata_examples import column
+from tests.support.audit.expiring_history import published
+from tests.support.gate.protected_tables import House
+from tests.support.lake.metadata import column
 from tools.proof_kit import SECOND
 
 Doc = dict[str, Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.catalog_examples import request
-from tests.gate_examples import House
-from tests.lake_metadata_examples import column, schema
-from tests.protection_examples import SALES, code_of
+from tests.support.catalog.core import request
+from tests.support.gate.approvals import SALES, code_of
+from tests.support.gate.protected_tables import House
+from tests.support.lake.metadata import column, schema
 
 Doc = dict[str, Any]
 

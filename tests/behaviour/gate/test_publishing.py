@@ -12,21 +12,22 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError, UnavailableError, VerificationError
-from pvdm.lake.entries import listed_manifests
+from pvdm.lake.read.entries import listed_manifests
 from pvdm.lake.vault import VaultKind
-from pvdm.metadata.proposal import Published
-from pvdm.model.receipt import Receipt
+from pvdm.ledger.record import receipts, statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import attempts, nonces
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.proposal import Published
 from pvdm.model.role import Role
-from pvdm.steward.reasons import refusal_in
-from pvdm.store import attempts, nonces, receipts, statements
-from pvdm.store.attempts import Attempt
-from pvdm.store.schema import StatementKind
+from pvdm.model.statements.receipt import Receipt
+from pvdm.steward.work.end_reasons import refusal_in
 from pvdm.trust.verify import verify_statement
-from tests.databases import memory_folder
-from tests.gate_examples import HOUR, Doc, House, Row, contract, house_at
-from tests.places import file_at
-from tests.protection_examples import COLUMN, SALES
-from tests.steward_examples import opened
+from tests.support.gate.approvals import COLUMN, SALES
+from tests.support.gate.protected_tables import HOUR, Doc, House, Row, contract, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import opened
+from tests.support.stores.places import file_at
 from tools.proof_kit import DAY
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
@@ -190,7 +191,7 @@ def crash(house: House, point: str, attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["gate.after_rehash", "gate.after_files", "catalog.after_metadata_file", "store.before_commit"]
+    "point", ["gate.after_rehash", "gate.after_files", "catalog.after_metadata_file", "ledger.before_commit"]
 )
 def test_a_crash_before_the_transaction_leaves_nothing_shown_and_publishing_goes_on(house: House, point: str) -> None:
     attempt = house.proved("w", NEW)
@@ -201,7 +202,7 @@ def test_a_crash_before_the_transaction_leaves_nothing_shown_and_publishing_goes
     assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
 
 
-@pytest.mark.parametrize("point", ["store.after_commit", "catalog.after_swap", "gate.before_receipt"])
+@pytest.mark.parametrize("point", ["ledger.after_commit", "catalog.after_swap", "gate.before_receipt"])
 def test_a_crash_after_the_transaction_doubles_nothing_and_the_receipt_is_made_good(house: House, point: str) -> None:
     attempt = house.proved("w", NEW)
     crash(house, point, attempt)
@@ -242,7 +243,7 @@ def test_a_receipt_that_cannot_be_signed_is_told_as_unknown_and_made_good(
     def away(*_: object) -> None:
         raise UnavailableError("outside_unavailable", "the checkpoint outside cannot be written")
 
-    monkeypatch.setattr("pvdm.steward.recorder.Recorder.record", away)
+    monkeypatch.setattr("pvdm.steward.record.recorder.Recorder.record", away)
     with pytest.raises(StateUnknownError) as caught:
         publish(house, attempt)
     assert (caught.value.code, house.rows()) == ("receipt_not_signed", [1, 2, 3, 4])

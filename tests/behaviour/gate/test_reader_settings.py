@@ -9,13 +9,13 @@ import pyiceberg.io
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from pvdm.lake.format.reader_settings import is_reader_setting
+from pvdm.lake.format.table.reader_settings import is_reader_setting
 from pvdm.model.role import Role
-from tests.catalog_examples import request
-from tests.engines import consumer_catalog
-from tests.gate_examples import House
-from tests.protection_examples import SALES, code_of
-from tests.shop import shop_at
+from tests.support.catalog.core import request
+from tests.support.gate.approvals import SALES, code_of
+from tests.support.gate.protected_tables import House
+from tests.support.oracles.engines import consumer_catalog
+from tests.support.steward.shop import shop_at
 
 Doc = dict[str, Any]
 REFUSED = (

@@ -13,15 +13,18 @@ from pvdm.catalog import references
 from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import VerificationError
 from pvdm.lake.vault import VaultKind
-from pvdm.metadata.gate import validate_then_commit
-from pvdm.steward.vault_sweep import VaultSweep
-from pvdm.store import Unit, nonces, restores, tables
-from pvdm.store.attempts import Attempt
-from pvdm.store.restores import Marker
-from tests import places
-from tests.gate_attacks import NEW
-from tests.gate_examples import House
-from tests.places import file_at
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.restore import restores
+from pvdm.ledger.restore.restores import Marker
+from pvdm.ledger.work import nonces
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from tests.support.gate.attacks import NEW
+from tests.support.gate.protected_tables import House
+from tests.support.stores import places
+from tests.support.stores.places import file_at
 
 
 class DiedError(BaseException):
@@ -116,7 +119,7 @@ def test_what_a_snapshot_lists_stays_though_no_publication_is_known_of_it(
 ) -> None:
     publish(orders, orders.proved("w", NEW))
     kept = names(orders)
-    monkeypatch.setattr("pvdm.store.chunks.published_snapshots", lambda *_: set())
+    monkeypatch.setattr("pvdm.ledger.work.chunks.published_snapshots", lambda *_: set())
     age(orders)
     assert (desk(orders).sweep(), names(orders)) == (0, kept)
 
@@ -208,7 +211,7 @@ def test_a_swap_that_has_begun_is_waited_for_and_its_files_stay(orders: House) -
             sweeping.join(0.5)
             assert sweeping.is_alive()
 
-    with fault.armed("store.before_commit", fault.Call(meanwhile)):
+    with fault.armed("ledger.before_commit", fault.Call(meanwhile)):
         publish(orders, attempt)
         sweeping.join(30)
     assert swept == [0]

@@ -16,8 +16,8 @@ from pvdm.trust.keys import Algorithm, EpochKeyService, Passphrase
 from pvdm.trust.keys.book_file import FileEpochStore
 from pvdm.trust.keys.kms import KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Settings, open_pkcs11_keys
-from tests.key_examples import keystore
-from tests.services import require
+from tests.support.services import require
+from tests.support.steward.keys import keystore
 
 PIN = "734512"
 REGION = "eu-west-1"

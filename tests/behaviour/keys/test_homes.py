@@ -31,8 +31,8 @@ from pvdm.trust.keys.book_file import FileEpochStore
 from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.keys.kms import KmsHome, KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Home, Pkcs11Settings
-from tests.key_examples import adopt, attempt, source
-from tests.planted import traces
+from tests.support.steward.keys import adopt, attempt, source
+from tests.support.steward.secret_search import traces
 
 PIN = "734512"
 REGION = "eu-west-1"

@@ -9,11 +9,11 @@ import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
-from pvdm.steward.config import FileKeys, Pkcs11Keys
+from pvdm.steward.config.steward import FileKeys, Pkcs11Keys
 from pvdm.trust.keys import Algorithm
 from pvdm.trust.verify import verify_threshold
 from tests.behaviour.keys.conftest import PIN, Token
-from tests.steward_examples import Stand, Time, config_at, created, opened
+from tests.support.steward.notary import Stand, Time, config_at, created, opened
 
 
 def code_of(call: Callable[[], object]) -> str:

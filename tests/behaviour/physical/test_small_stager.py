@@ -17,15 +17,15 @@ import pytest
 
 from pvdm.client import AccessToken, StewardClient
 from pvdm.errors import InputError, NotAllowedError, PvdmError
-from pvdm.lake.entries import live_entries
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
-from pvdm.model.core import Operation
+from pvdm.lake.read.entries import live_entries
+from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from tests.catalog_rest import Lake, lake_at
-from tests.steward_examples import RealTime
+from tests.support.catalog.http import Lake, lake_at
+from tests.support.steward.notary import RealTime
 
 _NUMBERS = itertools.count(1)
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError, NotAllowedError
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_evidence import Evidence
-from pvdm.metadata.audit_report import Standing
+from pvdm.ledger.record.tokens import Grant
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.evidence import Evidence
+from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
-from pvdm.steward import audit_desk
-from pvdm.steward.audit_desk import AuditDesk
-from pvdm.store.tokens import Grant
+from pvdm.steward.record import audit as audit_desk
+from pvdm.steward.record.audit import AuditDesk
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.entry import EntryKind
-from tests.audit_examples import Local, codes, standings
-from tests.audit_scene import NAME, Audited, gathered
-from tests.databases import memory_folder
-from tests.places import file_at, stores, where
-from tests.protection_examples import SALES, code_of, scene_at
-from tests.steward_examples import LOG_ORIGIN
+from tests.support.audit.crafted_history import Local, codes, standings
+from tests.support.audit.published_history import NAME, Audited, gathered
+from tests.support.gate.approvals import SALES, code_of, scene_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import LOG_ORIGIN
+from tests.support.stores.places import file_at, stores, where
 
 PLACE = (SALES, NAME)
 
@@ -89,7 +89,7 @@ def test_an_audit_that_comes_between_commit_and_receipt_waits_for_it(
 ) -> None:
     own.publish("third", witnessed=False)
     waited: list[float] = []
-    monkeypatch.setattr("pvdm.steward.audit_desk.time.sleep", waited.append)
+    monkeypatch.setattr("pvdm.steward.record.audit.time.sleep", waited.append)
     monkeypatch.setattr(audit_desk, "_RECEIPT_SECONDS", 1.0)
     desk_of(own).evidence(auditor(own), *PLACE)
     assert waited

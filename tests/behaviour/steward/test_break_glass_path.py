@@ -10,27 +10,27 @@ import pytest
 
 from pvdm.client import AttemptView, StewardClient
 from pvdm.durable.outcome import VerificationFailed
-from pvdm.durable.waived import publish_override
+from pvdm.durable.override_run import publish_override
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_report import AuditReport, Standing
-from pvdm.model.proof import Proof
+from pvdm.lake.read.entries import live_entries
+from pvdm.ledger.record import proofs, receipts, statements
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.model.role import Role
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState, NonceState
-from pvdm.model.verdict import Outcome
-from pvdm.steward.proofs import Recorded
-from pvdm.store import proofs, receipts, statements
+from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
-from tests.audit_examples import Local, codes
-from tests.audit_scene import gathered
-from tests.databases import memory_folder
-from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
-from tests.protection_examples import code_of
-from tests.steward_examples import LOG_ORIGIN, override_of, signed_override
-from tests.steward_http import bearer, refusal
+from tests.support.audit.crafted_history import Local, codes
+from tests.support.audit.published_history import gathered
+from tests.support.gate.approvals import code_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import bearer, refusal
+from tests.support.steward.notary import LOG_ORIGIN, override_of, signed_override
+from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
 from tools.proof_kit import SECOND
 
 TARGET = "sales.orders"
@@ -279,7 +279,7 @@ def test_main_that_moves_while_the_bytes_come_back_is_told_with_the_way_on(
     override_id = waived(line, operator, run(line, producer, ROWS[:1], DAY_13))
     with pytest.MonkeyPatch.context() as patched:
         # The attempt's branch is made from `main`; here `main` moves just before.
-        patched.setattr("pvdm.steward.waiving.require_over_main", lambda *_: moved(line, producer))
+        patched.setattr("pvdm.steward.pipeline.break_glass.require_over_main", lambda *_: moved(line, producer))
         outcome = publish_override(operator, override_id)
     assert isinstance(outcome, VerificationFailed)
     assert outcome.error.code == "override_wrong_base"

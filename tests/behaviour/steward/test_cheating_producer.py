@@ -11,14 +11,14 @@ import pytest
 
 from pvdm.client import StewardClient
 from pvdm.errors import InputError, NotAllowedError
-from pvdm.lake.entries import live_entries
 from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import live_entries
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.verify.fetch import Files
-from tests.databases import memory_folder
-from tests.path_examples import Line, contract, line_at
-from tests.verify_examples import ROWS, Bench, bench_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import Line, contract, line_at
+from tests.support.verify.attempts import ROWS, Bench, bench_at
 
 OWN_CONTRACT = contract().replace("identity: [id]", "identity: [day]")
 

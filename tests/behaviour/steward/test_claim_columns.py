@@ -9,7 +9,7 @@ import pytest
 
 from pvdm.client import StewardClient
 from pvdm.model.states import AttemptState
-from tests.claim_examples import (
+from tests.support.gate.claims import (
     BY_TOWN,
     FIRST,
     SECOND,
@@ -24,7 +24,7 @@ from tests.claim_examples import (
     seen,
     stage,
 )
-from tests.path_examples import BY_DAY, RAW, ROWS, Line, contract, line_at
+from tests.support.steward.pipeline import BY_DAY, RAW, ROWS, Line, contract, line_at
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

@@ -12,16 +12,17 @@ import pytest
 
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.vault import Vault
+from pvdm.ledger import Ledger
+from pvdm.ledger.record import events
+from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.verified import DisposalRecord
 from pvdm.model.role import Role
-from pvdm.steward.disposal import Disposal
-from pvdm.steward.quarantine import QuarantineDesk
-from pvdm.steward.verification import Verification
-from pvdm.store import Ledger, events
-from pvdm.store.attempts import Attempt
-from pvdm.store.schema_verify import DisposalWord
-from pvdm.store.verified import DisposalRecord
+from pvdm.steward.cleanup.disposal import Disposal
+from pvdm.steward.cleanup.quarantine import QuarantineDesk
+from pvdm.steward.pipeline.verification import Verification
 from pvdm.verify.job import Tools
-from tests.verify_examples import ROWS, Bench, altered, bench_at
+from tests.support.verify.attempts import ROWS, Bench, altered, bench_at
 
 pytest.importorskip("pvdm_kernel")
 

@@ -16,19 +16,20 @@ from pvdm.client import Retries, StewardClient
 from pvdm.client.wire import Call, Wire
 from pvdm.digest.plan import Mode
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.model.epoch import EpochStage
+from pvdm.ledger.work import attempts
 from pvdm.model.projection import ProjectionName
-from pvdm.model.proof import Isolation
 from pvdm.model.role import Role
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.statements.proof import Isolation
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
-from pvdm.model.verdict import FailureClass, Outcome
 from pvdm.steward.http.roles import RULES
-from pvdm.store import attempts
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import attempt_keys
 from pvdm.trust.log.merkle import ConsistencyProof
 from pvdm.trust.verify import sign_statement
-from tests.steward_examples import (
+from tests.support.steward.http import NO_SUCH_PROOF, Served, limited, served
+from tests.support.steward.notary import (
     NOTARY,
     Stand,
     core_of,
@@ -38,7 +39,6 @@ from tests.steward_examples import (
     signed_override,
     signed_root,
 )
-from tests.steward_http import NO_SUCH_PROOF, Served, limited, served
 from tools.proof_kit import ATTESTATION, SIGNERS, fixed
 
 EMPTY = hashlib.sha256(b"").hexdigest()

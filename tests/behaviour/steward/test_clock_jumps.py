@@ -14,12 +14,14 @@ from sqlalchemy import Table, func, select
 
 from pvdm import fault
 from pvdm.errors import NotAllowedError, UnavailableError
+from pvdm.ledger import Ledger
+from pvdm.ledger.schema.work import attestations, challenges, events, statements, tokens
 from pvdm.model.role import Role
-from pvdm.steward.log_reader import LedgerLogReader, LogEdge
-from pvdm.store import Ledger
-from pvdm.store.schema import attestations, challenges, events, statements, tokens
+from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge
 from pvdm.trust.log.entry import parse_entry
-from tests.steward_examples import (
+from tests.support.steward.http import REASON, Served, bearer, blocked_commits, refusal, served
+from tests.support.steward.load import ATTESTATIONS, CHALLENGES, challenge_body, signed_attestation
+from tests.support.steward.notary import (
     Stand,
     Time,
     failed,
@@ -30,8 +32,6 @@ from tests.steward_examples import (
     signed_root,
     stand_at,
 )
-from tests.steward_http import REASON, Served, bearer, blocked_commits, refusal, served
-from tests.steward_load import ATTESTATIONS, CHALLENGES, challenge_body, signed_attestation
 from tools.proof_kit import DAY, SECOND
 
 HOUR = 3_600 * SECOND

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.ledger import clock
 from pvdm.steward.notary import create_notary, open_notary
-from pvdm.store import clock
-from tests.steward_examples import config_at
+from tests.support.steward.notary import config_at
 
 DAY_NANOSECONDS = 86_400 * 10**9
 pytestmark = pytest.mark.skipif(not clock.boot_id(), reason="this system names no boot")

@@ -14,15 +14,16 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError, UnavailableError
-from pvdm.steward.common import keep_common
-from pvdm.steward.config import CatalogConfig, StewardConfig
+from pvdm.ledger import Unit, common_settings
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.steward.config.common_settings import keep_common
+from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from pvdm.steward.notary import create_notary
-from pvdm.steward.restore import restore
-from pvdm.store import Unit, common_settings, namespaces, tables
-from tests.databases import NOW, Postgresql, ledger_at, memory_folder
-from tests.ledger_examples import hex64
-from tests.restore_examples import NEW_ORIGIN, ORDER
-from tests.steward_examples import LOG_ORIGIN, NOTARY, Stand, Time, config_at, opened, stand_at
+from pvdm.steward.restore.restore import restore
+from tests.support.ledger.databases import NOW, Postgresql, ledger_at, memory_folder
+from tests.support.ledger.rows import hex64
+from tests.support.steward.notary import LOG_ORIGIN, NOTARY, Stand, Time, config_at, opened, stand_at
+from tests.support.steward.restore import NEW_ORIGIN, ORDER
 
 
 def with_catalog(config: StewardConfig, folder: Path, **changed: Any) -> StewardConfig:

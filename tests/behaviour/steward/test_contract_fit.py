@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError
-from pvdm.lake.format.manifest_entry import DataFile, IdMap
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.format.manifest.entry import DataFile, IdMap
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
 from pvdm.model.role import Role
 from pvdm.verify.fetch import Files
-from tests.places import file_at
-from tests.protection_examples import COLUMN, OTHER_CONTRACT, Scene, code_of, contract_for, scene_at, signed
-from tests.source_examples import provide_source
+from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, Scene, code_of, contract_for, scene_at, signed
+from tests.support.lake.sources import provide_source
+from tests.support.stores.places import file_at
 
 RAW = ("raw",)
 GOOD = contract_for()

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import PvdmError
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import nonces
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import (
@@ -17,10 +19,8 @@ from pvdm.steward.access import (
     TOKEN_OVERLAP_MAX_SECONDS,
     Access,
 )
-from pvdm.store import nonces
-from pvdm.store.tokens import Grant
-from tests.databases import memory_folder
-from tests.steward_examples import Stand, attempt_token, core_of, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import Stand, attempt_token, core_of, stand_at
 from tools.proof_kit import SECOND, fixed
 
 

@@ -14,14 +14,15 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import PvdmError
+from pvdm.ledger.record import tokens
+from pvdm.ledger.work import attempts, nonces
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import Notary
-from pvdm.store import attempts, nonces, tokens
 from pvdm.trust.log import outside
 from pvdm.trust.root import TrustRoot
-from tests.databases import memory_folder
-from tests.steward_examples import (
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import (
     Stand,
     failed,
     opened,

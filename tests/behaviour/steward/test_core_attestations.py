@@ -14,20 +14,20 @@ import pytest
 
 from pvdm.digest import Construction, Mode, Partial, Plan, digest, reference_engine
 from pvdm.errors import PvdmError
-from pvdm.model.attestation import SourceAttestation
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import nonces
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.model.table import TableRef
-from pvdm.steward.attestations import CHALLENGE_SECONDS, AttestationView, Challenge, ChallengeRequest
-from pvdm.store import nonces
-from pvdm.store.tokens import Grant
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.table import TableRef
+from pvdm.steward.record.attestations import CHALLENGE_SECONDS, AttestationView, Challenge, ChallengeRequest
 from pvdm.trust.attestation import require_attested
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import SourceContext
 from pvdm.trust.verify import sign_statement
-from tests.databases import memory_folder
-from tests.steward_examples import Stand, root_naming, signed_root, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import Stand, root_naming, signed_root, stand_at
 from tools.proof_kit import DAY, SECOND, SIGNERS, SOURCE, fixed
 
 CONTENT, IDENTITY = ProjectionName.CONTENT, ProjectionName.IDENTITY

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pvdm.errors import PvdmError
+from pvdm.ledger.record import events
 from pvdm.model.role import Role
-from pvdm.store import events
-from tests.databases import memory_folder
-from tests.steward_examples import Stand, Time, config_at, created, opened, signed_root, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import Stand, Time, config_at, created, opened, signed_root, stand_at
 from tools.proof_kit import DAY, SECOND
 
 HOUR = 3_600 * SECOND

@@ -9,18 +9,18 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import PvdmError
-from pvdm.model.epoch import EpochStage, EpochStatement
-from pvdm.steward.epochs import missing_steps
-from pvdm.steward.log_desk import LogDesk
-from pvdm.store import statements
-from pvdm.store.schema import StatementKind
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.steward.record.epochs import missing_steps
+from pvdm.steward.record.log import LogDesk
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.verify import Verified, verify_statement
-from tests.databases import memory_folder
-from tests.steward_examples import LOG_ORIGIN, Stand, opened, root_naming, signed_root, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import LOG_ORIGIN, Stand, opened, root_naming, signed_root, stand_at
 
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
 

@@ -12,15 +12,16 @@ import pytest
 from sqlalchemy import text
 
 from pvdm.errors import PvdmError
-from pvdm.model.epoch import EpochStage
-from pvdm.steward.ledger_keys import LedgerEpochs, LedgerHandles
-from pvdm.store import Ledger, Unit, handles
-from pvdm.store.clock import LedgerClock
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.work import handles
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.steward.record.ledger_keys import LedgerEpochs, LedgerHandles
 from pvdm.trust.keys import EpochBook, EpochStore, HandleRecord
 from pvdm.trust.keys.book_file import FileEpochStore
 from pvdm.trust.keys.handles import HandleState
-from tests.databases import NOW, ledger_at
-from tests.key_examples import attempt, keystore
+from tests.support.ledger.databases import NOW, ledger_at
+from tests.support.steward.keys import attempt, keystore
 
 
 @pytest.fixture(scope="module")

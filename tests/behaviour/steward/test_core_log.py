@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import select
 
 from pvdm.errors import PvdmError
-from pvdm.steward.archive import ArchivedLog
-from pvdm.steward.config import FileKeys
-from pvdm.steward.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.schema.work import statements as statements_table
+from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.notary import create_notary, log_keys
-from pvdm.store.schema import StatementKind
-from pvdm.store.schema import statements as statements_table
+from pvdm.steward.record.archive import ArchivedLog
+from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
 from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
 from pvdm.trust.log.entry import EntryKind
@@ -29,8 +29,8 @@ from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.proof import verify_consistency
 from pvdm.trust.log.proof_file import LogProofChecker
 from pvdm.trust.log.storage import LogStorage
-from tests.databases import memory_folder
-from tests.steward_examples import (
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import (
     LOG_ORIGIN,
     Stand,
     config_at,
@@ -371,7 +371,7 @@ def test_an_archive_covers_no_entry_whose_envelope_it_lacks(monkeypatch: pytest.
                 late.proved("late")
                 return export(storage, target)
 
-            monkeypatch.setattr("pvdm.steward.archive.export", exported_late)
+            monkeypatch.setattr("pvdm.steward.record.archive.export", exported_late)
             stand.proved("one")
             late.notary.close()
             stand.proved("two")

@@ -13,14 +13,13 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.metadata.state import state_of
-from pvdm.model.migration import Migration, ProtectionAction
+from pvdm.metadata.gate.state import state_of
 from pvdm.model.role import Role
+from pvdm.model.statements.migration import Migration, ProtectionAction
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.steward.test_core_protections import OTHER_UUID, at_once
-from tests.databases import memory_folder
-from tests.protection_examples import (
+from tests.support.gate.approvals import (
     COLUMN,
     HASH,
     OTHER_CONTRACT,
@@ -32,6 +31,7 @@ from tests.protection_examples import (
     scene_at,
     signed,
 )
+from tests.support.ledger.databases import memory_folder
 from tools.proof_kit import SECOND
 
 ELSEWHERE: list[Doc] = [{"action": "set-properties", "updates": {"elsewhere": "yes"}}]
@@ -205,7 +205,7 @@ def test_a_migration_whose_answer_was_lost_is_answered_when_asked_again(scene: S
     notary.recorder.require_consistent()
 
 
-@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.before_commit"])
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit"])
 def test_a_migration_that_fails_before_its_commit_leaves_nothing(scene: Scene, point: str) -> None:
     row, size = scene.found().row, scene.notary.log.size()
     envelope, grant = signed(scene.migration()), scene.grant()

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from pvdm.errors import NotAllowedError, PvdmError
-from pvdm.model import document
-from pvdm.model.break_glass import BreakGlass
-from pvdm.model.core import ProofCore
+from pvdm.ledger.work import nonces
+from pvdm.model import canonical_json
 from pvdm.model.role import Role
-from pvdm.steward.proofs import Recorded
-from pvdm.store import nonces
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
+from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
-from tests.databases import memory_folder
-from tests.steward_examples import Stand, core_of, override_of, signed_override, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import Stand, core_of, override_of, signed_override, stand_at
 from tools.proof_kit import SECOND, fixed
 
 
@@ -158,7 +158,7 @@ def test_an_override_under_the_nonce_of_an_attempt_is_refused(case: Case) -> Non
 
 
 def unsigned(said: BreakGlass) -> bytes:
-    return document.dump({**json.loads(signed_override(said)), "signatures": []})
+    return canonical_json.dump({**json.loads(signed_override(said)), "signatures": []})
 
 
 def test_an_unsigned_override_is_refused(case: Case) -> None:
@@ -200,7 +200,7 @@ def test_a_changed_override_is_refused(case: Case) -> None:
     good, other = (
         json.loads(signed_override(said)) for said in (case.override, replace(case.override, reason="other"))
     )
-    data = document.dump({**good, "payload": other["payload"]})
+    data = canonical_json.dump({**good, "payload": other["payload"]})
     assert refused(case, lambda: case.hand_in(data)) == "signature_invalid"
 
 

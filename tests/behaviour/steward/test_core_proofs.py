@@ -12,22 +12,23 @@ from typing import Any
 import pytest
 
 from pvdm.errors import PvdmError
-from pvdm.model.core import Profile, ProofCore
+from pvdm.ledger.record import events
+from pvdm.ledger.work import attempts
 from pvdm.model.projection import ProjectionName
-from pvdm.model.proof import Storage
 from pvdm.model.role import Role
+from pvdm.model.statements.core import Profile, ProofCore
+from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import log_keys
-from pvdm.steward.proofs import Recorded
-from pvdm.store import attempts, events
+from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.bundle import check_bundle
 from pvdm.trust.expectation import require_epoch
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.proof_file import LogProofChecker
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.verify import verify_threshold
-from tests.databases import memory_folder
-from tests.steward_examples import (
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import (
     LOG_ORIGIN,
     NOTARY,
     Stand,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.model.migration import ProtectionAction
-from pvdm.store import tables
-from tests.databases import memory_folder
-from tests.protection_examples import HASH, OTHER_CONTRACT, OTHER_HASH, SALES, Scene, scene_at
+from pvdm.ledger.catalog import tables
+from pvdm.model.statements.migration import ProtectionAction
+from tests.support.gate.approvals import HASH, OTHER_CONTRACT, OTHER_HASH, SALES, Scene, scene_at
+from tests.support.ledger.databases import memory_folder
 from tools.proof_kit import SECOND
 
 UNPROTECT = ProtectionAction.UNPROTECT

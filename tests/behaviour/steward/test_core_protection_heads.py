@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from pvdm.errors import ConflictError
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_report import AuditReport, Standing
-from pvdm.model.migration import Protection, ProtectionAction
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.model.role import Role
-from pvdm.steward import protections
-from pvdm.steward.recorder import Recorder
-from tests.audit_examples import Local, codes, standings
-from tests.audit_scene import CONTRACT as SOLD
-from tests.audit_scene import NAME, Audited, gathered
-from tests.databases import memory_folder
-from tests.protection_examples import HASH, Scene, code_of, scene_at
-from tests.steward_examples import LOG_ORIGIN
+from pvdm.model.statements.migration import Protection, ProtectionAction
+from pvdm.steward.approval import protections
+from pvdm.steward.record.recorder import Recorder
+from tests.support.audit.crafted_history import Local, codes, standings
+from tests.support.audit.published_history import CONTRACT as SOLD
+from tests.support.audit.published_history import NAME, Audited, gathered
+from tests.support.gate.approvals import HASH, Scene, code_of, scene_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import LOG_ORIGIN
 
 UNPROTECT = ProtectionAction.UNPROTECT
 OK, BEFORE, UNPROVED = Standing.OK, Standing.BEFORE, Standing.UNPROVED

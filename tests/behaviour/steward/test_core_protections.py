@@ -14,13 +14,12 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
+from pvdm.ledger.work import nonces
 from pvdm.model.role import Role
-from pvdm.store import nonces
+from pvdm.model.statements.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
-from tests.databases import memory_folder
-from tests.protection_examples import (
+from tests.support.gate.approvals import (
     COLUMN,
     CONTRACT,
     HASH,
@@ -34,7 +33,8 @@ from tests.protection_examples import (
     scene_at,
     signed,
 )
-from tests.steward_examples import root_naming, signed_root, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import root_naming, signed_root, stand_at
 from tools.proof_kit import SECOND
 
 UNPROTECT = ProtectionAction.UNPROTECT
@@ -202,7 +202,7 @@ def test_a_protection_that_fails_before_its_commit_leaves_nothing(scene: Scene) 
     size = scene.notary.log.size()
     grant, envelope = scene.grant(), signed(scene.protection())
     with (
-        fault.armed("store.before_commit", fault.Raise(UnavailableError("no", "the database is gone"))),
+        fault.armed("ledger.before_commit", fault.Raise(UnavailableError("no", "the database is gone"))),
         pytest.raises(UnavailableError),
     ):
         scene.notary.protections.submit(envelope, grant)

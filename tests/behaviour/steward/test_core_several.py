@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import PvdmError
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
 from pvdm.model.role import Role
-from pvdm.steward.config import FileKeys, KmsKeys, StewardConfig
-from pvdm.steward.log_reader import LedgerLogReader
+from pvdm.steward.config.steward import FileKeys, KmsKeys, StewardConfig
 from pvdm.steward.notary import log_keys
-from pvdm.store import statements
-from pvdm.store.schema import StatementKind
+from pvdm.steward.record.log_reader import LedgerLogReader
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.verify import verify_threshold
 from tests.behaviour.keys.conftest import REGION, kms_endpoint
-from tests.databases import Postgresql, memory_folder
-from tests.steward_examples import (
+from tests.support.ledger.databases import Postgresql, memory_folder
+from tests.support.steward.notary import (
     LOG_ORIGIN,
     Stand,
     Time,

@@ -10,17 +10,18 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.ledger import Unit
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import attempts, nonces, workloads
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.opened_contracts import bound_contract
-from pvdm.steward.workloads import Workloads
-from pvdm.store import Unit, attempts, nonces, workloads
-from pvdm.store.attempts import Attempt
-from pvdm.store.tokens import Grant
-from tests.databases import memory_folder
-from tests.path_examples import BY_DAY, RAW, REASON, ROWS, Line, contract, line_at
-from tests.protection_examples import code_of
-from tests.steward_examples import attempt_token
+from pvdm.steward.work.opened import bound_contract
+from pvdm.steward.work.opening import Workloads
+from tests.support.gate.approvals import code_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import attempt_token
+from tests.support.steward.pipeline import BY_DAY, RAW, REASON, ROWS, Line, contract, line_at
 
 BY_PARAMETER = contract("parameters:\n  day: {type: date}", where="day = ${day}")
 TARGET = "sales.orders"
@@ -232,7 +233,7 @@ def test_on_an_empty_table_the_branch_comes_with_the_first_write(line: Line) -> 
     assert found.branch not in line.scene.found().metadata.refs
 
 
-@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "store.before_commit"])
+@pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit"])
 def test_branch_and_attempt_come_together_or_not_at_all(line: Line, point: str) -> None:
     line.write(ROWS[:1], TARGET)
     opened(line)

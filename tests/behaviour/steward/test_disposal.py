@@ -14,18 +14,19 @@ from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError, VerificationError
-from pvdm.lake.entries import live_entries
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
 from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import live_entries
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.ledger import Unit
+from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.work import attempts
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.disposal import branch_removal
-from pvdm.store import Unit, attempts
-from pvdm.store.attempts import Attempt
-from pvdm.store.schema_verify import DisposalWord
+from pvdm.steward.cleanup.disposal import branch_removal
 from pvdm.verify.fetch import Files
-from tests.steward_examples import attempt_token
-from tests.verify_examples import RAW, ROWS, SALES, Bench, Row, bench_at, write
+from tests.support.steward.notary import attempt_token
+from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
 

@@ -19,17 +19,18 @@ import pytest
 import pvdm
 from pvdm.client import StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
-from pvdm.model.epoch import EpochStage
-from pvdm.model.proof import Isolation, Proof
 from pvdm.model.role import Role
-from pvdm.steward import embedded, embedded_root
-from pvdm.steward.embedded import EmbeddedSteward, Person
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.statements.proof import Isolation, Proof
+from pvdm.steward.embedded import embedded
+from pvdm.steward.embedded import root as embedded_root
+from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.steward.notary import open_notary
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole, TrustRoot
 from pvdm.trust.succession import follow_roots
-from tests.planted import traces_in_files
-from tests.steward_examples import Stand, Time
+from tests.support.steward.notary import Stand, Time
+from tests.support.steward.secret_search import traces_in_files
 
 DAY = 86_400 * 1_000_000
 

@@ -16,8 +16,8 @@ from pvdm.client import AccessToken, Identity, LentToken, ServedCatalog
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.role import Role
 from pvdm.steward import access
-from pvdm.steward.embedded import EmbeddedSteward
-from pvdm.steward.http.logs import LOGGER
+from pvdm.steward.embedded.embedded import EmbeddedSteward
+from pvdm.steward.logs import LOGGER
 
 DAY = 86_400
 

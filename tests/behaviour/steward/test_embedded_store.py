@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError, PvdmError, UnavailableError
-from pvdm.steward import embedded, mounts
-from pvdm.steward.embedded import EmbeddedSteward, Person
+from pvdm.steward.config import mounts
+from pvdm.steward.embedded import embedded
+from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.succession import sign_root

@@ -12,10 +12,10 @@ import pytest
 from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import VaultKind
+from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
-from pvdm.store.namespaces import Levels
-from tests.verify_examples import RAW, ROWS, SALES, Bench, bench_at, contract, write
+from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, bench_at, contract, write
 
 pytest.importorskip("pvdm_kernel")
 RISK: Levels = ("risk",)

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from pvdm.client import StewardClient
-from pvdm.model.proof import Proof
+from pvdm.ledger.record import statements
 from pvdm.model.role import Role
+from pvdm.model.statements.proof import Proof
 from pvdm.model.states import AttemptState
-from pvdm.steward.http.logs import LOGGER
-from pvdm.steward.proofs import Recorded
-from pvdm.store import statements
+from pvdm.steward.logs import LOGGER
+from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.statement import read_signed
-from tests.databases import memory_folder
-from tests.path_examples import REASON as WHY
-from tests.path_examples import ROWS, Line, line_at
-from tests.steward_examples import override_of, signed_override
-from tests.steward_http import REASON
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import REASON
+from tests.support.steward.notary import override_of, signed_override
+from tests.support.steward.pipeline import REASON as WHY
+from tests.support.steward.pipeline import ROWS, Line, line_at
 from tools.proof_kit import SECOND
 
 SECONDS = 60.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.ledger.clock import format_micros
 from pvdm.model.role import Role
-from pvdm.store.clock import format_micros
-from tests.steward_http import REASON, Served, bearer, error_of, refusal, served
+from tests.support.steward.http import REASON, Served, bearer, error_of, refusal, served
 from tools.proof_kit import DAY, SECOND
 
 YEAR = 365 * DAY

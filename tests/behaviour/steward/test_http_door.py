@@ -10,8 +10,8 @@ import pytest
 
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES, AttemptToken
-from tests.steward_examples import attempt_token, core_of
-from tests.steward_http import NO_SUCH_PROOF, REASON, Rude, Served, bearer, error_of, head, refusal, served
+from tests.support.steward.http import NO_SUCH_PROOF, REASON, Rude, Served, bearer, error_of, head, refusal, served
+from tests.support.steward.notary import attempt_token, core_of
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from pvdm.steward.access import Access
-from pvdm.steward.config import Limits
+from pvdm.steward.config.steward import Limits
 from pvdm.steward.http import limits, listener
 from pvdm.steward.http.protocol import StewardProtocol
-from pvdm.store.tokens import Grant
-from tests.steward_http import REASON, Rude, bearer, blocked_commits, error_of, head, limited, refusal, served
+from tests.support.steward.http import REASON, Rude, bearer, blocked_commits, error_of, head, limited, refusal, served
 
 
 def test_a_declared_size_above_the_limit_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
-from pvdm.steward.http.logs import JsonFormatter
-from pvdm.steward.log_desk import LogDesk
-from tests.log_lines import LogLines, collected_lines
-from tests.steward_http import REASON, Served, bearer, error_of, served
+from pvdm.steward.logs import JsonFormatter
+from pvdm.steward.record.log import LogDesk
+from tests.support.steward.http import REASON, Served, bearer, error_of, served
+from tests.support.steward.log_lines import LogLines, collected_lines
 
 
 @pytest.fixture

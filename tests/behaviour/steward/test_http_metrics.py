@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
-from pvdm.steward.log_desk import LogDesk
-from tests.steward_examples import failed, override_of, signed_override
-from tests.steward_http import Served, limited, served
+from pvdm.steward.record.log import LogDesk
+from tests.support.steward.http import Served, limited, served
+from tests.support.steward.notary import failed, override_of, signed_override
 from tools.proof_kit import DAY
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from pvdm.model.role import Role
-from tests.steward_http import Served, bearer, limited, served
+from tests.support.steward.http import Served, bearer, limited, served
 
 PATH = "/catalog/v1/oauth/tokens"
 GRANT = {"grant_type": "client_credentials", "scope": "catalog"}

@@ -10,12 +10,12 @@ import pytest
 
 from pvdm.client import Applied, StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
-from pvdm.model.migration import ProtectionAction
+from pvdm.ledger.record import protections as store
 from pvdm.model.role import Role
-from pvdm.store import protections as store
-from tests.databases import memory_folder
-from tests.protection_examples import CONTRACT, HASH, Scene, code_of, furnish, signed, with_catalog
-from tests.steward_http import served
+from pvdm.model.statements.migration import ProtectionAction
+from tests.support.gate.approvals import CONTRACT, HASH, Scene, code_of, furnish, signed, with_catalog
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import served
 
 
 @dataclass(frozen=True)

@@ -11,30 +11,23 @@ from typing import Any
 import pytest
 
 import pvdm
-from pvdm.model.attestation import SourceAttestation
-from pvdm.model.core import Profile
+from pvdm.ledger.record import overrides
+from pvdm.ledger.record.tokens import BearerToken
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.role import Role
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.core import Profile
 from pvdm.model.states import AttemptState
-from pvdm.steward.config import CatalogConfig
-from pvdm.store import attempts, overrides, workloads
-from pvdm.store.attempts import AttemptOpening
-from pvdm.store.chunks import Chunk
-from pvdm.store.schema import Atomicity
-from pvdm.store.tokens import BearerToken
-from pvdm.store.unit import Unit
-from pvdm.store.workloads import Opening, Pinned
+from pvdm.steward.config.steward import CatalogConfig
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.verify import sign_statement
-from tests.steward_examples import (
-    Stand,
-    core_of,
-    failed,
-    override_of,
-    root_naming,
-    signed_override,
-    signed_root,
-)
-from tests.steward_http import REASON, Served, bearer, refusal, served
+from tests.support.steward.http import REASON, Served, bearer, refusal, served
+from tests.support.steward.notary import Stand, core_of, failed, override_of, root_naming, signed_override, signed_root
 from tools.proof_kit import SIGNERS, fixed
 
 

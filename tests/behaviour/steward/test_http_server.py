@@ -27,12 +27,12 @@ from cryptography.x509.oid import NameOID
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.steward import server as server_module
-from pvdm.steward.config import ServiceConfig, StewardConfig
+from pvdm.steward.config.steward import ServiceConfig, StewardConfig
 from pvdm.steward.http import listener
-from pvdm.steward.http.logs import LOGGER
+from pvdm.steward.logs import LOGGER
 from pvdm.steward.server import start, tls_context
-from tests.steward_examples import stand_at
-from tests.steward_http import REASON, Rude, bearer, blocked_commits, error_of, limited, served
+from tests.support.steward.http import REASON, Rude, bearer, blocked_commits, error_of, limited, served
+from tests.support.steward.notary import stand_at
 
 ROOT = Path(__file__).parents[3]
 
@@ -242,14 +242,14 @@ from pathlib import Path
 from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward import server
-from tests.steward_examples import Stand, Time, config_at, created
+from tests.support.steward.notary import Stand, Time, config_at, created
 config, clock = config_at(Path(sys.argv[1])), Time()
 stand = Stand(Path(sys.argv[1]), config, clock, created(config, clock))
 core = stand.staging()
 print(stand.token(Role.PRODUCER, "sales", "job")[0], core.attempt.attempt_id, flush=True)
-fault.arm("store.before_commit", fault.Call(lambda: (print("slow", flush=True), time.sleep(1.5))))
+fault.arm("ledger.before_commit", fault.Call(lambda: (print("slow", flush=True), time.sleep(1.5))))
 server.run(stand.notary)
-fault.disarm("store.before_commit")
+fault.disarm("ledger.before_commit")
 stand.notary.close()
 print("closed", flush=True)
 """

@@ -14,8 +14,8 @@ import pytest
 from pvdm.model.role import Role
 from pvdm.steward.http import body
 from pvdm.steward.http.app import create_app
-from tests.steward_examples import stand_at
-from tests.steward_http import NO_SUCH_ATTEMPT, REASON, Rude, blocked_commits, head, limited, served
+from tests.support.steward.http import NO_SUCH_ATTEMPT, REASON, Rude, blocked_commits, head, limited, served
+from tests.support.steward.notary import stand_at
 
 
 def scope_of(path: str) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from pvdm.client import AttemptView, JobState, StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.http.waiting import WAITS_AT_ONCE_MAX
-from pvdm.steward.jobs import JobKind, Jobs, JobView
-from pvdm.steward.jobs import JobState as JobWord
-from tests.databases import memory_folder
-from tests.path_examples import BY_DAY, REASON, Line, contract, line_at
-from tests.protection_examples import code_of
-from tests.steward_http import bearer
+from pvdm.steward.http.long_poll import WAITS_AT_ONCE_MAX
+from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobView
+from pvdm.steward.pipeline.jobs import JobState as JobWord
+from tests.support.gate.approvals import code_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import bearer
+from tests.support.steward.pipeline import BY_DAY, REASON, Line, contract, line_at
 
 PROMPTLY = 10.0
 
@@ -210,7 +210,7 @@ def test_waiting_ends_by_itself_where_the_steward_lets_nobody_wait(
     line: Line, producer: StewardClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, tried = line.attempt(producer)
-    monkeypatch.setattr("pvdm.steward.http.waiting.WAITS_AT_ONCE_MAX", 0)
+    monkeypatch.setattr("pvdm.steward.http.long_poll.WAITS_AT_ONCE_MAX", 0)
     asked: list[None] = []
     first = StewardClient.attempt
 

@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import text
 
 from pvdm import fault
-from pvdm.cli.status_work import attempt_lines
+from pvdm.cli.work.status_work import attempt_lines
 from pvdm.client import AttemptView
-from pvdm.durable.failed import failure
+from pvdm.durable.failure_text import failure
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
+from pvdm.ledger.work import verified
 from pvdm.model.located import Located
 from pvdm.model.role import Role
-from pvdm.model.verdict import FailureClass
-from pvdm.store import verified
-from tests.path_examples import ROWS, Line, Row, contract, line_at
+from pvdm.model.statements.verdict import FailureClass
+from tests.support.steward.pipeline import ROWS, Line, Row, contract, line_at
 
 pytest.importorskip("pvdm_kernel")
 

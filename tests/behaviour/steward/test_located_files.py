@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.model.verdict import FailureClass
-from tests.verify_examples import ROWS, Bench, altered, bench_at, write
+from pvdm.model.statements.verdict import FailureClass
+from tests.support.verify.attempts import ROWS, Bench, altered, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
 

@@ -11,11 +11,11 @@ import pytest
 
 from pvdm.errors import UnavailableError
 from pvdm.steward.http import app
-from pvdm.steward.unfinished import WORK_HELD
-from tests.databases import memory_folder
-from tests.log_lines import LogLines, collected_lines
-from tests.path_examples import Line, line_at
-from tests.steward_http import REASON, served
+from pvdm.steward.pipeline.unfinished import WORK_HELD
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import REASON, served
+from tests.support.steward.log_lines import LogLines, collected_lines
+from tests.support.steward.pipeline import Line, line_at
 from tools.proof_kit import SECOND
 
 PROMPTLY = 30.0

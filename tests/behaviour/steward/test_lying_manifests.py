@@ -15,16 +15,16 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from pvdm.client import StewardClient
-from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap, ManifestContent
+from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestContent
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.role import Role
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.model.verdict import FailureClass, Outcome
-from tests.databases import memory_folder
-from tests.goods import LONG_TOWN, OLD, Goods, Staging, goods_at
-from tests.path_examples import RAW
-from tests.places import ON_S3, file_at, stores, where
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import RAW
+from tests.support.steward.staged_by_hand import LONG_TOWN, OLD, Goods, Staging, goods_at
+from tests.support.stores.places import ON_S3, file_at, stores, where
 
 pytest.importorskip("pvdm_kernel")
 # PyIceberg's own.

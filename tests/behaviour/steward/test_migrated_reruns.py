@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.ledger import Unit
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import workloads
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.workloads import Workload
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.store import Unit, workloads
-from pvdm.store.attempts import Attempt
-from pvdm.store.tokens import Grant
-from pvdm.store.workloads import Workload
 from tests.behaviour.steward.test_orphan_search import published, taken_over
-from tests.verify_examples import ROWS, Bench, bench_at, contract
+from tests.support.verify.attempts import ROWS, Bench, bench_at, contract
 from tools.proof_kit import SECOND
 
 pytest.importorskip("pvdm_kernel")

@@ -11,24 +11,25 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.lake.entries import live_entries
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.snapshots import Snapshot
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.prefix import LocalPrefix
+from pvdm.lake.read.entries import live_entries
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import pending_deletes
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.steward.access import OWN
-from pvdm.steward.disposal import Disposal
+from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.notary import Notary
-from pvdm.store import Unit, doomed
-from pvdm.store.attempts import Attempt
-from pvdm.store.tokens import Grant
 from tests.behaviour.steward.test_orphan_search import give_up, left_files, listed, published
-from tests.databases import Postgresql
-from tests.protection_examples import scene_at
-from tests.steward_examples import Time, opened
-from tests.verify_examples import ROWS, SALES, Bench, bench_at, bench_on, write
+from tests.support.gate.approvals import scene_at
+from tests.support.ledger.databases import Postgresql
+from tests.support.steward.notary import Time, opened
+from tests.support.verify.attempts import ROWS, SALES, Bench, bench_at, bench_on, write
 from tools.proof_kit import SECOND
 
 pytest.importorskip("pvdm_kernel")
@@ -102,7 +103,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
 ) -> None:
     """Its transaction has begun, and becomes visible after the first look."""
     inside, go = threading.Event(), threading.Event()
-    require_none = doomed.require_none
+    require_none = pending_deletes.require_none
 
     def slow(unit: Unit, names: list[str]) -> None:
         require_none(unit, names)
@@ -114,7 +115,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
         _, path = published(bench)
         assert listed(bench)
         bench.scene.stand.time.pass_by(SECOND)
-        monkeypatch.setattr(doomed, "require_none", slow)
+        monkeypatch.setattr(pending_deletes, "require_none", slow)
 
         def work() -> None:
             bench.write_snapshot("sums", SALES, "other", [write(path, ROWS)], role=Role.PRODUCER)

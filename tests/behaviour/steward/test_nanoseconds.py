@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Committed, Coordinator, Outcome, VerificationFailed
-from pvdm.lake.entries import live_entries
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.single_value import decode_value
-from pvdm.model.core import Operation
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.schema.single_value import decode_value
+from pvdm.lake.read.entries import live_entries
 from pvdm.model.role import Role
 from pvdm.model.schema import Kind, PrimitiveType
+from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from tests.catalog_rest import Caller
-from tests.engines import consumer_catalog
-from tests.lake_metadata_examples import column, schema
-from tests.shop import Disk, Shop, contract, shop_at
-from tests.steward_http import bearer
+from tests.support.catalog.http import Caller
+from tests.support.lake.metadata import column, schema
+from tests.support.oracles.engines import consumer_catalog
+from tests.support.steward.http import bearer
+from tests.support.steward.shop import Disk, Shop, contract, shop_at
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from pvdm.lake.paths import parse_location
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.work import attempts
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.leftovers import Leftovers
-from pvdm.steward.orphan_search import Orphan
-from pvdm.steward.quarantine import QuarantineDesk
-from pvdm.store import Unit, attempts
-from pvdm.store.attempts import Attempt
-from pvdm.store.tables import TableRow
-from tests.verify_examples import RAW, ROWS, SALES, Bench, bench_at, write
+from pvdm.steward.cleanup.leftovers import Leftovers
+from pvdm.steward.cleanup.orphan_search import Orphan
+from pvdm.steward.cleanup.quarantine import QuarantineDesk
+from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
 

@@ -14,14 +14,16 @@ from pvdm import fault
 from pvdm.client import AttemptView, StewardClient
 from pvdm.errors import InputError, UnavailableError, VerificationError
 from pvdm.lake.vault import Vault
-from pvdm.model.claim import Claim
+from pvdm.ledger import Unit
+from pvdm.ledger.record import receipts
+from pvdm.ledger.work import attempts, claims, workloads
+from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.model.verdict import FailureClass, Outcome
-from pvdm.store import Unit, attempts, claims, receipts, workloads
-from tests.databases import memory_folder
-from tests.path_examples import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
-from tests.places import ON_S3, file_at, stores, where
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
+from tests.support.stores.places import ON_S3, file_at, stores, where
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
+from pvdm.ledger.work import chunks
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.model.verdict import Outcome
-from pvdm.store import chunks
-from pvdm.store.attempts import Attempt
-from tests.databases import memory_folder
-from tests.protection_examples import scene_at
-from tests.verify_examples import RAW, ROWS, SALES, SCHEMA, Bench, Row, arrow, contract, write
+from pvdm.model.statements.verdict import Outcome
+from tests.support.gate.approvals import scene_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.verify.attempts import RAW, ROWS, SALES, SCHEMA, Bench, Row, arrow, contract, write
 from tools.proof_kit import SECOND
 
 CHANNEL = {"id": 4, "name": "channel", "required": False, "type": "string"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.lake.format.manifest_entry import DataFile
-from tests.parquet_edit import I64, Struct, edited, groups, put
-from tests.verify_examples import ROWS, bench_at
+from pvdm.lake.format.manifest.entry import DataFile
+from tests.support.parquet.edit import I64, Struct, edited, groups, put
+from tests.support.verify.attempts import ROWS, bench_at
 
 pytest.importorskip("pvdm_kernel")
 

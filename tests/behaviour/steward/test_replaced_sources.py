@@ -10,7 +10,8 @@ import pytest
 from pvdm.client import StewardClient
 from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.model.states import AttemptState
-from tests.claim_examples import (
+from tests.support.gate.approvals import code_of
+from tests.support.gate.claims import (
     FIRST,
     SECOND,
     approve,
@@ -22,8 +23,7 @@ from tests.claim_examples import (
     source_uuid,
     stage,
 )
-from tests.path_examples import RAW, ROWS, Line, contract, line_at
-from tests.protection_examples import code_of
+from tests.support.steward.pipeline import RAW, ROWS, Line, contract, line_at
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

@@ -13,21 +13,22 @@ import pytest
 from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.model.epoch import EpochStage
+from pvdm.ledger.record import events, receipts, statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model.projection import ProjectionName
-from pvdm.model.restore import RestoreStatement
 from pvdm.model.role import Role
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.statements.restore import RestoreStatement
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
-from pvdm.steward.attestations import ChallengeRequest
-from pvdm.store import attempts, events, nonces, receipts, statements, workloads
-from pvdm.store.schema import StatementKind
+from pvdm.steward.record.attestations import ChallengeRequest
 from pvdm.trust.expectation import require_epoch
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.verify import verify_statement, verify_threshold
-from tests.restore_examples import ORDER, Scene, refused, scene_at
-from tests.steward_examples import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root
+from tests.support.steward.notary import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root
+from tests.support.steward.restore import ORDER, Scene, refused, scene_at
 from tools.proof_kit import ATTESTATION, DAY, SECOND, SOURCE
 
 

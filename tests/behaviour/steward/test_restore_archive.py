@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.model.epoch import EpochStage, EpochStatement
-from pvdm.model.restore import RestoreStatement
-from pvdm.steward.archive import ArchivedLog, envelope_path, log_folder
-from pvdm.store import spent
-from pvdm.store.schema import StatementKind
+from pvdm.ledger.restore import used_ids
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.restore import RestoreStatement
+from pvdm.steward.record.archive import ArchivedLog, envelope_path, log_folder
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.public import PublicKey
@@ -27,8 +27,16 @@ from pvdm.trust.root import RootKey, RootRole
 from pvdm.trust.signing import Signer
 from pvdm.trust.statement import Predicate, read_statement
 from pvdm.trust.verify import sign_statement
-from tests.restore_examples import Scene, refused, scene_at
-from tests.steward_examples import LOG_ORIGIN, NOTARY, core_of, override_of, root_naming, signed_override, signed_root
+from tests.support.steward.notary import (
+    LOG_ORIGIN,
+    NOTARY,
+    core_of,
+    override_of,
+    root_naming,
+    signed_override,
+    signed_root,
+)
+from tests.support.steward.restore import Scene, refused, scene_at
 from tools.proof_kit import DAY, NOW, RECEIPT, SIGNERS
 
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
@@ -183,7 +191,7 @@ def test_a_log_key_in_use_does_lengthen_it(scene: Scene) -> None:
     lengthen(scene, log, EntryKind.RECEIPT, signed_by(signing, said))
     assert scene.restore().spent == ("work-late",)
     with scene.start().ledger.read() as unit:
-        refused(lambda: spent.require_unspent(unit, "work-late"), "workload_spent")
+        refused(lambda: used_ids.require_unspent(unit, "work-late"), "workload_spent")
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pvdm.lake.paths import parse_location
-from pvdm.model.migration import ProtectionAction
-from pvdm.steward.restore import Restored
-from tests import restore_examples
+from pvdm.model.statements.migration import ProtectionAction
+from pvdm.steward.restore.restore import Restored
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
-from tests.gate_attacks import BEFORE, publish
-from tests.gate_examples import contract
-from tests.places import file_at
-from tests.protection_examples import SALES
+from tests.support.gate.approvals import SALES
+from tests.support.gate.attacks import BEFORE, publish
+from tests.support.gate.protected_tables import contract
+from tests.support.steward import restore
+from tests.support.stores.places import file_at
 from tools.proof_kit import SECOND
 
 __all__ = ["lost"]
@@ -60,7 +60,7 @@ def test_a_behind_table_that_was_ever_protected_is_told_from_others_and_cannot_b
     write(lost, "free")
     done = lost.lose_and_restore()
     assert [(each.table, each.was_protected) for each in done.behind] == [("sales.free", True)]
-    restore_examples.refused(lambda: register_again(lost, "free"), "table_uuid_taken")
+    restore.refused(lambda: register_again(lost, "free"), "table_uuid_taken")
 
 
 def test_so_is_one_that_was_published_to_before_its_protection_ended(lost: Lost) -> None:

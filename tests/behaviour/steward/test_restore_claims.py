@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.model.claim import Claim
-from pvdm.model.core import Operation, RowCounts
-from pvdm.steward.proofs import Recorded
-from pvdm.store import Unit, claims, lost_claims
-from pvdm.store.schema import StatementKind
-from tests.restore_examples import Scene, refused, scene_at
-from tests.steward_examples import core_of
+from pvdm.ledger import Unit
+from pvdm.ledger.restore import lost_claims
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import claims
+from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.core import Operation, RowCounts
+from pvdm.steward.record.proofs import Recorded
+from tests.support.steward.notary import core_of
+from tests.support.steward.restore import Scene, refused, scene_at
 
 
 @pytest.fixture

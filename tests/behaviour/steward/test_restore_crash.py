@@ -9,21 +9,22 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import PvdmError
-from pvdm.model.epoch import EpochStage, EpochStatement
+from pvdm.ledger.restore import restores, used_ids
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import attempts
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import create_notary
-from pvdm.steward.restore import Restored
-from pvdm.store import attempts, restores, spent
-from pvdm.store.schema import StatementKind
+from pvdm.steward.restore.restore import Restored
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.statement import read_statement
-from tests.databases import memory_folder
-from tests.restore_examples import NEW_ORIGIN, ORDER, Scene, refused, scene_at
-from tests.steward_examples import LOG_ORIGIN, core_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import LOG_ORIGIN, core_of
+from tests.support.steward.restore import NEW_ORIGIN, ORDER, Scene, refused, scene_at
 
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
-COMMITS = [(point, passes) for point in ("store.before_commit", "store.after_commit") for passes in range(3)]
+COMMITS = [(point, passes) for point in ("ledger.before_commit", "ledger.after_commit") for passes in range(3)]
 POINTS = [
     *COMMITS,
     ("steward.restore.after_refill", 0),
@@ -83,7 +84,7 @@ def sound(scene: Scene) -> None:
     with scene.notary.ledger.read() as unit:
         state = attempts.get(unit, core_of("outstanding").attempt.attempt_id).state
         assert state is AttemptState.ROLLED_BACK
-        refused(lambda: spent.require_unspent(unit, core_of("gone").attempt.workload_id), "workload_spent")
+        refused(lambda: used_ids.require_unspent(unit, core_of("gone").attempt.workload_id), "workload_spent")
         assert restores.unfinished(unit) is None
 
 

@@ -9,17 +9,17 @@ import pytest
 
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
+from pvdm.ledger.restore import lost_claims
+from pvdm.ledger.schema.work import StatementKind
 from pvdm.model.role import Role
-from pvdm.steward.restore import Restored
-from pvdm.store import lost_claims
-from pvdm.store.schema import StatementKind
-from tests import restore_examples
+from pvdm.steward.restore.restore import Restored
 from tests.behaviour.gate.test_gate_sources import publish_day
 from tests.behaviour.steward.test_restore_late import publish_without_receipt
 from tests.behaviour.steward.test_restore_pointers import Lost
-from tests.databases import memory_folder
-from tests.gate_examples import contract, house_at
-from tests.protection_examples import SALES, Doc
+from tests.support.gate.approvals import SALES, Doc
+from tests.support.gate.protected_tables import contract, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward import restore
 from tools.proof_kit import SECOND
 
 KEPT_PROPERTY = "history.expire.min-snapshots-to-keep"
@@ -38,7 +38,7 @@ def lost(request: pytest.FixtureRequest) -> Iterator[Lost]:
         house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [Change(SALES, "orders", (), [update])])
         house.contracts["orders"] = contract()
         house.scene.protect(house.scene.protection("orders", contract=contract()))
-        made = Lost(house, restore_examples.Scene(house.stand))
+        made = Lost(house, restore.Scene(house.stand))
         publish(made, "one", 1)
         made.safe.back_up()
         yield made
@@ -87,7 +87,7 @@ def test_what_is_shown_without_a_receipt_cannot_be_published_again(lost: Lost, k
     with pytest.raises(VerificationError) as caught:
         lost.publish("three", 3)
     assert caught.value.code == "workload_spent"
-    error = restore_examples.refused(
+    error = restore.refused(
         lambda: lost.house.notary.work.workload(lost.house.scene.grant(), "three"), "workload_spent"
     )
     assert error.got == f"chunk all of sales.orders as snapshot {snapshot}"
@@ -132,7 +132,7 @@ def test_a_gap_that_nothing_explains_stops_the_restore_and_blocks_claims(lost: L
         publish(lost, workload_id, number)
     lost.safe.lose_the_database()
     order = replace(lost.safe.order, accept_missing=True)
-    error = restore_examples.refused(lambda: lost.safe.restore(order), "restore_publications_lost")
+    error = restore.refused(lambda: lost.safe.restore(order), "restore_publications_lost")
     assert f"snapshot {snapshot} of unknown (restore_receipt_missing)" in str(error.got)
     done = lost.lose_and_restore(accept_missing=True, accept_lost=True)
     assert lost.house.rows() == [11, 14, 15, 16]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pvdm.ledger.restore import lost_claims
+from pvdm.ledger.work import workloads
 from pvdm.model.states import WorkloadState
-from pvdm.store import lost_claims, workloads
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
-from tests.gate_attacks import BEFORE, publish
-from tests.places import file_at
-from tests.restore_examples import refused
+from tests.support.gate.attacks import BEFORE, publish
+from tests.support.steward.restore import refused
+from tests.support.stores.places import file_at
 from tools.proof_kit import SECOND
 
 __all__ = ["lost"]

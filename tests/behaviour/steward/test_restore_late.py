@@ -8,14 +8,15 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import StateUnknownError
-from pvdm.store import spent, target_sources
-from tests import restore_examples
+from pvdm.ledger.restore import used_ids
+from pvdm.ledger.work import target_sources
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.behaviour.gate.test_publishing import CrashError
 from tests.behaviour.steward.test_restore_pointers import Lost, lost, set_property
-from tests.claim_examples import naming
-from tests.gate_examples import SOURCE, contract
-from tests.places import file_at
+from tests.support.gate.claims import naming
+from tests.support.gate.protected_tables import SOURCE, contract
+from tests.support.steward import restore
+from tests.support.stores.places import file_at
 from tools.proof_kit import SECOND
 
 __all__ = ["lost"]
@@ -116,11 +117,11 @@ def test_a_publication_that_a_restore_gave_up_is_named_by_the_next_one_and_stays
     head = lost.publish("three", 7)
     place.write_bytes(data)
     lost.safe.lose_the_database()
-    error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
+    error = restore.refused(lost.safe.restore, "restore_publications_lost")
     assert error.got == f"sales.orders snapshot {given_up} of two (restore_publication_passed_over)"
     done = lost.safe.restore(replace(lost.safe.order, accept_lost=True))
     assert ([each.workload_id for each in done.lost_publications], done.spent) == (["two"], ("three",))
     lost.safe.start()
     assert (lost.head(), lost.house.rows()) == (head, [1, 2, 15, 17])
     with lost.house.notary.ledger.read() as unit:
-        spent.require_unspent(unit, "two")
+        used_ids.require_unspent(unit, "two")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model.epoch import EpochStage
-from pvdm.steward.restore import Order
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.steward.restore.restore import Order
 from pvdm.trust.log.checkpoint import read_unverified
-from tests.restore_examples import NEW_ORIGIN, ORDER, Scene, refused, scene_at
-from tests.steward_examples import LOG_ORIGIN
+from tests.support.steward.notary import LOG_ORIGIN
+from tests.support.steward.restore import NEW_ORIGIN, ORDER, Scene, refused, scene_at
 
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pvdm.lake.paths import parse_location
 from tests.behaviour.steward.test_restore_given_up import publish_to_later
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
-from tests.places import file_at
-from tests.protection_examples import SALES
-from tests.restore_examples import refused
+from tests.support.gate.approvals import SALES
+from tests.support.steward.restore import refused
+from tests.support.stores.places import file_at
 
 __all__ = ["lost"]
 

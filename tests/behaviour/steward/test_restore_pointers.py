@@ -10,22 +10,22 @@ import pytest
 
 from pvdm.catalog.commit import Change
 from pvdm.errors import UnavailableError
-from pvdm.lake.entries import listed_manifests, read_listed
 from pvdm.lake.files import MetadataFiles
-from pvdm.metadata.audit_report import AuditReport
-from pvdm.model.migration import ProtectionAction
+from pvdm.lake.read.entries import listed_manifests, read_listed
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import workloads
+from pvdm.metadata.audit.report import AuditReport
+from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.restore import Restored
-from pvdm.store import workloads
-from pvdm.store.schema import StatementKind
-from tests import restore_examples
+from pvdm.steward.restore.restore import Restored
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
-from tests.databases import memory_folder
-from tests.gate_attacks import BEFORE, publish
-from tests.gate_examples import SOURCE, House, house_at
-from tests.history_examples import audited
-from tests.places import file_at
-from tests.protection_examples import SALES, Doc
+from tests.support.audit.expiring_history import audited
+from tests.support.gate.approvals import SALES, Doc
+from tests.support.gate.attacks import BEFORE, publish
+from tests.support.gate.protected_tables import SOURCE, House, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward import restore
+from tests.support.stores.places import file_at
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Lost:
     """A Steward with a protected table, and the way to lose its database after a backup."""
 
     house: House
-    safe: restore_examples.Scene
+    safe: restore.Scene
 
     def publish(self, workload_id: str, day: int, source: str = SOURCE.uuid) -> int:
         """Publish a row of this day; the snapshot that shows it."""
@@ -77,7 +77,7 @@ def lost() -> Iterator[Lost]:
         house_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as house,
     ):
         house.table(rows=BEFORE)
-        yield Lost(house, restore_examples.Scene(house.stand))
+        yield Lost(house, restore.Scene(house.stand))
 
 
 def test_what_was_published_after_the_backup_is_shown_again(lost: Lost) -> None:
@@ -98,7 +98,7 @@ def test_without_its_document_a_publication_stops_the_restore_and_is_named(lost:
     file_at(document).unlink()
     lost.safe.lose_the_database()
     before = lost.safe.ledger.read_bytes()
-    error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
+    error = restore.refused(lost.safe.restore, "restore_publications_lost")
     assert error.message == "1 publication with a receipt cannot be shown again"
     assert error.got == f"sales.orders snapshot {head} of two (metadata_file_missing: {document})"
     assert lost.safe.ledger.read_bytes() == before
@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_reached_stops_the_restore(lost: Lost, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(MetadataFiles, "read", away)
         order = replace(lost.safe.order, accept_lost=True)
-        restore_examples.refused(lambda: lost.safe.restore(order), "metadata_files_unavailable")
+        restore.refused(lambda: lost.safe.restore(order), "metadata_files_unavailable")
     assert lost.lose_and_restore().lost_publications == ()
 
 
@@ -370,7 +370,7 @@ def test_a_publication_from_before_a_time_without_protection_that_main_lacks_is_
     lost.house.protect(lost.house.contracts["orders"])
     lost.publish("two", 6, source)
     lost.safe.lose_the_database()
-    error = restore_examples.refused(lost.safe.restore, "restore_publications_lost")
+    error = restore.refused(lost.safe.restore, "restore_publications_lost")
     assert error.got == f"sales.orders snapshot {unclear} of one (restore_publication_unclear)"
     done = lost.lose_and_restore(accept_lost=True)
     assert [(each.code, each.workload_id) for each in done.lost_publications] == [

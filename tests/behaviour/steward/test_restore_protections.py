@@ -10,14 +10,12 @@ import pytest
 from pvdm import fault
 from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import parse_location
-from pvdm.model.migration import ProtectionAction, contract_sha256
+from pvdm.ledger.record import protections, statements
 from pvdm.model.role import Role
-from pvdm.steward.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
-from pvdm.steward.restore import Restored
-from pvdm.store import protections, statements
-from tests import restore_examples
-from tests.databases import memory_folder
-from tests.protection_examples import (
+from pvdm.model.statements.migration import ProtectionAction, contract_sha256
+from pvdm.steward.restore.refill_approvals import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.restore import Restored
+from tests.support.gate.approvals import (
     CONTRACT,
     HASH,
     OTHER_CONTRACT,
@@ -30,6 +28,8 @@ from tests.protection_examples import (
     scene_at,
     signed,
 )
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward import restore
 from tools.proof_kit import SECOND
 
 
@@ -38,7 +38,7 @@ class Lost:
     """A scene, and the way to lose its database after a backup."""
 
     scene: Scene
-    safe: restore_examples.Scene
+    safe: restore.Scene
 
     def lose_and_restore(self) -> Restored:
         self.safe.lose_the_database()
@@ -54,7 +54,7 @@ def lost() -> Iterator[Lost]:
         memory_folder() as folder,
         scene_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as scene,
     ):
-        yield Lost(scene, restore_examples.Scene(scene.stand))
+        yield Lost(scene, restore.Scene(scene.stand))
 
 
 def test_a_table_whose_protection_was_lost_comes_back_protected(lost: Lost) -> None:

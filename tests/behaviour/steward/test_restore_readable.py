@@ -10,15 +10,15 @@ import pytest
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
-from pvdm.steward.restore import Order
-from tests import restore_examples
+from pvdm.steward.restore.restore import Order
 from tests.behaviour.steward.test_restore_pointers import Lost
-from tests.databases import memory_folder
-from tests.gate_examples import contract, house_at
-from tests.places import file_at
-from tests.protection_examples import SALES, Doc
-from tests.restore_examples import NEW_ORIGIN, ORDER
-from tests.steward_examples import LOG_ORIGIN
+from tests.support.gate.approvals import SALES, Doc
+from tests.support.gate.protected_tables import contract, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward import restore
+from tests.support.steward.notary import LOG_ORIGIN
+from tests.support.steward.restore import NEW_ORIGIN, ORDER
+from tests.support.stores.places import file_at
 from tools.proof_kit import SECOND
 
 
@@ -34,7 +34,7 @@ def lost() -> Iterator[Lost]:
         house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [Change(SALES, "orders", (), [update])])
         house.contracts["orders"] = contract()
         house.scene.protect(house.scene.protection("orders", contract=contract()))
-        yield Lost(house, restore_examples.Scene(house.stand))
+        yield Lost(house, restore.Scene(house.stand))
 
 
 def publish(lost: Lost, workload_id: str, day: int) -> None:
@@ -61,7 +61,7 @@ def test_a_table_whose_document_retention_removed_stops_the_restore_and_is_named
     lost.safe.lose_the_database()
     before = lost.safe.ledger.read_bytes()
     order = give_up(lost)
-    error = restore_examples.refused(lambda: lost.safe.restore(order), "restore_tables_unreadable")
+    error = restore.refused(lambda: lost.safe.restore(order), "restore_tables_unreadable")
     assert error.got == f"sales.orders (metadata_file_missing, {old})"
     assert lost.safe.ledger.read_bytes() == before
     (named,) = lost.safe.restore(replace(order, accept_unreadable=True)).unreadable
@@ -81,9 +81,9 @@ def test_that_lost_publications_are_accepted_does_not_accept_an_unreadable_table
         publish(lost, workload_id, number)
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"X")
     lost.safe.lose_the_database()
-    restore_examples.refused(lost.safe.restore, "restore_publications_lost")
+    restore.refused(lost.safe.restore, "restore_publications_lost")
     order = replace(lost.safe.order, accept_lost=True)
-    restore_examples.refused(lambda: lost.safe.restore(order), "restore_tables_unreadable")
+    restore.refused(lambda: lost.safe.restore(order), "restore_tables_unreadable")
     done = lost.safe.restore(replace(order, accept_unreadable=True))
     assert [each.table for each in done.unreadable] == ["sales.orders"]
     assert [each.workload_id for each in done.lost_publications] == ["two", "three", "four"]
@@ -95,7 +95,7 @@ def test_a_table_without_receipts_is_read_too(lost: Lost) -> None:
     file_at(lost.house.found("free").row.pointer.location).write_bytes(b"{}")
     publish(lost, "one", 1)
     lost.safe.lose_the_database()
-    error = restore_examples.refused(lost.safe.restore, "restore_tables_unreadable")
+    error = restore.refused(lost.safe.restore, "restore_tables_unreadable")
     assert str(error.got).startswith("sales.free (metadata_file_changed, ")
 
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pvdm.errors import NotAllowedError
-from pvdm.steward import restore
-from pvdm.store import Unit, lost_claims, target_sources
-from pvdm.store.schema import StatementKind
-from tests import restore_examples
+from pvdm.ledger import Unit
+from pvdm.ledger.restore import lost_claims
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import target_sources
+from pvdm.steward.restore import restore
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
-from tests.claim_examples import naming
-from tests.databases import memory_folder
-from tests.gate_attacks import BEFORE, refusal
-from tests.gate_examples import SOURCE, House, contract, house_at
+from tests.support.gate.attacks import BEFORE, refusal
+from tests.support.gate.claims import naming
+from tests.support.gate.protected_tables import SOURCE, House, contract, house_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward import restore as restore_examples
 from tools.proof_kit import SECOND
 
 

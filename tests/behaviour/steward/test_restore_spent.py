@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from pvdm.model.states import WorkloadState
-from pvdm.store.tokens import Grant
 from tests.behaviour.gate.test_gate_sources import publish_day
 from tests.behaviour.steward.test_restore_pointers import Lost, lost
-from tests.restore_examples import refused
+from tests.support.steward.restore import refused
 
 __all__ = ["lost"]
 

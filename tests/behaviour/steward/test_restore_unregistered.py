@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pvdm.steward.restore_unregistered import UnregisteredTable
+from pvdm.steward.restore.unregistered import UnregisteredTable
 from tests.behaviour.steward.test_restore_protections import Lost, lost
-from tests.protection_examples import SALES, WORD, code_of
+from tests.support.gate.approvals import SALES, WORD, code_of
 
 __all__ = ["lost"]
 

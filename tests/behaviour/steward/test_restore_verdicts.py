@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.ledger.work import attempts, nonces
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, NonceState
-from pvdm.store import attempts, nonces
-from tests.restore_examples import Scene, refused, scene_at
-from tests.steward_examples import core_of, override_of, signed_override
+from tests.support.steward.notary import core_of, override_of, signed_override
+from tests.support.steward.restore import Scene, refused, scene_at
 from tools.proof_kit import SECOND
 
 

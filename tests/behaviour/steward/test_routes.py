@@ -13,18 +13,18 @@ import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import func, select
 
-from pvdm.model.core import ProofCore
+from pvdm.ledger.schema.columns import metadata
 from pvdm.model.role import Role
-from pvdm.steward.config import ServiceConfig
+from pvdm.model.statements.core import ProofCore
+from pvdm.steward.config.steward import ServiceConfig
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.openapi import document
 from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule
-from pvdm.steward.http.table import methods_of
+from pvdm.steward.http.routes import methods_of
 from pvdm.steward.notary import Notary
-from pvdm.steward.proofs import Recorded
-from pvdm.store.columns import metadata
-from tests.steward_examples import attempt_token, failed, override_of, signed_override
-from tests.steward_http import NO_SUCH_PROOF, REASON, Served, bearer, error_of, limited, refusal, served
+from pvdm.steward.record.proofs import Recorded
+from tests.support.steward.http import NO_SUCH_PROOF, REASON, Served, bearer, error_of, limited, refusal, served
+from tests.support.steward.notary import attempt_token, failed, override_of, signed_override
 
 BODY_BYTES, ENVELOPE_BYTES = 262_144, 524_288
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")

@@ -9,8 +9,8 @@ import pytest
 from schemathesis.core.failures import FailureGroup
 
 from pvdm.model.role import Role
-from pvdm.steward.log_desk import LogDesk
-from tests.steward_fuzz import Effort, fuzzed, prepared
+from pvdm.steward.record.log import LogDesk
+from tests.support.fuzz.steward import Effort, fuzzed, prepared
 
 EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=5)
 

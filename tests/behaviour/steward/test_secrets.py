@@ -9,18 +9,19 @@ import pytest
 
 from pvdm import fault
 from pvdm.model.role import Role
-from pvdm.steward.config import FileKeys
-from pvdm.steward.http import door, openapi, routes_service
-from pvdm.steward.http.asked import Asked
-from pvdm.steward.http.logs import log_exception
+from pvdm.steward.config.key_homes import open_keys
+from pvdm.steward.config.steward import FileKeys
+from pvdm.steward.http import door, openapi
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.key_homes import open_keys
-from pvdm.steward.ledger_keys import LedgerEpochs
+from pvdm.steward.http.request import Asked
+from pvdm.steward.http.v1 import service as service_routes
+from pvdm.steward.logs import log_exception
+from pvdm.steward.record.ledger_keys import LedgerEpochs
 from pvdm.steward.server import start
-from tests.databases import Postgresql
-from tests.planted import traces
-from tests.steward_examples import Stand
-from tests.steward_secrets import (
+from tests.support.ledger.databases import Postgresql
+from tests.support.steward.notary import Stand
+from tests.support.steward.secret_search import traces
+from tests.support.steward.secrets import (
     FORMS,
     PASSPHRASE,
     PLANTED,
@@ -62,7 +63,13 @@ PLACES = (
 KINDS = {"key", "passphrase", "handle", "worker's", "released", "attempt's", "exchanged"} | {
     f"{role.value}'s" for role in Role
 }
-FRAMES = ("steward/proofs.py", "steward/access.py", "steward/attestations.py", "client/wire.py", "keys/handles.py")
+FRAMES = (
+    "steward/record/proofs.py",
+    "steward/access.py",
+    "steward/record/attestations.py",
+    "client/wire.py",
+    "keys/handles.py",
+)
 # The door's frames hold the request as it came in, header and all; nothing prints them.
 HOLDS_THE_REQUEST = ("http/door.py", "http/oauth.py")
 
@@ -92,7 +99,7 @@ def in_this_process(
     stand: Stand, tokens: dict[Role, Path], things: Things, found: Search, patch: pytest.MonkeyPatch
 ) -> None:
     reopened(stand)
-    for module in (openapi, routes_service):
+    for module in (openapi, service_routes):
         patch.setattr(module, "__version__", " ".join(FORMS))
     exposed = Metrics.exposed
     patch.setattr(Metrics, "exposed", lambda self: exposed(self) + f"# {' '.join(FORMS)}\n".encode())
@@ -105,7 +112,7 @@ def in_this_process(
     with listening() as everything, start(stand.notary) as server:
         used(server.url, tokens, things, found, nonce="22" * 16)
         provoked(server.url, tokens, things, found)
-        for point in ("store.before_commit", "store.after_commit"):
+        for point in ("ledger.before_commit", "ledger.after_commit"):
             with fault.armed(point, fault.Raise(RuntimeError("a crash"))):
                 crashed(server.url, tokens, things, found)
     found.place("log lines", *everything.lines)

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.errors import InputError, PvdmError, UnavailableError
-from pvdm.lake.entries import listed_manifests
 from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import listed_manifests
+from pvdm.ledger.work import nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.reasons import refusal_in
-from pvdm.store import nonces, workloads
-from tests.protection_examples import scene_at
-from tests.verify_examples import RAW, ROWS, SALES, SCHEMA, Bench, arrow, bench_at, contract, write
+from pvdm.steward.work.end_reasons import refusal_in
+from tests.support.gate.approvals import scene_at
+from tests.support.verify.attempts import RAW, ROWS, SALES, SCHEMA, Bench, arrow, bench_at, contract, write
 
 pytest.importorskip("pvdm_kernel")
 

@@ -15,20 +15,20 @@ import pytest
 
 from pvdm.catalog.commit import Change
 from pvdm.errors import InputError, UnavailableError
-from pvdm.model.core import ExtractionPath
 from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema, StructType
+from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.extraction import require_extractable
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import require_identity
 from pvdm.verify.job import Tools, Verified
-from pvdm.verify.opening import require_usable
+from pvdm.verify.source_fit import require_usable
 from pvdm.verify.spark.application import Table
 from pvdm.verify.spark.settings import SparkSettings
-from tests.protection_examples import COLUMN, code_of, scene_at
-from tests.scan_examples import Lake, pinned, to_doc
-from tests.spark_verify import InProcess, Lab, lab_at
+from tests.support.gate.approvals import COLUMN, code_of, scene_at
+from tests.support.lake.scans import Lake, pinned, to_doc
+from tests.support.spark.verification import InProcess, Lab, lab_at
+from tests.support.verify.attempts import ROWS, altered, contract
 from tests.unit.contract.examples import read
-from tests.verify_examples import ROWS, altered, contract
 
 pytestmark = pytest.mark.usefixtures("kernel")
 Reader = Callable[[list[pa.RecordBatch]], list[pa.RecordBatch]]

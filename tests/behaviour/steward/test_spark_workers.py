@@ -15,17 +15,17 @@ import pytest
 from pvdm import fault
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.store.attempts import Attempt
 from pvdm.verify.observed import Observed
 from pvdm.verify.spark import report, worker
 from pvdm.verify.threads import Threads, judged
-from tests.planted import traces
-from tests.protection_examples import code_of
-from tests.spark_verify import InProcess, Lab, facts, lab_at
-from tests.steward_examples import attempt_token, context_of, core_of
-from tests.steward_http import refusal
-from tests.verify_examples import RAW, ROWS, Bench, Row, altered
+from tests.support.gate.approvals import code_of
+from tests.support.spark.verification import InProcess, Lab, facts, lab_at
+from tests.support.steward.http import refusal
+from tests.support.steward.notary import attempt_token, context_of, core_of
+from tests.support.steward.secret_search import traces
+from tests.support.verify.attempts import RAW, ROWS, Bench, Row, altered
 
 pytestmark = pytest.mark.usefixtures("kernel")
 SOURCE = (ROWS[:40], ROWS[40:70], ROWS[70:])

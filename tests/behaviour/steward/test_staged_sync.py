@@ -11,8 +11,8 @@ from pvdm import fault
 from pvdm.lake.paths import parse_location
 from pvdm.model.states import AttemptState
 from pvdm.verify.fetch import Files
-from tests.databases import memory_folder
-from tests.path_examples import ROWS, contract, line_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import ROWS, contract, line_at
 
 
 @pytest.mark.parametrize(("storage", "with_data"), [("open", True), ("copied", False)])

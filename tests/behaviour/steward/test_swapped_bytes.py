@@ -17,19 +17,19 @@ import pytest
 
 from pvdm import fault
 from pvdm.client import AttemptView, StewardClient
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.vault import Vault
-from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.model.verdict import FailureClass, Outcome
-from tests.audit_examples import Local, codes
-from tests.audit_scene import gathered
-from tests.databases import memory_folder
-from tests.goods import OLD, ROWS, Goods, Staging, goods_at, parquet
-from tests.places import file_at, files, stores
-from tests.scan_examples import table_of
-from tests.steward_examples import LOG_ORIGIN
+from tests.support.audit.crafted_history import Local, codes
+from tests.support.audit.published_history import gathered
+from tests.support.lake.scans import table_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import LOG_ORIGIN
+from tests.support.steward.staged_by_hand import OLD, ROWS, Goods, Staging, goods_at, parquet
+from tests.support.stores.places import file_at, files, stores
 from tools.proof_kit import SECOND
 
 pytest.importorskip("pvdm_kernel")

@@ -7,13 +7,13 @@ import functools
 import pytest
 
 from pvdm.errors import PvdmError
+from pvdm.ledger.record.tokens import BearerToken, Grant
 from pvdm.model.role import Role
 from pvdm.steward.access import ATTEMPT_TOKEN_SECONDS, Access
-from pvdm.store.tokens import BearerToken, Grant
 from tests.behaviour.steward.test_core_access import access as access  # noqa: PLC0414 - the fixture
 from tests.behaviour.steward.test_core_access import code_of
 from tests.behaviour.steward.test_core_access import stand as stand  # noqa: PLC0414 - the fixture
-from tests.steward_examples import Stand, attempt_token, core_of
+from tests.support.steward.notary import Stand, attempt_token, core_of
 from tools.proof_kit import SECOND
 
 MINUTE = 60 * SECOND

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from pvdm.client import Retries
-from tests.steward_examples import stand_at
-from tests.steward_http import served
-from tests.steward_load import Plan, callers, found_wrong, logged, running, sent, sent_by_clients, write_config
+from tests.support.steward.http import served
+from tests.support.steward.load import Plan, callers, found_wrong, logged, running, sent, sent_by_clients, write_config
+from tests.support.steward.notary import stand_at
 
 LIMITED = ((429, "rate_limited"), (429, "too_many_requests_at_once"))
 

@@ -12,19 +12,21 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import UnavailableError
-from pvdm.lake.format.manifest_entry import DataFile
+from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
-from pvdm.model import document
-from pvdm.model.core import ProofCore
+from pvdm.ledger import Unit
+from pvdm.ledger.record import proofs
+from pvdm.ledger.schema.work import HandleWord
+from pvdm.ledger.work import attempts, handles, nonces, verified
+from pvdm.model import canonical_json
 from pvdm.model.role import Role
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
-from pvdm.steward.reasons import refusal_in
-from pvdm.steward.verified_files import read_verified
-from pvdm.store import Unit, attempts, handles, nonces, proofs, verified
-from pvdm.store.schema import HandleWord
+from pvdm.steward.pipeline.verified_files import read_verified
+from pvdm.steward.work.end_reasons import refusal_in
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.verify.fetch import Fetched, Files, Seen
-from tests.verify_examples import RAW, ROWS, SALES, Bench, Row, altered, bench_at, write
+from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, altered, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
 
@@ -197,7 +199,7 @@ def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared: 
     assert handle is not None
     assert handle.state is HandleWord.ENDED
     assert handle.context == proof.context
-    context = AttemptContext.from_json(document.parse(str(proof.context).encode(), size_max_bytes=10_000))
+    context = AttemptContext.from_json(canonical_json.parse(str(proof.context).encode(), size_max_bytes=10_000))
     assert context.intent_root.hex() == core.sources[0].freeze_root_sha256
 
 

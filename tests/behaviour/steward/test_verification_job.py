@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
+from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState
-from pvdm.store import nonces
 from pvdm.verify.fetch import Fetched, Files, Seen
-from tests.verify_examples import ROWS, Bench, bench_at
+from tests.support.verify.attempts import ROWS, Bench, bench_at
 
 pytest.importorskip("pvdm_kernel")
 

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import ConflictError, PvdmError
-from tests.verify_examples import ROWS, Bench, bench_at
+from tests.support.verify.attempts import ROWS, Bench, bench_at
 
 pytest.importorskip("pvdm_kernel")
 

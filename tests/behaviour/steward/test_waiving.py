@@ -15,19 +15,21 @@ import pytest
 
 from pvdm.catalog.orphans import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.next_snapshot import next_snapshot
+from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
-from pvdm.model.core import ProofCore
+from pvdm.lake.write.next_snapshot import next_snapshot
+from pvdm.ledger import Unit
+from pvdm.ledger.record import overrides, proofs, statements
+from pvdm.ledger.work import nonces
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
-from pvdm.steward.proofs import Recorded
-from pvdm.steward.vault_sweep import VaultSweep
-from pvdm.steward.waiving import Waiving
-from pvdm.store import Unit, nonces, overrides, proofs, statements
-from pvdm.store.attempts import Attempt
-from tests.steward_examples import override_of, signed_override
-from tests.verify_examples import ROWS, Bench, Row, altered, bench_at, write
+from pvdm.steward.cleanup.vault_sweep import VaultSweep
+from pvdm.steward.pipeline.break_glass import Waiving
+from pvdm.steward.record.proofs import Recorded
+from tests.support.steward.notary import override_of, signed_override
+from tests.support.verify.attempts import ROWS, Bench, Row, altered, bench_at, write
 from tools.proof_kit import SECOND
 
 pytest.importorskip("pvdm_kernel")
@@ -232,7 +234,7 @@ def test_a_call_that_was_stopped_before_its_commit_is_taken_up(bench: Bench, mon
         raise UnavailableError("ledger_unavailable", "just now")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pvdm.steward.waiving.next_snapshot", away)
+        patched.setattr("pvdm.steward.pipeline.break_glass.next_snapshot", away)
         with pytest.raises(UnavailableError):
             bench.bring_back(override_id)
     brought = bench.bring_back(override_id)
@@ -268,7 +270,7 @@ def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_at
 ) -> None:
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
-    place = f"pvdm.steward.waiving.{at}"
+    place = f"pvdm.steward.pipeline.break_glass.{at}"
     real = next_snapshot if at == "next_snapshot" else Waiving._verified
     other: list[Attempt] = []
 
@@ -299,7 +301,7 @@ def test_the_same_call_waits_for_one_that_is_staging(bench: Bench, monkeypatch: 
         assert second.is_alive()
         return next_snapshot(*given, **more)
 
-    monkeypatch.setattr("pvdm.steward.waiving.next_snapshot", meanwhile)
+    monkeypatch.setattr("pvdm.steward.pipeline.break_glass.next_snapshot", meanwhile)
     first = bench.bring_back(override_id)
     second.join(30)
     assert [each.attempt_id for each in found] == [first.attempt_id]

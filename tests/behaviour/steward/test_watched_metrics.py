@@ -22,13 +22,13 @@ from pvdm.errors import InputError
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward import expiries
-from pvdm.steward.expiries import certificate_end
+from pvdm.steward.cleanup.vault_usage import VaultUsage
 from pvdm.steward.http import app
-from pvdm.steward.jobs import JobState
-from pvdm.steward.vault_usage import VaultUsage
-from tests.shop import ROWS, contract, shop_at, table_of
-from tests.steward_http import Served, served
+from pvdm.steward.pipeline.jobs import JobState
+from pvdm.steward.record import expiries
+from pvdm.steward.record.expiries import certificate_end
+from tests.support.steward.http import Served, served
+from tests.support.steward.shop import ROWS, contract, shop_at, table_of
 from tools.proof_kit import DAY
 
 TABLE = "00000000-0000-4000-8000-000000000001"

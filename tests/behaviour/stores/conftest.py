@@ -13,9 +13,9 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.model.role import Role
-from tests.databases import memory_folder
-from tests.path_examples import ROWS, Line, Row, line_at
-from tests.s3_server import Bucket, S3Server, s3_server
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import ROWS, Line, Row, line_at
+from tests.support.stores.s3_server import Bucket, S3Server, s3_server
 
 __all__ = ["s3_server"]
 SECONDS = 60.0

@@ -14,20 +14,20 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.object_path import ObjectPath
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.stores import Stores
-from pvdm.steward.archive import Archive, archived_size, log_folder
-from pvdm.steward.config import StewardConfig, load_config
-from pvdm.steward.kept import archive_folder, outside_file
-from pvdm.store import statements
+from pvdm.ledger.record import statements
+from pvdm.steward.config.log_locations import archive_folder, outside_file
+from pvdm.steward.config.steward import StewardConfig, load_config
+from pvdm.steward.record.archive import Archive, archived_size, log_folder
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge
-from tests.databases import memory_folder
-from tests.log_storage import KEY, ORIGIN, entries, entry, filled
-from tests.restore_examples import Scene
-from tests.s3_server import S3Server
-from tests.steward_examples import LOG_ORIGIN, stand_at
+from tests.support.ledger.databases import memory_folder
+from tests.support.ledger.log_storage import KEY, ORIGIN, entries, entry, filled
+from tests.support.steward.notary import LOG_ORIGIN, stand_at
+from tests.support.steward.restore import Scene
+from tests.support.stores.s3_server import S3Server
 
 
 @pytest.fixture

@@ -18,18 +18,18 @@ from pvdm.errors import PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.store import Moments, read
-from pvdm.metadata.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.model.verdict import FailureClass, Outcome
-from pvdm.steward.adopting import require_adoptable
+from pvdm.steward.work.adopted_branches import require_adoptable
 from pvdm.verify.fetch import Files
-from tests.audit_examples import codes
-from tests.audit_scene import gathered
 from tests.behaviour.stores.conftest import Lake
-from tests.path_examples import ROWS, Row, contract
-from tests.s3_server import REGION, S3Server
-from tests.steward_examples import LOG_ORIGIN
+from tests.support.audit.crafted_history import codes
+from tests.support.audit.published_history import gathered
+from tests.support.steward.notary import LOG_ORIGIN
+from tests.support.steward.pipeline import ROWS, Row, contract
+from tests.support.stores.s3_server import REGION, S3Server
 from tools.proof_kit import SECOND
 
 pytest.importorskip("pvdm_kernel")
@@ -90,7 +90,7 @@ def test_an_exported_audit_reads_the_store_by_the_auditors_own_credentials(
     (file, *_) = lake.data(lake.settled(producer, lake.staged(producer)))
     line = lake.line
     line.served.stand.time.pass_by(SECOND)
-    monkeypatch.setattr("pvdm.cli.times._nanos", lambda: line.scene.now * 1_000)
+    monkeypatch.setattr("pvdm.cli.common.times._nanos", lambda: line.scene.now * 1_000)
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as online:
         online.setenv("PVDM_URL", line.url)

@@ -19,17 +19,17 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.stores.store import Moments
 from pvdm.lake.stores.stores import Stores
 from pvdm.lake.stores.sts import VendingSettings
-from pvdm.model.proof import Proof, Storage
+from pvdm.ledger.record import proofs
+from pvdm.model.statements.proof import Proof, Storage
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.model.verdict import FailureClass, Outcome
-from pvdm.store import proofs
 from pvdm.trust.statement import read_signed
 from tests.behaviour.stores.conftest import Lake
 from tests.behaviour.stores.test_s3_path import found_by_audit, seen
-from tests.databases import memory_folder
-from tests.path_examples import ROWS, contract, line_at
-from tests.protection_examples import code_of
-from tests.s3_server import CONSUMERS, PRODUCERS, S3Server
+from tests.support.gate.approvals import code_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.pipeline import ROWS, contract, line_at
+from tests.support.stores.s3_server import CONSUMERS, PRODUCERS, S3Server
 
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

@@ -14,20 +14,19 @@ import pytest
 import pvdm
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError, UnavailableError
-from pvdm.lake import lines
 from pvdm.lake.paths import parse_location
-from pvdm.lake.stores import patience
-from pvdm.lake.stores.answering import Answering
+from pvdm.lake.stores import circuit_breaker, timeouts
+from pvdm.lake.stores.health import Answering
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.store import Moments
 from pvdm.model.states import AttemptState
-from pvdm.steward.jobs import JobState
+from pvdm.steward.pipeline.jobs import JobState
 from tests.behaviour.stores.conftest import SECONDS, Lake
-from tests.databases import memory_folder
-from tests.path_examples import contract, line_at
-from tests.s3_server import Bucket, S3Server
-from tests.silent_proxy import SilentProxy, silent_proxy
+from tests.support.ledger.databases import memory_folder
+from tests.support.servers.silent_proxy import SilentProxy, silent_proxy
+from tests.support.steward.pipeline import contract, line_at
+from tests.support.stores.s3_server import Bucket, S3Server
 
 pytest.importorskip("pvdm_kernel")
 
@@ -36,7 +35,7 @@ SOON = 2
 
 @pytest.fixture
 def proxy(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentProxy]:
-    monkeypatch.setattr(lines, "_lines", {})
+    monkeypatch.setattr(circuit_breaker, "_lines", {})
     address = urlsplit(s3_server.endpoint)
     with silent_proxy(str(address.hostname), address.port or 0) as found:
         yield found
@@ -76,7 +75,7 @@ def test_a_call_to_a_store_that_hangs_ends_after_two_tries_and_names_the_bucket(
     assert isinstance(error, TimeoutError)
     assert error.strerror == f"the store of the bucket {bucket.name} does not answer: ReadTimeoutError"
     assert seconds < 20
-    assert proxy.connections == patience.S3_SILENT_TRIES_MAX
+    assert proxy.connections == timeouts.S3_SILENT_TRIES_MAX
 
 
 def test_the_next_call_to_a_store_that_hangs_fails_at_once_and_asks_nobody(
@@ -98,14 +97,14 @@ def test_a_store_that_answers_again_is_found_after_the_rest(
     store = S3Store(settings)
     failed(store, bucket)
     proxy.speak()
-    monkeypatch.setattr(lines, "REST_SECONDS", 0)
+    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
     with pytest.raises(FileNotFoundError):
         store.facts(parse_location(f"{bucket.root}/any"))
 
 
 def test_one_call_that_gets_nothing_does_not_stop_the_others_of_a_store_that_answers() -> None:
     times = iter([0.0, 1.0, 2.0, 3.0])
-    line = lines.Line(clock=lambda: next(times))
+    line = circuit_breaker.Line(clock=lambda: next(times))
     begun = line.begin()
     line.answered()
     line.was_silent(begun)
@@ -149,7 +148,7 @@ def test_a_request_that_needs_the_silent_store_is_answered_with_what_is_wrong(
 def test_a_job_that_meets_the_silent_store_waits_and_ends_well_when_it_answers(
     lake: Lake, producer: StewardClient, proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "REST_SECONDS", 0)
+    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
     lake.line.protect(contract("storage: open"))
     attempt = lake.staged(producer)
     jobs = lake.line.notary.jobs

@@ -13,24 +13,24 @@ import pytest
 from pvdm.client import AttemptView, StewardClient
 from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.client_settings import SECRET_ACCESS_KEY, SESSION_TOKEN, settings_of
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.store import Moments
-from pvdm.lake.stores.vended import SECRET_ACCESS_KEY, SESSION_TOKEN, settings_of
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.model.verdict import FailureClass, Outcome
-from pvdm.steward import spark_desk
-from pvdm.steward.config import StewardConfig
-from pvdm.steward.spark_desk import SparkDesk
+from pvdm.steward.config.steward import StewardConfig
+from pvdm.steward.pipeline import spark as spark_desk
+from pvdm.steward.pipeline.spark import SparkDesk
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
 from pvdm.verify.spark.task import Common
 from tests.behaviour.stores.conftest import Lake
-from tests.databases import memory_folder
-from tests.path_examples import contract, line_at
-from tests.planted import traces
-from tests.protection_examples import code_of
-from tests.s3_server import S3Server
-from tests.spark_verify import InProcess
+from tests.support.gate.approvals import code_of
+from tests.support.ledger.databases import memory_folder
+from tests.support.spark.verification import InProcess
+from tests.support.steward.pipeline import contract, line_at
+from tests.support.steward.secret_search import traces
+from tests.support.stores.s3_server import S3Server
 
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")

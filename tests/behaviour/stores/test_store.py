@@ -21,8 +21,8 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.secret import Secret
 from pvdm.verify.fetch import Files
-from tests.protection_examples import code_of
-from tests.s3_server import S3Server
+from tests.support.gate.approvals import code_of
+from tests.support.stores.s3_server import S3Server
 
 UUID = "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f"
 NONE = Moments()

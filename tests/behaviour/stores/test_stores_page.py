@@ -21,7 +21,7 @@ import pvdm
 from pvdm.client import StewardClient
 from pvdm.lake.stores import s3_client
 from pvdm.model.role import Role
-from pvdm.steward.embedded import Person
+from pvdm.steward.embedded.embedded import Person
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 

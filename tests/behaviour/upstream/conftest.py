@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.databases import memory_folder
-from tests.gate_examples import House
-from tests.steward_http import Served
-from tests.upstream_examples import BEFORE, There, house_over, there_at, upstream_at
+from tests.support.catalog.upstream import BEFORE, There, house_over, there_at, upstream_at
+from tests.support.gate.protected_tables import House
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.http import Served
 
 _NUMBERS = itertools.count()
 

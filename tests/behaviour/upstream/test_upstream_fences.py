@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from pvdm import fault
-from pvdm.model.migration import ProtectionAction
+from pvdm.ledger.work import announced, attempts
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
+from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState
-from pvdm.store import announced, attempts
-from pvdm.store.attempts import Attempt
 from tests.behaviour.upstream.test_upstream_publishing import CrashError, disposal, settle, state_of
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to, to_main
-from tests.fault_proxy import held
-from tests.gate_examples import House
-from tests.upstream_examples import NEW, There, code_of, publish
+from tests.support.catalog.upstream import NEW, There, code_of, publish
+from tests.support.gate.protected_tables import House
+from tests.support.servers.fault_proxy import held
 
 Doc = dict[str, Any]
 

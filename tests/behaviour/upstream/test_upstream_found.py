@@ -8,12 +8,20 @@ import pytest
 
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError
-from pvdm.lake.entries import listed_manifests
-from pvdm.lake.format.manifest_entry import ManifestContent
-from pvdm.model.migration import ProtectionAction
-from tests.found_examples import LIST_FIELDS, Planted, added, data_file, equality_deletes, overwrite, plant
-from tests.gate_examples import House, contract
-from tests.upstream_examples import NEW, There, code_of, publish
+from pvdm.lake.format.manifest.entry import ManifestContent
+from pvdm.lake.read.entries import listed_manifests
+from pvdm.model.statements.migration import ProtectionAction
+from tests.support.catalog.upstream import NEW, There, code_of, publish
+from tests.support.gate.protected_tables import House, contract
+from tests.support.lake.found_manifests import (
+    LIST_FIELDS,
+    Planted,
+    added,
+    data_file,
+    equality_deletes,
+    overwrite,
+    plant,
+)
 
 
 def fresh(house: House, there: There, *manifests: Planted, **more: Any) -> list[str]:

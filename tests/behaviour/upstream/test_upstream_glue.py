@@ -20,24 +20,34 @@ from pyiceberg.catalog.glue import GlueCatalog
 
 from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
-from pvdm.lake.format.new_table import new_table
+from pvdm.lake.format.table.new_table import new_table
+from pvdm.lake.stores.client_settings import open_config
 from pvdm.lake.stores.s3_client import S3Settings, open_client
-from pvdm.lake.stores.vended import open_config
 from pvdm.lake.upstream import Asked, Place
 from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
 from pvdm.model.role import Role
-from pvdm.steward.config import StewardConfig
-from pvdm.steward.mounts import open_mounts
-from pvdm.steward.upstream_config import GlueUpstreamConfig, UpstreamConfig
+from pvdm.steward.config.mounts import open_mounts
+from pvdm.steward.config.steward import StewardConfig
+from pvdm.steward.config.upstreams import GlueUpstreamConfig, UpstreamConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
-from tests.catalog_examples import request
-from tests.databases import memory_folder
-from tests.fault_proxy import Answered, FaultProxy, Passing, Way, first, held, lost_after, lost_before, proxied
-from tests.gate_examples import House, contract
-from tests.protection_examples import SALES, Scene, with_catalog
-from tests.silent_proxy import silent_proxy
-from tests.steward_examples import stand_at
-from tests.upstream_examples import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of
+from tests.support.catalog.core import request
+from tests.support.catalog.upstream import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of
+from tests.support.gate.approvals import SALES, Scene, with_catalog
+from tests.support.gate.protected_tables import House, contract
+from tests.support.ledger.databases import memory_folder
+from tests.support.servers.fault_proxy import (
+    Answered,
+    FaultProxy,
+    Passing,
+    Way,
+    first,
+    held,
+    lost_after,
+    lost_before,
+    proxied,
+)
+from tests.support.servers.silent_proxy import silent_proxy
+from tests.support.steward.notary import stand_at
 from tools.proof_kit import NOW, SECOND
 
 Doc = dict[str, Any]

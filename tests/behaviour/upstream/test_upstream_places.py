@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from pvdm.lake.paths import parse_location
-from pvdm.steward.config import StewardConfig
+from pvdm.steward.config.steward import StewardConfig
 from tests.behaviour.upstream.test_upstream_serving import lying, refused
-from tests.databases import memory_folder
-from tests.gate_examples import House
-from tests.protection_examples import SALES
-from tests.steward_examples import stand_at
-from tests.upstream_examples import There, with_upstream
+from tests.support.catalog.upstream import There, with_upstream
+from tests.support.gate.approvals import SALES
+from tests.support.gate.protected_tables import House
+from tests.support.ledger.databases import memory_folder
+from tests.support.steward.notary import stand_at
 
 Doc = dict[str, Any]
 _NUMBERS = itertools.count()

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_report import Standing
+from pvdm.ledger.work import workloads
+from pvdm.ledger.work.workloads import Workload
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.report import Standing
 from pvdm.model.contract import BoundContract, parse_contract
-from pvdm.model.migration import ProtectionAction
 from pvdm.model.role import Role
-from pvdm.steward.sources import Sources
-from pvdm.store import workloads
-from pvdm.store.workloads import Workload
+from pvdm.model.statements.migration import ProtectionAction
+from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
-from tests.audit_examples import Local
-from tests.audit_scene import gathered
 from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to, to_main
-from tests.gate_examples import House, contract
-from tests.source_examples import follow_target
-from tests.steward_examples import LOG_ORIGIN
-from tests.upstream_examples import NEW, There, code_of, publish
+from tests.support.audit.crafted_history import Local
+from tests.support.audit.published_history import gathered
+from tests.support.catalog.upstream import NEW, There, code_of, publish
+from tests.support.gate.protected_tables import House, contract
+from tests.support.lake.sources import follow_target
+from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
 Doc = dict[str, Any]

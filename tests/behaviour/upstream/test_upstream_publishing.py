@@ -8,30 +8,18 @@ from pathlib import Path
 import pytest
 
 from pvdm import fault
-from pvdm.catalog import upstream_target
-from pvdm.catalog.upstream_target import UpstreamTarget
+from pvdm.catalog.upstream import target as upstream_target
+from pvdm.catalog.upstream.target import UpstreamTarget
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError
-from pvdm.lake.entries import live_entries
-from pvdm.metadata.target import Base
-from pvdm.model.migration import ProtectionAction
+from pvdm.lake.read.entries import live_entries
+from pvdm.ledger.work import attempts
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.target import Base
+from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState
-from pvdm.steward.disposal import Disposal
-from pvdm.steward.reconcile import end_announced
-from pvdm.store import attempts
-from pvdm.store.attempts import Attempt
-from tests.databases import memory_folder
-from tests.fault_proxy import (
-    Way,
-    first,
-    held,
-    late_answer,
-    lost_after,
-    lost_before,
-    says_after,
-    says_before,
-)
-from tests.gate_examples import House
-from tests.upstream_examples import (
+from pvdm.steward.cleanup.disposal import Disposal
+from pvdm.steward.restore.reconcile import end_announced
+from tests.support.catalog.upstream import (
     BEFORE,
     NEW,
     There,
@@ -41,6 +29,18 @@ from tests.upstream_examples import (
     of,
     publish,
     receipts_of,
+)
+from tests.support.gate.protected_tables import House
+from tests.support.ledger.databases import memory_folder
+from tests.support.servers.fault_proxy import (
+    Way,
+    first,
+    held,
+    late_answer,
+    lost_after,
+    lost_before,
+    says_after,
+    says_before,
 )
 
 
@@ -312,12 +312,12 @@ def either(ledger_url: str, tmp_path: Path, there: There) -> Iterator[House]:
 def test_it_is_the_same_on_each_database(either: House, there: There, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal of the ledger is found before anything is sent, and another Steward's publication is waited for."""
     attempt = either.proved("w", NEW)
-    monkeypatch.setattr("pvdm.catalog.upstream_target._HOLDER", "another-steward")
+    monkeypatch.setattr("pvdm.catalog.upstream.target._HOLDER", "another-steward")
     there.proxy.plan.append(lost_after)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(either, attempt)
     monkeypatch.undo()
-    monkeypatch.setattr("pvdm.catalog.upstream_target.UPSTREAM_TURN_MAX_SECONDS", 0.2)
+    monkeypatch.setattr("pvdm.catalog.upstream.target.UPSTREAM_TURN_MAX_SECONDS", 0.2)
     second, before = either.proved("w2", [(9, 1, "Ulm")]), len(there.proxy.seen)
     assert code_of(either, second) == "claim_overlaps"
     assert len(there.proxy.seen) == before  # the overlap was found in the ledger

@@ -12,21 +12,21 @@ import pytest
 from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_report import Standing
+from pvdm.ledger.work import target_sources, workloads
+from pvdm.ledger.work.workloads import Workload
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.report import Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
-from pvdm.steward.sources import Sources
-from pvdm.store import target_sources, workloads
-from pvdm.store.workloads import Workload
+from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
-from tests.audit_examples import Local, codes, standings
-from tests.audit_scene import gathered
-from tests.fault_proxy import Passing, first, lost_after
-from tests.gate_examples import House, contract
-from tests.protection_examples import COLUMN, OTHER_CONTRACT, SALES
-from tests.steward_examples import LOG_ORIGIN
-from tests.upstream_examples import NEW, There, code_of, made_on, publish
+from tests.support.audit.crafted_history import Local, codes, standings
+from tests.support.audit.published_history import gathered
+from tests.support.catalog.upstream import NEW, There, code_of, made_on, publish
+from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, SALES
+from tests.support.gate.protected_tables import House, contract
+from tests.support.servers.fault_proxy import Passing, first, lost_after
+from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
 Doc = dict[str, Any]

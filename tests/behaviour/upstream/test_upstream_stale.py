@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pvdm.errors import UnavailableError
+from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.steward.jobs import JobState
-from pvdm.store.attempts import Attempt
-from tests.gate_examples import House
-from tests.upstream_examples import NEW, There, of, publish
+from pvdm.steward.pipeline.jobs import JobState
+from tests.support.catalog.upstream import NEW, There, of, publish
+from tests.support.gate.protected_tables import House
 
 Doc = dict[str, Any]
 

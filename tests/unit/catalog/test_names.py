@@ -6,7 +6,7 @@ import pytest
 
 from pvdm.catalog.names import NAME_MAX_CHARACTERS, SEPARATOR, judged_levels, judged_name, levels_of
 from pvdm.errors import InputError
-from pvdm.store.namespaces import NAMESPACE_LEVELS_MAX, key
+from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, key
 
 
 @pytest.mark.parametrize("name", ["orders", "a.b", "a/b", "ünïcode 表", "a b", "..", "x" * NAME_MAX_CHARACTERS])

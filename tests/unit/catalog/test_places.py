@@ -8,7 +8,7 @@ import pytest
 
 from pvdm.catalog.places import home_of, own_place
 from pvdm.lake.paths import parse_location
-from pvdm.store.namespaces import Levels
+from pvdm.ledger.catalog.namespaces import Levels
 
 WAREHOUSE = parse_location("file:///warehouse")
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"

@@ -9,11 +9,11 @@ import pytest
 
 from pvdm.catalog import rule
 from pvdm.errors import NotAllowedError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import UPDATES, apply_updates
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import UPDATES, apply_updates
 from pvdm.model.role import Role
-from tests.catalog_examples import grant, set_ref, to_ref
-from tests.lake_metadata_examples import (
+from tests.support.catalog.core import grant, set_ref, to_ref
+from tests.support.lake.metadata import (
     FILE,
     LOCATION,
     NOW,

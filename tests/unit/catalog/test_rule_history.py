@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from pvdm.catalog import rule
-from pvdm.catalog.sight import published
+from pvdm.catalog.visibility import published
 from pvdm.errors import NotAllowedError
-from pvdm.lake.format.main_state import MainState
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import apply_updates
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
 from pvdm.model.role import Role
-from tests.catalog_examples import grant, set_ref, to_ref
-from tests.lake_metadata_examples import FILE, NOW, Doc, document, snapshot, statistics, table
+from tests.support.catalog.core import grant, set_ref, to_ref
+from tests.support.lake.metadata import FILE, NOW, Doc, document, snapshot, statistics, table
 
 
 def after(before: TableMetadata, updates: list[Doc]) -> TableMetadata:

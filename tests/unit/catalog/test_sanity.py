@@ -22,11 +22,11 @@ from pvdm.catalog.sanity import (
     require_sane,
 )
 from pvdm.errors import ConflictError, InputError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import apply_updates
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.paths import parse_location
-from tests.catalog_examples import set_ref, to_ref
-from tests.lake_metadata_examples import FILE, LOCATION, NOW, Doc, snapshot, table
+from tests.support.catalog.core import set_ref, to_ref
+from tests.support.lake.metadata import FILE, LOCATION, NOW, Doc, snapshot, table
 
 HOME = (parse_location(LOCATION),)
 LONGEST = 2**63 - 1

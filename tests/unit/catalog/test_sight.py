@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from pvdm.catalog.sight import published, sees_all
-from pvdm.lake.format.main_state import MainState
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import apply_updates
+from pvdm.catalog.visibility import published, sees_all
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
 from pvdm.model.role import Role
-from tests.lake_metadata_examples import Doc, column, document, partition_statistics, schema, snapshot, statistics
+from tests.support.lake.metadata import Doc, column, document, partition_statistics, schema, snapshot, statistics
 
 HIDDEN = 7_700_000_000_000_001
 TRACES = [str(HIDDEN), "secretbranch", "secrettag", "secretcolumn", "secretfile", "17000000055", "900"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog import state
-from pvdm.lake.format.metadata import TableMetadata
-from tests.catalog_examples import Core, core_in
+from pvdm.lake.format.table.metadata import TableMetadata
+from tests.support.catalog.core import Core, core_in
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from pvdm.client import (
 from pvdm.client.answers import read_attempt_identity, read_exchanged, read_hashes
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.projection import ProjectionName
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from tests.unit.client.examples import ATTEMPT, CHANGE, HASH, ID, IDENTITY, INFO, TIME, Json
 
 WORKLOAD: Json = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.client.refusal import ERROR_DETAILS_MAX, ERROR_TEXT_MAX_CHARACTERS, error_of
+from pvdm.client.errors import ERROR_DETAILS_MAX, ERROR_TEXT_MAX_CHARACTERS, error_of
 from pvdm.errors import (
     ConflictError,
     InputError,

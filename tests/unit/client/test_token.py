@@ -21,7 +21,7 @@ import pvdm
 from pvdm.client import AccessToken, StewardClient
 from pvdm.client.token import TOKEN_MAX_CHARACTERS, TokenSource, read_token
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
-from tests.planted import traces
+from tests.support.steward.secret_search import traces
 from tests.unit.client.examples import INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, error
 

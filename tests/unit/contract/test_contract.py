@@ -24,10 +24,10 @@ from pvdm.model.contract import (
     parse_contract,
     resolve,
 )
-from pvdm.model.core import ExtractionPath, Profile
-from pvdm.model.proof import Storage
 from pvdm.model.role import Role
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, type_from_json
+from pvdm.model.statements.core import ExtractionPath, Profile
+from pvdm.model.statements.proof import Storage
 from tests.unit.contract.examples import SMALL, changed, read, refused, written
 
 ROOT = Path(__file__).parents[3]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model.expression import Compare, Expression, Number, OneOf, StartsWith, Text, Typed
-from pvdm.model.expression_bind import bind
-from pvdm.model.expression_text import parse_expression
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.expression import Compare, Expression, Number, OneOf, StartsWith, Text, Typed
+from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, StructType, type_from_json
 
 SIMPLE = [kind.value for kind in Kind if kind not in (Kind.VARIANT, Kind.UNKNOWN)] + ["decimal(9,2)", "fixed(2)"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError
-from pvdm.model.expression import (
+from pvdm.model.filter.expression import (
     KEYWORDS,
     Always,
     And,
@@ -27,12 +27,7 @@ from pvdm.model.expression import (
     columns_of,
     parameters_of,
 )
-from pvdm.model.expression_text import (
-    EXPRESSION_DEPTH_MAX,
-    EXPRESSION_MAX_CHARACTERS,
-    LITERALS_MAX,
-    parse_expression,
-)
+from pvdm.model.filter.text import EXPRESSION_DEPTH_MAX, EXPRESSION_MAX_CHARACTERS, LITERALS_MAX, parse_expression
 
 ONE = Compare("a", Operator.EQUAL, Number("1"))
 TWO = Compare("b", Operator.EQUAL, Number("2"))

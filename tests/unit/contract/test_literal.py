@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pvdm.errors import InputError
-from pvdm.model.expression import LiteralValue
-from pvdm.model.literal import literal_text, parse_literal
+from pvdm.model.filter.expression import LiteralValue
+from pvdm.model.filter.literal import literal_text, parse_literal
 from pvdm.model.schema import Inner, Kind, ListType, Type, type_from_json
 
 NIL = "00000000-0000-0000-0000-000000000000"

@@ -13,7 +13,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
 from pvdm.trust.keys import AttemptContext, Purpose
-from tests.key_examples import attempt, source
+from tests.support.steward.keys import attempt, source
 
 SPEC = (Path(__file__).parents[3] / "spec" / "keys.md").read_text()
 ROOT = bytes(range(32))

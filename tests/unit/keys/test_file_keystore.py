@@ -15,8 +15,8 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
 from pvdm.trust.keys import KeyRole, Passphrase, create_file_keys, open_file_keys
 from pvdm.trust.keys.file import FileKeystore, _check
-from tests.key_examples import attempt, keystore
-from tests.planted import traces
+from tests.support.steward.keys import attempt, keystore
+from tests.support.steward.secret_search import traces
 
 WORD = "correct horse battery staple"
 

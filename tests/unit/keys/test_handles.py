@@ -11,14 +11,14 @@ import pytest
 
 from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.ledger.clock import LedgerClock
 from pvdm.model.projection import ProjectionName
-from pvdm.steward.ledger_keys import LedgerHandles
-from pvdm.store.clock import LedgerClock
+from pvdm.steward.record.ledger_keys import LedgerHandles
 from pvdm.trust.keys import HandleRecord, Handles, InProcessRegistry
 from pvdm.trust.keys.handles import HandleRegistry
 from pvdm.trust.keys.service import EpochKeyService
-from tests.databases import ledger_at
-from tests.key_examples import attempt, keystore
+from tests.support.ledger.databases import ledger_at
+from tests.support.steward.keys import attempt, keystore
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted import traces, traces_in_files
+from tests.support.steward.secret_search import traces, traces_in_files
 
 SECRET = bytes(range(200, 232))
 

@@ -20,15 +20,15 @@ import pytest
 import pvdm
 from pvdm import fault
 from pvdm.errors import InputError, PvdmError
-from pvdm.model import document
+from pvdm.model import canonical_json
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey, DigestKey, Secret
 from pvdm.trust.keys import AttemptKeys, KeyEntry, KeyRole, Passphrase, attempt_keys, open_file_keys
 from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.keys.service import EpochKeyService
-from tests.key_examples import attempt, keystore
-from tests.planted import traces
+from tests.support.steward.keys import attempt, keystore
+from tests.support.steward.secret_search import traces
 
 MATERIAL = bytes(range(160, 192))
 WORD = "correct horse battery staple"
@@ -96,7 +96,7 @@ def test_a_planted_secret_is_found_in_every_place_that_is_searched(show: Callabl
 
 def test_a_secret_planted_in_the_locals_of_a_frame_is_found() -> None:
     with pytest.raises(InputError) as caught:
-        document.parse(MATERIAL, size_max_bytes=1)
+        canonical_json.parse(MATERIAL, size_max_bytes=1)
     assert traces(MATERIAL, everything_about(caught.value)) != []
 
 

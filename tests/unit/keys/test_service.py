@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
-from pvdm.model.epoch import EpochStage
 from pvdm.model.projection import ProjectionName
+from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys import EpochBook, EpochKeyService, KeyEntry, KeyRole, KeyService, create_file_keys, release
 from pvdm.trust.keys.book_file import FileEpochStore
 from pvdm.trust.keys.file import FileKeystore
-from tests.key_examples import attempt, keystore, source
+from tests.support.steward.keys import attempt, keystore, source
 
 CONTENT = ProjectionName.CONTENT
 

@@ -12,8 +12,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from pvdm.lake.format.avro import AvroLimits, decompress, encode_long, read_avro, write_avro
-from tests.manifest_examples import SYNC, container, record, refused, text
+from pvdm.lake.format.avro.container import AvroLimits, decompress, encode_long, read_avro, write_avro
+from tests.support.lake.manifests import SYNC, container, record, refused, text
 
 SCHEMA = json.dumps(record("int", "string", ["null", "long"], {"type": "array", "items": "bytes"}))
 RECORDS = [(1, "a", None, ()), (-7, "ß𝄞", 2**63 - 1, (b"", b"\x00\xff"))]

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pvdm.lake.format.bounds import (
+from pvdm.lake.format.schema.bounds import (
     GeoPoint,
     MetricsMode,
     compare,
@@ -20,7 +20,7 @@ from pvdm.lake.format.bounds import (
     upper_bound,
 )
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, StructType, Type
-from tests.manifest_examples import refused
+from tests.support.lake.manifests import refused
 
 STRING, BINARY, DOUBLE, LONG = (PrimitiveType(kind) for kind in (Kind.STRING, Kind.BINARY, Kind.DOUBLE, Kind.LONG))
 UUID_TYPE, VARIANT = PrimitiveType(Kind.UUID), PrimitiveType(Kind.VARIANT)

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from pvdm.lake.format.single_value import decode_promoted, decode_value, encode_value, from_unscaled
+from pvdm.lake.format.schema.single_value import decode_promoted, decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Inner, Kind, ListType, PrimitiveType, StructType, Type
-from tests.manifest_examples import refused
+from tests.support.lake.manifests import refused
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE = (
     PrimitiveType(kind) for kind in (Kind.BOOLEAN, Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE)

@@ -10,9 +10,9 @@ import pytest
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from tests.lake_metadata_examples import column, schema
-from tests.puffin_examples import Listed, add_vectors, bitmap, framed, list_vectors, puffin
-from tests.scan_examples import Lake, identity_spec, table_of
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.puffin import Listed, add_vectors, bitmap, framed, list_vectors, puffin
+from tests.support.lake.scans import Lake, identity_spec, table_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -346,7 +346,7 @@ def test_a_footer_that_is_not_one_json_object_of_blobs_is_refused(tmp_path: Path
 
 
 def test_a_footer_with_too_many_blobs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.lake.puffin.PUFFIN_BLOBS_MAX", 1)
+    monkeypatch.setattr("pvdm.lake.read.puffin.PUFFIN_BLOBS_MAX", 1)
     lake = lake_at(tmp_path)
     location = lake.data(rows(0, 1))
     add_vectors(lake, [Listed(location, [0]), Listed("file:///gone", [1])], named=[0])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import apply_updates
-from pvdm.lake.history import expired_history
-from tests.lake_metadata_examples import NOW, snapshot, table
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.read.history import expired_history
+from tests.support.lake.metadata import NOW, snapshot, table
 
 DAY = 86_400_000
 

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
 from pvdm.errors import InputError
-from pvdm.lake.java_trust import trust_store, trusting
-from tests.authorities import Authority
+from pvdm.lake.spark.trust_store import trust_store, trusting
+from tests.support.servers.certificates import Authority
 
 
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")

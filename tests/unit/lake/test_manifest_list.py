@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pvdm.lake.format.avro import AvroLimits
-from pvdm.lake.format.manifest_entry import ManifestContent
-from pvdm.lake.format.manifest_list import FieldSummary, ListHeader, ManifestFile, read_manifest_list
-from pvdm.lake.format.manifest_list_write import write_manifest_list
-from tests.manifest_examples import SYNC, listed, refused, spun
+from pvdm.lake.format.avro.container import AvroLimits
+from pvdm.lake.format.manifest.entry import ManifestContent
+from pvdm.lake.format.manifest.manifest_list import FieldSummary, ListHeader, ManifestFile, read_manifest_list
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from tests.support.lake.manifests import SYNC, listed, refused, spun
 
 SUMMARY = FieldSummary(contains_null=True, contains_nan=None, lower_bound=b"\x00", upper_bound=None)
 

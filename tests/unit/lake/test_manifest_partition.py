@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from pvdm.lake.format.manifest_fields import avro_name
-from pvdm.lake.format.manifest_types import schema_from_text, type_from_iceberg, type_to_iceberg
-from pvdm.lake.format.partition import PartitionSpec, Transform
-from pvdm.lake.format.partition_transform import apply, bucket_hash
-from pvdm.lake.format.partition_value import avro_type, decimal_bytes
+from pvdm.lake.format.manifest.fields import avro_name
+from pvdm.lake.format.manifest.types import schema_from_text, type_from_iceberg, type_to_iceberg
+from pvdm.lake.format.partition.spec import PartitionSpec, Transform
+from pvdm.lake.format.partition.transform import apply, bucket_hash
+from pvdm.lake.format.partition.value import avro_type, decimal_bytes
 from pvdm.model.schema import (
     DecimalType,
     FixedType,
@@ -27,7 +27,7 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
-from tests.manifest_examples import refused
+from tests.support.lake.manifests import refused
 
 INT, DATE = PrimitiveType(Kind.INT), PrimitiveType(Kind.DATE)
 TYPES: dict[str, Type] = {

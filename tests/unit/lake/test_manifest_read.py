@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pvdm.lake.format.avro import AvroLimits
-from pvdm.lake.format.manifest import Manifest, check_listed, inherit, read_manifest
-from pvdm.lake.format.manifest_entry import EntryStatus, FileContent, IdMap, ManifestContent
-from pvdm.lake.format.manifest_list import ManifestFile
-from pvdm.lake.format.manifest_write import write_manifest
-from tests.manifest_examples import data_file, delete_file, entry, header, kept, listed, refused, spun
+from pvdm.lake.format.avro.container import AvroLimits
+from pvdm.lake.format.manifest.entry import EntryStatus, FileContent, IdMap, ManifestContent
+from pvdm.lake.format.manifest.manifest import Manifest, check_listed, inherit, read_manifest
+from pvdm.lake.format.manifest.manifest_list import ManifestFile
+from pvdm.lake.format.manifest.write import write_manifest
+from tests.support.lake.manifests import data_file, delete_file, entry, header, kept, listed, refused, spun
 
 MANIFEST = write_manifest(header(), [entry(), kept()]).data
 DELETES = write_manifest(header(content=ManifestContent.DELETES), [entry(file=delete_file())]).data

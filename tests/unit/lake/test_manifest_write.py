@@ -12,13 +12,13 @@ from uuid import UUID
 
 import pytest
 
-from pvdm.lake.format.manifest import ManifestHeader, check_listed, inherit, read_manifest
-from pvdm.lake.format.manifest_entry import EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_fields import avro_text, entry_fields, iceberg_text, list_fields
-from pvdm.lake.format.manifest_list import FieldSummary
-from pvdm.lake.format.manifest_write import carried, removed, write_manifest
-from pvdm.lake.format.partition import PartitionSpec
-from tests.manifest_examples import SYNC, data_file, delete_file, entry, header, kept, listed, refused
+from pvdm.lake.format.manifest.entry import EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.fields import avro_text, entry_fields, iceberg_text, list_fields
+from pvdm.lake.format.manifest.manifest import ManifestHeader, check_listed, inherit, read_manifest
+from pvdm.lake.format.manifest.manifest_list import FieldSummary
+from pvdm.lake.format.manifest.write import carried, removed, write_manifest
+from pvdm.lake.format.partition.spec import PartitionSpec
+from tests.support.lake.manifests import SYNC, data_file, delete_file, entry, header, kept, listed, refused
 
 UNPARTITIONED = PartitionSpec(0)
 

@@ -7,8 +7,8 @@ import gzip
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format import document
-from pvdm.lake.format.document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip, zipped
+from pvdm.lake.format.json import document
+from pvdm.lake.format.json.document import JSON_DEPTH_MAX, Json, Number, canonical, dump_json, parse_json, unzip, zipped
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.lake.format.main_state import MainState
-from pvdm.lake.format.updates import apply_updates
-from tests.lake_metadata_examples import (
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.lake.format.table.updates import apply_updates
+from tests.support.lake.metadata import (
     FILE,
     NOW,
     Doc,

@@ -9,19 +9,9 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import new_table, register_table
-from tests.lake_metadata_examples import (
-    LOCATION,
-    NOW,
-    UUID,
-    Doc,
-    column,
-    create_request,
-    document,
-    schema,
-    table,
-)
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.new_table import new_table, register_table
+from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, create_request, document, schema, table
 
 
 def create(**more: object) -> TableMetadata:

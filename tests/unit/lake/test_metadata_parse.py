@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import RefType
-from tests.lake_metadata_examples import LOCATION, NOW, UUID, Doc, column, document, snapshot, table
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import RefType
+from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, document, snapshot, table
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 
@@ -37,7 +37,7 @@ def test_gzip_is_read_and_written_when_asked_for(version: int) -> None:
 
 def test_a_document_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     large = table(properties={"a": "b" * 10_000})
-    monkeypatch.setattr("pvdm.lake.format.document.require_size.__defaults__", (1_000,))
+    monkeypatch.setattr("pvdm.lake.format.json.document.require_size.__defaults__", (1_000,))
     with pytest.raises(InputError) as caught:
         large.to_bytes()
     assert caught.value.code == "lake_json_too_large"

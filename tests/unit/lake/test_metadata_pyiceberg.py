@@ -13,10 +13,10 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.new_table import new_table
-from pvdm.lake.format.updates import apply_updates
-from tests.lake_metadata_examples import FILE, LOCATION, NOW, UUID, Doc, create_request
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.new_table import new_table
+from pvdm.lake.format.table.updates import apply_updates
+from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, create_request
 
 
 def written(version: str) -> PyMetadata:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.document import Json, Number
-from pvdm.lake.format.node import Node
-from pvdm.lake.format.schema_json import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, judge_version, parse_schema
-from pvdm.lake.format.schema_model import to_iceberg, to_model
+from pvdm.lake.format.json.document import Json, Number
+from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.schema.document import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, judge_version, parse_schema
+from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, Schema, StructType
-from tests.lake_metadata_examples import Doc, column, schema
+from tests.support.lake.metadata import Doc, column, schema
 
 TYPES = [
     "boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "timestamp_ns",

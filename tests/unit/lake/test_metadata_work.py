@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format import document
-from pvdm.lake.format.default_values import fits
-from pvdm.lake.format.document import parse_json
-from pvdm.lake.format.metadata import stripped_location
-from pvdm.lake.format.type_names import TypeName, parse_type_name
-from pvdm.lake.format.updates import apply_updates
-from pvdm.lake.format.view_metadata import ViewMetadata
-from pvdm.lake.format.view_updates import apply_view_updates
-from tests.lake_metadata_examples import FILE, NOW, Doc, column, partition_statistics, schema, snapshot, table
-from tests.view_examples import document as view_document
+from pvdm.lake.format.json import document
+from pvdm.lake.format.json.document import parse_json
+from pvdm.lake.format.schema.default_values import fits
+from pvdm.lake.format.schema.type_names import TypeName, parse_type_name
+from pvdm.lake.format.table.metadata import stripped_location
+from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.format.view.metadata import ViewMetadata
+from pvdm.lake.format.view.updates import apply_view_updates
+from tests.support.catalog.views import document as view_document
+from tests.support.lake.metadata import FILE, NOW, Doc, column, partition_statistics, schema, snapshot, table
 
 # Four times the input may take eight times as long, for caches and the memory manager; twice squared is sixteen.
 TIMES = 4

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pvdm.lake.format.bounds import TRUNCATE_16, MetricsMode
-from pvdm.lake.format.metrics_modes import metrics_modes
-from tests.lake_metadata_examples import Doc, column
-from tests.staged_examples import metadata
+from pvdm.lake.format.schema.bounds import TRUNCATE_16, MetricsMode
+from pvdm.lake.format.table.metrics_modes import metrics_modes
+from tests.support.lake.metadata import Doc, column
+from tests.support.verify.staged import metadata
 
 NONE, COUNTS, FULL = (MetricsMode.parse(text) for text in ("none", "counts", "full"))
 STRUCT: Doc = {"type": "struct", "fields": [column(4, "x"), column(5, "y")]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.lake.format.parsed import ParsedFiles
+from pvdm.lake.format.manifest.cache import ParsedFiles
 
 
 class Parser:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.lake.roaring import Bits, read_positions
-from tests.puffin_examples import bitmap
+from pvdm.lake.read.roaring import Bits, read_positions
+from tests.support.lake.puffin import bitmap
 
 
 def positions(bits: Bits) -> list[int]:

@@ -12,16 +12,16 @@ import pytest
 
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.format.manifest_entry import FileContent
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.node import Node
-from pvdm.lake.format.schema_json import parse_schema
-from pvdm.lake.format.schema_model import to_model
-from pvdm.lake.scan import Scan, plan_scan, scan_batches
+from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.manifest.entry import FileContent
+from pvdm.lake.format.schema.document import parse_schema
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.scan import Scan, plan_scan, scan_batches
 from pvdm.model.schema import Schema
 from pvdm.verify.fetch import Files
-from tests.lake_metadata_examples import column, schema
-from tests.scan_examples import NAME, Lake, fetch, identity_spec, rows_of, table_of
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.scans import NAME, Lake, fetch, identity_spec, rows_of, table_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID
-from pvdm.lake.entries import listed_manifests, read_listed
-from pvdm.lake.format.manifest import MANIFEST_MAX_BYTES
-from pvdm.lake.format.manifest_entry import FileContent
+from pvdm.lake.format.manifest.entry import FileContent
+from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
+from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID
+from pvdm.lake.read.entries import listed_manifests, read_listed
 from pvdm.verify.fetch import Files
-from tests.lake_metadata_examples import column, schema
-from tests.parquet_craft import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.parquet_edit import I64, groups, joined, put, split, varint
-from tests.scan_examples import NAME, Lake
-from tests.staged_examples import parquet
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.scans import NAME, Lake
+from tests.support.parquet.edit import I64, groups, joined, put, split, varint
+from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
+from tests.support.verify.staged import parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.deletes import FILE_PATH_ID, DeleteFile, DeleteIndex
-from pvdm.lake.format.manifest_entry import FileContent, IdMap
-from pvdm.lake.format.partition import PartitionSpec
+from pvdm.lake.format.manifest.entry import FileContent, IdMap
+from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.read.deletes import FILE_PATH_ID, DeleteFile, DeleteIndex
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType
-from tests.lake_metadata_examples import column, schema
-from tests.scan_examples import Lake, identity_spec, rows_of, table_of
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.scans import Lake, identity_spec, rows_of, table_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError, PvdmError
-from pvdm.lake.format.manifest_entry import IdMap
-from pvdm.lake.hidden_deletes import Metrics, may_be_left_out, slots_of
+from pvdm.lake.format.manifest.entry import IdMap
+from pvdm.lake.read.hidden_deletes import Metrics, may_be_left_out, slots_of
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from tests.lake_metadata_examples import column, schema
-from tests.scan_examples import identity_spec, table_of
-from tests.source_lies import COLUMNS, LIES, NESTED, NESTED_DOC, ROWS, Lie, keys, lake, longs
+from tests.support.lake.metadata import column, schema
+from tests.support.lake.scans import identity_spec, table_of
+from tests.support.lake.source_lies import COLUMNS, LIES, NESTED, NESTED_DOC, ROWS, Lie, keys, lake, longs
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from pvdm.digest.parquet import read_batches
-from pvdm.lake.format.manifest_entry import FileContent
-from pvdm.lake.format.schema_model import to_iceberg
-from pvdm.lake.scan import scan_batches
+from pvdm.lake.format.manifest.entry import FileContent
+from pvdm.lake.format.schema.logical import to_iceberg
+from pvdm.lake.read.scan import scan_batches
 from pvdm.model.schema import (
     DecimalType,
     Field,
@@ -29,8 +29,8 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
-from tests.engines import duckdb_connection
-from tests.scan_examples import Lake, fetch, table_of
+from tests.support.lake.scans import Lake, fetch, table_of
+from tests.support.oracles.engines import duckdb_connection
 
 pytestmark = [pytest.mark.usefixtures("kernel"), pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")]
 

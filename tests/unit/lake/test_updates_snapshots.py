@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import ConflictError, InputError, PvdmError
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import apply_updates, create_from_updates
-from tests.lake_metadata_examples import (
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates, create_from_updates
+from tests.support.lake.metadata import (
     FILE,
     LOCATION,
     NOW,

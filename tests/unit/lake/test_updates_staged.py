@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.updates import create_from_updates
-from tests.lake_metadata_examples import LOCATION, NOW, UUID, Doc, column, schema
+from pvdm.lake.format.table.updates import create_from_updates
+from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, schema
 
 
 def staged(*more: Doc) -> list[Any]:

@@ -16,13 +16,13 @@ import pytest
 import requests
 
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError, VerificationError
-from pvdm.lake import lines
-from pvdm.lake.format.new_table import new_table
+from pvdm.lake.format.table.new_table import new_table
+from pvdm.lake.stores import circuit_breaker
 from pvdm.lake.upstream import Asked, Place, Seen
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 from pvdm.lake.upstream.sessions import bounded
 from pvdm.model.secret import Secret
-from tests.catalog_examples import NOW_MS, request
+from tests.support.catalog.core import NOW_MS, request
 
 SOON = 3
 """Seconds after which a test gives up an upstream: no honest answer takes as long, however busy the machine is."""
@@ -161,7 +161,7 @@ def test_its_own_prefix_is_an_upstreams_to_say() -> None:
 
 @pytest.mark.parametrize("part", ["head", "body"])
 def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "REST_SECONDS", 0)
+    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
     commit = Asked(Seen("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
     with hostile() as there, asked(there, seconds=SOON) as upstream:
         there.dripping = part
@@ -227,7 +227,7 @@ def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkey
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
         there.dripping = "nothing"
-        monkeypatch.setattr(lines, "REST_SECONDS", 0)
+        monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
         assert upstream.load(PLACE).location == LOADED["metadata-location"]
 
 
@@ -267,5 +267,5 @@ def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
 def test_an_answer_is_read_as_far_as_it_may_be_long() -> None:
     with hostile() as there, requests.Session() as session:
         there.config = {"long": "x" * 8_000_000}
-        bounded(session, seconds=5, most=1_000_000, line=lines.Line())
+        bounded(session, seconds=5, most=1_000_000, line=circuit_breaker.Line())
         assert 1_000_000 < len(session.get(f"{there.url}/v1/config").content) < 4_000_000

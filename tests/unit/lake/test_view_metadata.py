@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.format.document import dump_json
-from pvdm.lake.format.view_metadata import VIEW_SIZE_MAX_BYTES, ViewMetadata
-from tests.lake_metadata_examples import LOCATION, NOW, UUID
-from tests.view_examples import SCHEMA, Doc, document, query, version
+from pvdm.lake.format.json.document import dump_json
+from pvdm.lake.format.view.metadata import VIEW_SIZE_MAX_BYTES, ViewMetadata
+from tests.support.catalog.views import SCHEMA, Doc, document, query, version
+from tests.support.lake.metadata import LOCATION, NOW, UUID
 
 
 def parsed(made: Doc) -> ViewMetadata:

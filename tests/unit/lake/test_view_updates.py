@@ -8,16 +8,21 @@ from typing import Any
 import pytest
 
 from pvdm.errors import ConflictError, InputError
-from pvdm.lake.format.node import INT_LAST
-from pvdm.lake.format.view_metadata import ViewMetadata
-from pvdm.lake.format.view_updates import (
-    VIEW_UPDATES_MAX,
-    apply_view_updates,
-    check_view_requirements,
-    new_view,
+from pvdm.lake.format.json.node import INT_LAST
+from pvdm.lake.format.view.metadata import ViewMetadata
+from pvdm.lake.format.view.updates import VIEW_UPDATES_MAX, apply_view_updates, check_view_requirements, new_view
+from tests.support.catalog.views import (
+    OTHER,
+    Doc,
+    add_version,
+    document,
+    query,
+    replaced,
+    request,
+    set_current,
+    version,
 )
-from tests.lake_metadata_examples import LOCATION, NOW, UUID
-from tests.view_examples import OTHER, Doc, add_version, document, query, replaced, request, set_current, version
+from tests.support.lake.metadata import LOCATION, NOW, UUID
 
 LATER = NOW + 1_000
 

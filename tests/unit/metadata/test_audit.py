@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.lake.format.avro import read_avro, write_avro
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.metadata.audit_evidence import Evidence, LoggedStatement
-from pvdm.metadata.audit_report import Standing
-from pvdm.model.migration import NamespaceTarget, Protection, ProtectionAction
-from pvdm.model.proof import Proof
-from pvdm.model.table import NamespaceRef
-from pvdm.model.verdict import FailureClass, Verdict
+from pvdm.lake.format.avro.container import read_avro, write_avro
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
+from pvdm.metadata.audit.report import Standing
+from pvdm.model.statements.migration import NamespaceTarget, Protection, ProtectionAction
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.table import NamespaceRef
+from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.verify import sign_statement
-from tests.audit_examples import CONTRACT, History, codes, local, standings
-from tests.protection_examples import COLUMN, WORD
+from tests.support.audit.crafted_history import CONTRACT, History, codes, local, standings
+from tests.support.gate.approvals import COLUMN, WORD
 from tools.proof_kit import KEYS, NOW, ORIGIN, SECOND, SIGNERS, fixed, root_of
 
 FAILED = Verdict.failed(FailureClass.MODIFIED)
@@ -354,10 +354,10 @@ def test_more_statements_or_snapshots_than_an_audit_can_hold_end_it(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("pvdm.metadata.audit_statements.AUDIT_STATEMENTS_MAX", 1)
+        patched.setattr("pvdm.metadata.audit.statements.AUDIT_STATEMENTS_MAX", 1)
         with pytest.raises(VerificationError, match="too many statements"):
             history.audit()
-    monkeypatch.setattr("pvdm.metadata.audit_walk.AUDIT_SNAPSHOTS_MAX", 1)
+    monkeypatch.setattr("pvdm.metadata.audit.walk.AUDIT_SNAPSHOTS_MAX", 1)
     with pytest.raises(VerificationError, match="too many snapshots"):
         history.audit()
 

@@ -16,11 +16,11 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.metadata import audit_bundle
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_bundle import parse_audit_bundle
-from pvdm.model.document import dump
-from tests.audit_examples import History, codes
+from pvdm.metadata.audit import bundle as audit_bundle
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.bundle import parse_audit_bundle
+from pvdm.model.canonical_json import dump
+from tests.support.audit.crafted_history import History, codes
 from tools.proof_kit import NOW, ORIGIN, ROOT
 
 REPOSITORY: Final = Path(__file__).parents[3]
@@ -165,9 +165,9 @@ def test_the_specification_names_every_code() -> None:
 
 
 def test_an_auditor_needs_neither_ledger_nor_catalog_nor_network() -> None:
-    ours = ("pvdm.store", "pvdm.steward", "pvdm.catalog", "pvdm.client", "sqlalchemy", "httpx", "fastapi")
+    ours = ("pvdm.ledger", "pvdm.steward", "pvdm.catalog", "pvdm.client", "sqlalchemy", "httpx", "fastapi")
     script = (
-        "import sys, pvdm.metadata.audit, pvdm.metadata.audit_bundle;"
+        "import sys, pvdm.metadata.audit.audit, pvdm.metadata.audit.bundle;"
         f"print([name for name in sys.modules if name.startswith({ours!r})])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

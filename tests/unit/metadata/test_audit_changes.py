@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.lake.format.manifest_entry import EntryStatus, FileContent
-from pvdm.lake.format.snapshots import Snapshot
-from pvdm.metadata.audit_changes import require_carried, require_dangling, require_own, require_rewritten
-from tests.manifest_examples import data_file, delete_file, entry, kept, listed
+from pvdm.lake.format.manifest.entry import EntryStatus, FileContent
+from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.metadata.audit.changes import require_carried, require_dangling, require_own, require_rewritten
+from tests.support.lake.manifests import data_file, delete_file, entry, kept, listed
 
 SNAPSHOT = Snapshot(55, 54, 3, 0, "s3://lake/list.avro", (), "append", {}, 0, None, None, None, {})
 

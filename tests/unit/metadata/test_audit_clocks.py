@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit_examples import History, codes
+from tests.support.audit.crafted_history import History, codes
 from tools.proof_kit import NOW, SECOND
 
 

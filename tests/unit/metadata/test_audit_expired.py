@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.metadata.audit_heads import Edge, Past, owed
-from pvdm.metadata.audit_report import Notes, Standing
-from pvdm.model.migration import NamespaceTarget, ProtectionAction
-from pvdm.model.table import NamespaceRef
+from pvdm.metadata.audit.heads import Edge, Past, owed
+from pvdm.metadata.audit.report import Notes, Standing
+from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
+from pvdm.model.statements.table import NamespaceRef
 from pvdm.trust.log.entry import EntryKind
-from tests.audit_examples import HASH, History, codes, local, standings, with_deletes
+from tests.support.audit.crafted_history import HASH, History, codes, local, standings, with_deletes
 from tools.proof_kit import fixed
 
 UNPROTECT = ProtectionAction.UNPROTECT

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.audit_words import report_lines
-from pvdm.lake.format.manifest_entry import DataFile, IdMap
-from pvdm.lake.format.manifest_list import ManifestFile
-from pvdm.metadata import audit as audit_module
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_bundle import parse_audit_bundle
-from pvdm.metadata.audit_evidence import Evidence
-from pvdm.metadata.audit_report import AuditReport, CountedFiles, Gap, Standing
-from pvdm.model.migration import NamespaceTarget, ProtectionAction
-from pvdm.model.table import NamespaceRef
+from pvdm.cli.audit.text import report_lines
+from pvdm.lake.format.manifest.entry import DataFile, IdMap
+from pvdm.lake.format.manifest.manifest_list import ManifestFile
+from pvdm.metadata.audit import audit as audit_module
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.bundle import parse_audit_bundle
+from pvdm.metadata.audit.evidence import Evidence
+from pvdm.metadata.audit.report import AuditReport, CountedFiles, Gap, Standing
+from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
+from pvdm.model.statements.table import NamespaceRef
 from pvdm.trust.log.entry import EntryKind
-from tests.audit_examples import HASH, History, codes, listing, standings, with_deletes
-from tests.places import file_at
+from tests.support.audit.crafted_history import HASH, History, codes, listing, standings, with_deletes
+from tests.support.stores.places import file_at
 from tools.proof_kit import NOW, ORIGIN, ROOT, fixed
 
 UNPROTECT = ProtectionAction.UNPROTECT

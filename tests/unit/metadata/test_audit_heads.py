@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from pvdm.metadata import audit_heads
-from pvdm.metadata.audit import AuditJudge, audit
-from pvdm.metadata.audit_bundle import parse_audit_bundle
-from pvdm.metadata.audit_heads import Edge, Past, owed
-from pvdm.metadata.audit_report import AuditReport, Notes, Standing
-from pvdm.model.migration import NamespaceTarget, ProtectionAction, TableTarget
-from pvdm.model.table import NamespaceRef
-from tests.audit_examples import HASH, History, codes, standings
-from tests.protection_examples import COLUMN
+from pvdm.metadata.audit import heads as audit_heads
+from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.bundle import parse_audit_bundle
+from pvdm.metadata.audit.heads import Edge, Past, owed
+from pvdm.metadata.audit.report import AuditReport, Notes, Standing
+from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction, TableTarget
+from pvdm.model.statements.table import NamespaceRef
+from tests.support.audit.crafted_history import HASH, History, codes, standings
+from tests.support.gate.approvals import COLUMN
 from tools.proof_kit import NOW, ORIGIN, ROOT, SECOND, fixed
 
 OK, BEFORE, UNPROVED, IN_GAP = Standing.OK, Standing.BEFORE, Standing.UNPROVED, Standing.IN_GAP

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pvdm.lake.format.avro import write_avro
-from pvdm.lake.format.manifest_list import read_manifest_list
-from pvdm.metadata.audit_report import Standing
-from pvdm.model.core import ProofCore, RowCounts
-from pvdm.model.receipt import Receipt
-from tests.audit_examples import TABLE, History, codes, listing, same, standings, with_deletes
+from pvdm.lake.format.avro.container import write_avro
+from pvdm.lake.format.manifest.manifest_list import read_manifest_list
+from pvdm.metadata.audit.report import Standing
+from pvdm.model.statements.core import ProofCore, RowCounts
+from pvdm.model.statements.receipt import Receipt
+from tests.support.audit.crafted_history import TABLE, History, codes, listing, same, standings, with_deletes
 from tools.proof_kit import fixed
 
 Lie = Callable[[History], Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError
-from tests.audit_examples import History, codes
+from tests.support.audit.crafted_history import History, codes
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import VerificationError
-from pvdm.metadata.checks_receipt import read_receipted, require_proved, require_published_bytes
-from pvdm.model.core import ProofCore
-from pvdm.model.receipt import Receipt
-from pvdm.model.verdict import FailureClass, Verdict
+from pvdm.metadata.gate.checks_receipt import read_receipted, require_proved, require_published_bytes
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
-from tests.audit_examples import History, local
+from tests.support.audit.crafted_history import History, local
 
 ELSEWHERE = "11111111-2222-4333-8444-555555555555"
 

@@ -6,10 +6,10 @@ import math
 
 import pyarrow as pa
 
-from pvdm.lake.format.manifest import ManifestHeader
-from pvdm.lake.format.manifest_entry import ManifestContent
-from pvdm.lake.format.partition import PartitionField, PartitionSpec, Transform
-from pvdm.lake.format.partition_value import value_key
+from pvdm.lake.format.manifest.entry import ManifestContent
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.partition.spec import PartitionField, PartitionSpec, Transform
+from pvdm.lake.format.partition.value import value_key
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.physical.arrow_parts import parts
 

@@ -12,8 +12,9 @@ from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import VendingSettings
-from pvdm.model.proof import Isolation
-from pvdm.steward.config import (
+from pvdm.model.statements.proof import Isolation
+from pvdm.steward.config.mounts import open_mounts
+from pvdm.steward.config.steward import (
     CONFIG_SIZE_MAX_BYTES,
     CatalogConfig,
     FileKeys,
@@ -26,8 +27,7 @@ from pvdm.steward.config import (
     load_config,
     require_door,
 )
-from pvdm.steward.mounts import open_mounts
-from pvdm.steward.upstream_config import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
+from pvdm.steward.config.upstreams import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
 from pvdm.trust.keys.public import Algorithm
 
 SMALL = """

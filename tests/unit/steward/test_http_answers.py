@@ -16,7 +16,7 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
-from pvdm.steward.http.answers import TOKEN_CODES, kind_of, refusal, status_of
+from pvdm.steward.http.errors import TOKEN_CODES, kind_of, refusal, status_of
 
 CASES = [
     (InputError("x", "m"), 400, "input"),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pvdm.steward.http import inlet as module
-from pvdm.steward.http.inlet import Inlet, send_refusal
+from pvdm.steward.http import receive as module
+from pvdm.steward.http.receive import Inlet, send_refusal
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 401, "headers": [(b"a", b"b")]}
 CLOSE = (b"connection", b"close")

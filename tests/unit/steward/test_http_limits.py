@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from pvdm.errors import UnavailableError
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from pvdm.steward.config import Limits
+from pvdm.steward.config.steward import Limits
 from pvdm.steward.http import limits as module
 from pvdm.steward.http.limits import Limiter, peer_identity, token_identity
-from pvdm.store.tokens import Grant
 
 
 class Seconds:

@@ -8,11 +8,11 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from pvdm.steward.config import Limits
+from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.limits import Limiter
-from pvdm.steward.http.lookup import LOOKUP_THREADS_MAX, Lookup
-from pvdm.store.tokens import Grant
+from pvdm.steward.http.token_lookup import LOOKUP_THREADS_MAX, Lookup
 
 
 class Ledger:

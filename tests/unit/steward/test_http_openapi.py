@@ -13,7 +13,7 @@ from pvdm.steward.http import openapi
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.openapi import statuses
 from pvdm.steward.http.roles import RULES, Body
-from tests.steward_examples import Stand, stand_at
+from tests.support.steward.notary import Stand, stand_at
 
 # The catalog's routes stand in the document of Iceberg's protocol.
 OURS = sorted(line for line in RULES if not line[1].startswith("/catalog/") or line[1].endswith("/oauth/tokens"))

@@ -8,12 +8,12 @@ import pytest
 from fastapi import APIRouter
 
 from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from pvdm.steward.http import app as app_module
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule, require_allowed, require_complete
-from pvdm.store.tokens import Grant
-from tests.steward_examples import stand_at
+from tests.support.steward.notary import stand_at
 
 MINE = "ab" * 16
 

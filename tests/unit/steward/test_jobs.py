@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.ledger import Unit
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import Attempt, AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.states import AttemptState
-from pvdm.steward.jobs import Jobs, JobState, JobView, Tasks
-from pvdm.store import Unit, attempts, workloads
-from pvdm.store.attempts import Attempt, AttemptOpening
-from pvdm.store.chunks import Chunk
-from pvdm.store.schema import Atomicity
-from pvdm.store.workloads import Opening, Pinned
-from tests.steward_examples import Stand, stand_at
-from tests.waiting import eventually
+from pvdm.steward.pipeline.jobs import Jobs, JobState, JobView, Tasks
+from tests.support.steward.notary import Stand, stand_at
+from tests.support.waiting import eventually
 from tools.proof_kit import fixed
 
 SECONDS = 20.0

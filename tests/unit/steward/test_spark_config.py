@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.steward.config import load_config
+from pvdm.steward.config.steward import load_config
 from pvdm.verify.spark.settings import SparkSettings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark-verification.md").read_text("utf-8")

@@ -12,12 +12,12 @@ import pytest
 
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.states import AttemptState
-from pvdm.steward.jobs import JobState
-from pvdm.steward.unfinished import WORK_HELD, working_on
+from pvdm.steward.pipeline.jobs import JobState
+from pvdm.steward.pipeline.unfinished import WORK_HELD, working_on
+from tests.support.waiting import eventually
+from tests.unit.ledger.test_named_locks import HOLDER
 from tests.unit.steward.test_jobs import SECONDS, Desk, only, started
 from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fixture
-from tests.unit.store.test_named_locks import HOLDER
-from tests.waiting import eventually
 
 
 def test_what_has_no_job_is_taken_up_without_a_new_start(desk: Desk) -> None:
@@ -49,7 +49,7 @@ def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: 
 
 
 def test_a_job_waits_while_another_steward_does_its_work(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.steward.jobs._HELD_SECONDS", 0.05)
+    monkeypatch.setattr("pvdm.steward.pipeline.jobs._HELD_SECONDS", 0.05)
     (one,) = desk.attempts("a")
     ledger = desk.stand.notary.ledger
 

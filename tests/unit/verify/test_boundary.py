@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.lake.boundary import boundary_files
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.model.core import Operation
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.read.boundary import boundary_files
+from pvdm.model.statements.core import Operation
 from pvdm.verify.fetch import Files
-from tests.lake_metadata_examples import Doc
-from tests.manifest_examples import refused
-from tests.staged_examples import BY_TOWN, Yard
+from tests.support.lake.manifests import refused
+from tests.support.lake.metadata import Doc
+from tests.support.verify.staged import BY_TOWN, Yard
 
 PARTITIONS = Operation.OVERWRITE_PARTITIONS
 BY_DAY: Doc = {"name": "day", "transform": "day", "source-id": 4, "field-id": 1001}

@@ -13,11 +13,11 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES, CHUNK_ID_MAX_CHARACTERS, ChunkDefinition, ChunkPlan
 from pvdm.model.contract import Chunking, ChunkingBy
-from pvdm.model.expression import Always
-from pvdm.model.expression_bind import bind
-from pvdm.model.expression_text import parse_expression
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.expression import Always
+from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, type_from_json
-from pvdm.model.workload import CHUNKS_MAX
+from pvdm.model.statements.workload import CHUNKS_MAX
 from pvdm.verify.chunks import SourceFile, chunk_filter, plan_chunks
 
 SCHEMA = Schema(

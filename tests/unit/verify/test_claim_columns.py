@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pvdm.model.claim import Claim
 from pvdm.model.contract import BoundContract, parse_contract
+from pvdm.model.filter.claim import Claim
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.verify.claim_columns import with_source_column, with_target_column
-from tests.path_examples import contract
+from tests.support.steward.pipeline import contract
 
 DAY = Claim.value("day", "date", 20_000)
 WHERE = {"where": "day = '2026-11-13'", "claim": "{column: day}"}

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm.lake.format.manifest_entry import IdMap
-from tests.lake_metadata_examples import column
-from tests.staged_examples import BY_TOWN, NAME, Yard
+from pvdm.lake.format.manifest.entry import IdMap
+from tests.support.lake.metadata import column
+from tests.support.verify.staged import BY_TOWN, NAME, Yard
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model.expression_bind import bind
-from pvdm.model.expression_text import parse_expression
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Schema, type_from_json
 from pvdm.verify.filtering import kept, mask
-from tests.filter_oracle import float_filters, truth
+from tests.support.oracles.filters import float_filters, truth
 
 
 def asked(text: str, kind: str, column: Any) -> list[bool | None]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pvdm.errors import VerificationError
-from pvdm.model.verdict import FailureClass
-from pvdm.verify.finding import FINDING_TEXT_MAX_CHARACTERS, Finding
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.findings import FINDING_TEXT_MAX_CHARACTERS, Finding
 
 
 def test_a_finding_says_what_an_error_says() -> None:

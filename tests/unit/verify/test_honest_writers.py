@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.honest_files import CASES, Case, kind_of, written
-from tests.lake_metadata_examples import column
-from tests.parquet_edit import I64, Struct, columns, edited, get, groups, put, split, told
-from tests.staged_examples import NAME, metadata, parquet, seen
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import I64, Struct, columns, edited, get, groups, put, split, told
+from tests.support.parquet.honest_files import CASES, Case, kind_of, written
+from tests.support.verify.staged import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -17,8 +17,8 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 from pvdm.verify.intent import digest_plan, files_of_chunk, require_mapping
 from pvdm.verify.planning import plan_workload
-from tests.intents import digest_intent
-from tests.scan_examples import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.verify.intents import digest_intent
 from tests.unit.contract.examples import read
 
 LONG, INT, STRING = (PrimitiveType(kind) for kind in (Kind.LONG, Kind.INT, Kind.STRING))

@@ -13,13 +13,13 @@ import pytest
 from pvdm.digest import Plan
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import VerificationError
-from pvdm.lake.resolved import Resolution
+from pvdm.lake.read.resolve import Resolution
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 from pvdm.verify.intent import Intent, digest_plan
-from tests.scan_examples import Lake, fetch, identity_spec, pinned, table_of, to_doc
+from tests.support.lake.scans import Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.unit.contract.examples import read
 
 pytestmark = pytest.mark.usefixtures("kernel")

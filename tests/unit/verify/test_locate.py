@@ -21,7 +21,7 @@ from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import content, identity
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema
 from pvdm.verify.locate import Bounds, Locating, Rows
-from tests.located_oracle import wrong
+from tests.support.oracles.located_rows import wrong
 
 pytest.importorskip("pvdm_kernel")
 

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.digest import Engine
-from pvdm.lake.format.manifest_entry import DataFile, FileContent, IdMap
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.schema import Kind, PrimitiveType
-from pvdm.model.verdict import FailureClass
-from tests.lake_metadata_examples import Doc, column
-from tests.manifest_examples import refused
-from tests.parquet_edit import with_variants
-from tests.scan_examples import table_of
-from tests.staged_examples import COLUMNS, codes, metadata, parquet, seen
+from pvdm.model.statements.verdict import FailureClass
+from tests.support.lake.manifests import refused
+from tests.support.lake.metadata import Doc, column
+from tests.support.lake.scans import table_of
+from tests.support.parquet.edit import with_variants
+from tests.support.verify.staged import COLUMNS, codes, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

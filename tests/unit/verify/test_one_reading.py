@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.lake_metadata_examples import Doc, column
-from tests.parquet_craft import RLE_DICTIONARY, dictionary, longs, page, page_v2, rebuilt, run
-from tests.parquet_edit import (
+from tests.support.lake.metadata import Doc, column
+from tests.support.parquet.edit import (
     BINARY,
     I32,
     I64,
@@ -37,8 +36,9 @@ from tests.parquet_edit import (
     split,
     written,
 )
-from tests.parquet_edit import told as said
-from tests.staged_examples import NAME, metadata, parquet, seen
+from tests.support.parquet.edit import told as said
+from tests.support.parquet.pages import RLE_DICTIONARY, dictionary, longs, page, page_v2, rebuilt, run
+from tests.support.verify.staged import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

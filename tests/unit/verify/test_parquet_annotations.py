@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake_metadata_examples import Doc, column
-from tests.parquet_edit import I32, STRUCT, Struct, drop, edited, get, put
-from tests.parquet_lies import field
-from tests.staged_examples import NAME, metadata, parquet, seen
+from tests.support.lake.metadata import Doc, column
+from tests.support.parquet.edit import I32, STRUCT, Struct, drop, edited, get, put
+from tests.support.parquet.lies import field
+from tests.support.verify.staged import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -15,11 +15,10 @@ import pytest
 
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import VerificationError
-from pvdm.lake.format.schema_model import to_model
-from pvdm.verify.finding import Finding
-from tests.lake_metadata_examples import column
-from tests.parquet_craft import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.parquet_edit import (
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.verify.findings import Finding
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import (
     COLUMN_INDEX,
     I32,
     I64,
@@ -38,8 +37,9 @@ from tests.parquet_edit import (
     varint,
     with_variants,
 )
-from tests.parquet_edit import written as bytes_of
-from tests.staged_examples import NAME, metadata, parquet, seen
+from tests.support.parquet.edit import written as bytes_of
+from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
+from tests.support.verify.staged import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -236,8 +236,8 @@ def test_text_without_end_is_refused() -> None:
 JUDGED = """
 import pathlib, sys
 from bench.memory import own_peak_memory_mb
-from tests.lake_metadata_examples import column
-from tests.staged_examples import metadata, seen
+from tests.support.lake.metadata import column
+from tests.support.verify.staged import metadata, seen
 data, table = pathlib.Path(sys.argv[1]).read_bytes(), metadata(column(1, "x", "string"))
 before = own_peak_memory_mb()
 assert seen(data, table, record_count=int(sys.argv[2])).findings == ()

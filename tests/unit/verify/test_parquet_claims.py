@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pvdm.verify.finding import SHOWN_WHOLE, Finding
-from tests.parquet_edit import BINARY, COLUMN_INDEX, edited, get, index_edited, put, statistics
-from tests.parquet_lies import HONEST, LIES, RATIO, SORTED, TABLE, TOWN, file, rows
-from tests.parquet_lies_rare import RARE
-from tests.staged_examples import seen
+from pvdm.verify.findings import SHOWN_WHOLE, Finding
+from tests.support.parquet.edit import BINARY, COLUMN_INDEX, edited, get, index_edited, put, statistics
+from tests.support.parquet.lies import HONEST, LIES, RATIO, SORTED, TABLE, TOWN, file, rows
+from tests.support.parquet.rare_lies import RARE
+from tests.support.verify.staged import seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 ALL = {**LIES, **RARE}

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pvdm.verify.finding import Finding
-from tests.parquet_edit import (
+from pvdm.verify.findings import Finding
+from tests.support.parquet.edit import (
     COLUMN_INDEX,
     I32,
     I64,
@@ -32,7 +32,7 @@ from tests.parquet_edit import (
     statistics,
     told,
 )
-from tests.parquet_lies import (
+from tests.support.parquet.lies import (
     BOOLEAN,
     FILTERED,
     FLAG,
@@ -55,7 +55,7 @@ from tests.parquet_lies import (
     filter_place,
     rows,
 )
-from tests.staged_examples import seen
+from tests.support.verify.staged import seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 AMBIGUOUS = "parquet_ambiguous"

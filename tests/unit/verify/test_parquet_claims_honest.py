@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lake_metadata_examples import column
-from tests.parquet_edit import BINARY, I64, edited, put, statistics
-from tests.parquet_lies import COLUMNS, ROWS, TABLE, field, file, rows
-from tests.staged_examples import metadata, seen
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import BINARY, I64, edited, put, statistics
+from tests.support.parquet.lies import COLUMNS, ROWS, TABLE, field, file, rows
+from tests.support.verify.staged import metadata, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 FILTERS: dict[str, Any] = {name: {"ndv": 100, "fpp": 0.05} for name in ("id", "town", "price", "ratio", "day")}

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake_metadata_examples import column
-from tests.parquet_edit import I32, STRUCT, Struct, edited, get, put
-from tests.parquet_lies import field
-from tests.staged_examples import metadata, parquet, seen
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import I32, STRUCT, Struct, edited, get, put
+from tests.support.parquet.lies import field
+from tests.support.verify.staged import metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

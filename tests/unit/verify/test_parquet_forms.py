@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.lake_metadata_examples import Doc, column
-from tests.parquet_craft import page, rebuilt, run
-from tests.parquet_edit import I32, I64, LIST, columns, groups, joined, put, split, told, varint
-from tests.staged_examples import NAME, codes, metadata, parquet, seen
+from tests.support.lake.metadata import Doc, column
+from tests.support.parquet.edit import I32, I64, LIST, columns, groups, joined, put, split, told, varint
+from tests.support.parquet.pages import page, rebuilt, run
+from tests.support.verify.staged import NAME, codes, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

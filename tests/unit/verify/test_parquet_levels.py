@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lake_metadata_examples import Doc, column
-from tests.parquet_craft import Page, dictionary, longs, nested, page, rebuilt, run, runs
-from tests.parquet_lies import field
-from tests.staged_examples import NAME, metadata, parquet, seen
+from tests.support.lake.metadata import Doc, column
+from tests.support.parquet.lies import field
+from tests.support.parquet.pages import Page, dictionary, longs, nested, page, rebuilt, run, runs
+from tests.support.verify.staged import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

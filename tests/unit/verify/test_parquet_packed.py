@@ -11,11 +11,11 @@ import pytest
 
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import VerificationError
-from pvdm.lake.format.schema_model import to_model
-from tests.lake_metadata_examples import column
-from tests.parquet_craft import RLE_DICTIONARY, Page, dictionary, page, rebuilt
-from tests.parquet_edit import I32, Struct, columns, get, groups, joined, put, split, told
-from tests.staged_examples import NAME, metadata, parquet, seen
+from pvdm.lake.format.schema.logical import to_model
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import I32, Struct, columns, get, groups, joined, put, split, told
+from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, page, rebuilt
+from tests.support.verify.staged import NAME, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

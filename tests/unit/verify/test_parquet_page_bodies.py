@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.digest.parquet import splice
-from pvdm.lake.format.metadata import TableMetadata
-from tests.lake_metadata_examples import column
-from tests.parquet_craft import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.parquet_edit import (
+from pvdm.lake.format.table.metadata import TableMetadata
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import (
     I32,
     I64,
     LIST,
@@ -31,8 +30,9 @@ from tests.parquet_edit import (
     told,
     written,
 )
-from tests.parquet_lies import field
-from tests.staged_examples import codes, metadata, parquet, seen
+from tests.support.parquet.lies import field
+from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
+from tests.support.verify.staged import codes, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -8,11 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pvdm.lake.format.manifest_entry import IdMap
-from tests.lake_metadata_examples import column
-from tests.parquet_edit import BINARY, COLUMN_INDEX, STRUCT, Struct, drop, edited, get, index_edited, put, statistics
-from tests.parquet_lies import field
-from tests.staged_examples import metadata, parquet, seen
+from pvdm.lake.format.manifest.entry import IdMap
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import (
+    BINARY,
+    COLUMN_INDEX,
+    STRUCT,
+    Struct,
+    drop,
+    edited,
+    get,
+    index_edited,
+    put,
+    statistics,
+)
+from tests.support.parquet.lies import field
+from tests.support.verify.staged import metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

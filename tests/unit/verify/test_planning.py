@@ -10,10 +10,10 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.chunk import ChunkPlan
-from pvdm.model.claim import Claim, ClaimValue
+from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema
 from pvdm.verify.planning import claim_of, plan_workload
-from tests.scan_examples import Lake, fetch, pinned, table_of, to_doc
+from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.unit.contract.examples import read
 
 DATE = PrimitiveType(Kind.DATE)

@@ -15,18 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.footer_examples import (
-    HONEST,
-    LONGS,
-    PLAIN,
-    ROWS,
-    SCHEMA,
-    field,
-    require_accepted,
-    require_refused,
-)
-from tests.lake_metadata_examples import column
-from tests.parquet_edit import (
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import (
     BINARY,
     COLUMN_INDEX,
     I64,
@@ -42,7 +32,8 @@ from tests.parquet_edit import (
     repaged,
     told,
 )
-from tests.staged_examples import metadata, parquet
+from tests.support.parquet.footers import HONEST, LONGS, PLAIN, ROWS, SCHEMA, field, require_accepted, require_refused
+from tests.support.verify.staged import metadata, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

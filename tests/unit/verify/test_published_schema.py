@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pvdm.lake.format.metadata import TableMetadata
-from tests.footer_examples import HONEST, LONGS, PLAIN, ROWS, codes, field, require_accepted, require_refused
-from tests.lake_metadata_examples import Doc, column
-from tests.parquet_edit import BINARY, Struct, columns, drop, edited, get, groups, put, told
-from tests.staged_examples import NAME, metadata, parquet
+from pvdm.lake.format.table.metadata import TableMetadata
+from tests.support.lake.metadata import Doc, column
+from tests.support.parquet.edit import BINARY, Struct, columns, drop, edited, get, groups, put, told
+from tests.support.parquet.footers import HONEST, LONGS, PLAIN, ROWS, codes, field, require_accepted, require_refused
+from tests.support.verify.staged import NAME, metadata, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

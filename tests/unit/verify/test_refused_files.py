@@ -16,14 +16,14 @@ import pytest
 from pvdm.digest import Digester, Mode, Plan, kernel_engine
 from pvdm.digest.parquet import FileRequest, read_batches
 from pvdm.errors import VerificationError
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.model.projection import ProjectionName, content
-from pvdm.model.verdict import FailureClass
-from pvdm.verify.finding import Finding
-from tests.lake_metadata_examples import Doc, column
-from tests.parquet_edit import with_variants
-from tests.scan_examples import KEYS
-from tests.staged_examples import NAME, codes, metadata, parquet, seen
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.findings import Finding
+from tests.support.lake.metadata import Doc, column
+from tests.support.lake.scans import KEYS
+from tests.support.parquet.edit import with_variants
+from tests.support.verify.staged import NAME, codes, metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.digest.parquet import read_batches, splice
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.schema_model import to_model
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.verify import observed
 from pvdm.verify.observed import Observed
-from tests.lake_metadata_examples import column
-from tests.one_column import variants
-from tests.parquet_edit import (
+from tests.support.lake.metadata import column
+from tests.support.parquet.edit import (
     BINARY,
     I64,
     LIST,
@@ -38,8 +37,9 @@ from tests.parquet_edit import (
     with_variants,
     written,
 )
-from tests.parquet_lies import FILTERED, HONEST, SORTED, TABLE, field, file, rows
-from tests.staged_examples import metadata, parquet, seen
+from tests.support.parquet.lies import FILTERED, HONEST, SORTED, TABLE, field, file, rows
+from tests.support.rows.one_column import variants
+from tests.support.verify.staged import metadata, parquet, seen
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

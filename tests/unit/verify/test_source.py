@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError, NotAllowedError, VerificationError
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, Schema, StructType
-from pvdm.model.table import TableRef
+from pvdm.model.statements.table import TableRef
 from pvdm.verify.fetch import Files
 from pvdm.verify.source import PinnedSource, pin_files, pin_table, require_descends
-from tests.lake_metadata_examples import UUID, document
-from tests.scan_examples import NAME, Lake, fetch, pinned, table_of, to_doc
+from tests.support.lake.metadata import UUID, document
+from tests.support.lake.scans import NAME, Lake, fetch, pinned, table_of, to_doc
 
 COLUMNS = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1), Field("n", PrimitiveType(Kind.INT), field_id=2)))
 WHERE = "file:///lake/manifest.json"

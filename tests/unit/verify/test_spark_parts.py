@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from pvdm.digest import Construction, Digester, Keys, Mode, Partial, Plan
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.java import cause_of
+from pvdm.lake.spark.java_errors import cause_of
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import VendingSettings
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
-from pvdm.model.verdict import FailureClass
-from pvdm.verify.finding import Finding
-from pvdm.verify.orders import together
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.file_orders import together
+from pvdm.verify.findings import Finding
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.archive import build_archive
 from pvdm.verify.spark.conf import driver_environment, spark_conf

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.format.partition import PartitionSpec
-from pvdm.model.core import Operation
-from pvdm.model.verdict import FailureClass
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.model.statements.core import Operation
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Files
 from pvdm.verify.staged import Rules, read_staged
-from tests.lake_metadata_examples import column
-from tests.staged_examples import BY_TOWN, LIMITS, Yard, codes
+from tests.support.lake.metadata import column
+from tests.support.verify.staged import BY_TOWN, LIMITS, Yard, codes
 
 
 @pytest.fixture

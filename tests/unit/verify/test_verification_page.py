@@ -6,9 +6,9 @@ import functools
 import re
 from pathlib import Path
 
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.observed import class_of
-from tests.error_codes import Maker, Raised, Reader
+from tests.support.error_codes import Maker, Raised, Reader
 from tests.unit.test_errors_doc import RUST, sources
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ FOUND = 99  # no exit code, but the mark of what is a finding by itself
 REFUSED = 3
 # Errors that become findings, with the class they become; everything else of the Steward's is no verdict.
 BECOMING = {
-    "pvdm.lake.entries": FailureClass.METADATA,
+    "pvdm.lake.read.entries": FailureClass.METADATA,
     "pvdm.verify.fetch": FailureClass.PHYSICAL,
     "pvdm.verify.freeze": FailureClass.METADATA,
     "pvdm.verify.partitioning": FailureClass.METADATA,
@@ -32,7 +32,7 @@ class Findings(Reader):
     """Follows the codes of findings as those of errors are followed."""
 
     def _add_classes(self) -> None:
-        self._makers.add(Maker("pvdm.verify.finding", "Finding", 1, "code", FOUND))
+        self._makers.add(Maker("pvdm.verify.findings", "Finding", 1, "code", FOUND))
         super()._add_classes()
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.patience import line_to
 from pvdm.lake.stores.s3_client import S3Settings, asked, open_client
 from pvdm.lake.stores.store import PIECE_BYTES, Facts, Listed, Moments, Reading
+from pvdm.lake.stores.timeouts import line_to
 
 _REMOVED_AT_ONCE: Final = 1_000
 _WRITE_TRIES: Final = 4

@@ -12,8 +12,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.aws_logs import quieten
-from pvdm.lake.stores.patience import S3_CONNECT_MAX_SECONDS, note_answers, wait_with_patience
+from pvdm.lake.stores.aws_logs import quieten
+from pvdm.lake.stores.timeouts import S3_CONNECT_MAX_SECONDS, note_answers, wait_with_patience
 from pvdm.model.secret import Secret
 
 S3_TIMEOUT_MAX_SECONDS: Final = 300

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError, UnavailableError, VerificationError
-from pvdm.lake.format.document import Json
-from pvdm.lake.format.metadata import TableMetadata
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
 
 UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
 MOVED: Final = "upstream_moved"

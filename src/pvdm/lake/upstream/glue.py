@@ -17,13 +17,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from pvdm.errors import InputError
-from pvdm.lake.aws_logs import quieten
-from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, Json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.snapshots import MAIN
-from pvdm.lake.stores.patience import note_answers, wait_with_patience
+from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES, Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN
+from pvdm.lake.stores.aws_logs import quieten
+from pvdm.lake.stores.client_settings import credential_config, open_config
 from pvdm.lake.stores.s3_client import S3Settings
-from pvdm.lake.stores.vended import credential_config, open_config
+from pvdm.lake.stores.timeouts import note_answers, wait_with_patience
 from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
 from pvdm.lake.upstream.glue_client import LOCATION, OwnGlue, Pinned
 from pvdm.lake.upstream.models import as_models, lossy, require_kept

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from pvdm.errors import InputError
-from pvdm.lake.format.document import Json, dump_json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.structure import structure_of, structure_sha256
+from pvdm.lake.format.json.document import Json, dump_json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.structure import structure_of, structure_sha256
 
 Commit = tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
 

@@ -25,10 +25,10 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.lake.format.document import METADATA_SIZE_MAX_BYTES, parse_json
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.node import Node
-from pvdm.lake.lines import line_at
+from pvdm.lake.format.json.document import METADATA_SIZE_MAX_BYTES, parse_json
+from pvdm.lake.format.json.node import Node
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.stores.circuit_breaker import line_at
 from pvdm.lake.upstream import Asked, Place, Seen, answer_wrong, moved, no_table, rejected, unavailable, unknown
 from pvdm.lake.upstream.models import as_models
 from pvdm.lake.upstream.sessions import bounded, together

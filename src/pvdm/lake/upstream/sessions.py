@@ -13,7 +13,7 @@ from typing import Any, Final
 import requests
 from requests.adapters import HTTPAdapter
 
-from pvdm.lake.lines import Line
+from pvdm.lake.stores.circuit_breaker import Line
 
 _CHUNK_BYTES: Final = 1_048_576
 _ASKING: Final = threading.local()

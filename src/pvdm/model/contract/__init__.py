@@ -22,7 +22,7 @@ from pvdm.model.contract.types import (
     Projections,
     Source,
 )
-from pvdm.model.core import Operation
+from pvdm.model.statements.core import Operation
 
 __all__ = [
     "CONTRACT_SIZE_MAX_BYTES",

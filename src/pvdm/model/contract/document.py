@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
-from pvdm.model.expression_text import EXPRESSION_MAX_CHARACTERS
+from pvdm.model.filter.text import EXPRESSION_MAX_CHARACTERS
 from pvdm.model.schema import COLUMNS_MAX, NAME_MAX_BYTES
 
 API_VERSION: Final = "pvdm/v1"

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model.claim_empty import find_empty_range
-from pvdm.model.claim_filter import is_bounded
 from pvdm.model.contract import types
 from pvdm.model.contract.document import Document
 from pvdm.model.contract.mapping import widened_type
 from pvdm.model.contract.positions import Path, Placed
 from pvdm.model.contract.refusal import Finding, not_yet, refusal
-from pvdm.model.core import ExtractionPath, Operation, Profile
-from pvdm.model.expression import Always, Expression, parameters_of, quoted
-from pvdm.model.expression_text import parse_expression
 from pvdm.model.fields import require_text
-from pvdm.model.proof import PROOF_LIFETIME_MAX_MICROS, Storage
+from pvdm.model.filter.claim_filter import is_bounded
+from pvdm.model.filter.empty_claim import find_empty_range
+from pvdm.model.filter.expression import Always, Expression, parameters_of, quoted
+from pvdm.model.filter.text import parse_expression
 from pvdm.model.role import Role
+from pvdm.model.statements.core import ExtractionPath, Operation, Profile
+from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Storage
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]+)(KiB|MiB|GiB|TiB)?", re.ASCII)

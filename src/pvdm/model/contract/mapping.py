@@ -9,7 +9,7 @@ from typing import Final
 
 from pvdm.errors import InputError
 from pvdm.model.contract.types import Column, DataProductContract, Mapping
-from pvdm.model.expression import columns_of
+from pvdm.model.filter.expression import columns_of
 from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Schema, Type, type_from_json
 
 ICEBERG_PRECISION: Final = 38

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pvdm.errors import InputError
-from pvdm.model.claim_empty import find_empty_range
-from pvdm.model.core import ExtractionPath, Operation, Profile
-from pvdm.model.expression import Expression
-from pvdm.model.expression_bind import bind
 from pvdm.model.fields import require_pairs
-from pvdm.model.literal import literal_text, parse_literal
-from pvdm.model.proof import Storage
+from pvdm.model.filter.bind import bind
+from pvdm.model.filter.empty_claim import find_empty_range
+from pvdm.model.filter.expression import Expression
+from pvdm.model.filter.literal import literal_text, parse_literal
 from pvdm.model.role import Role
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
+from pvdm.model.statements.core import ExtractionPath, Operation, Profile
+from pvdm.model.statements.proof import Storage
 
 
 class Atomicity(Enum):

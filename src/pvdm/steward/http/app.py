@@ -15,36 +15,33 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from pvdm.errors import InputError, PvdmError
+from pvdm.ledger.clock import format_micros
 from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
-from pvdm.steward.http import (
-    catalog_namespaces,
-    catalog_tables,
-    catalog_views,
-    oauth,
-    openapi,
-    routes_attestations,
-    routes_audit,
-    routes_keys,
-    routes_log,
-    routes_orphans,
-    routes_proofs,
-    routes_protection,
-    routes_quarantine,
-    routes_service,
-    routes_trust,
-    routes_work,
-)
+from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.body import invalid_request
+from pvdm.steward.http.catalog import namespaces, tables, views
 from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter
-from pvdm.steward.http.logs import log_error, log_warning
-from pvdm.steward.http.lookup import Lookup
+from pvdm.steward.http.long_poll import Waiting
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.readiness import Readiness
-from pvdm.steward.http.table import RouteTable
-from pvdm.steward.http.waiting import Waiting
+from pvdm.steward.http.routes import RouteTable
+from pvdm.steward.http.token_lookup import Lookup
+from pvdm.steward.http.v1 import (
+    attestations,
+    audit,
+    keys,
+    log,
+    orphans,
+    proofs,
+    protection,
+    quarantine,
+    service,
+    trust,
+    work,
+)
+from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
-from pvdm.store.clock import format_micros
 
 # With those that look tokens up as many threads as the ledger's pool has connections: more would only wait for one,
 # and give up in its time-out.
@@ -55,21 +52,21 @@ TIDY_SECONDS: Final = 600
 VAULT_COUNT_SECONDS: Final = 600
 
 _ROUTERS: Final = (
-    routes_service.router,
+    service.router,
     oauth.router,
-    routes_trust.router,
-    routes_work.router,
-    routes_orphans.router,
-    routes_quarantine.router,
-    routes_proofs.router,
-    routes_protection.router,
-    routes_audit.router,
-    routes_attestations.router,
-    routes_keys.router,
-    routes_log.router,
-    catalog_namespaces.router,
-    catalog_tables.router,
-    catalog_views.router,
+    trust.router,
+    work.router,
+    orphans.router,
+    quarantine.router,
+    proofs.router,
+    protection.router,
+    audit.router,
+    attestations.router,
+    keys.router,
+    log.router,
+    namespaces.router,
+    tables.router,
+    views.router,
 )
 
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Receive
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.steward.config import Limits
-from pvdm.steward.http.asked import asked_in, header
-from pvdm.steward.http.inlet import Inlet
-from pvdm.steward.http.models import PATTERN_WORDS
+from pvdm.steward.config.steward import Limits
+from pvdm.steward.http.receive import Inlet
+from pvdm.steward.http.request import asked_in, header
 from pvdm.steward.http.roles import Body, Rule
+from pvdm.steward.http.v1.models import PATTERN_WORDS
 
 FIELD_NAME_MAX_CHARACTERS: Final = 64
 # A body holds few values: a signed document travels as one string. What has more is refused before it is parsed,

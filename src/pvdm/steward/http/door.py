@@ -14,20 +14,21 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
+from pvdm.ledger.actor import Actor, acting
 from pvdm.model.role import Role
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
-from pvdm.steward.http import catalog_errors, catalog_path, oauth
-from pvdm.steward.http.answers import Refusal, kind_of, refusal
-from pvdm.steward.http.asked import Asked, begin, header
+from pvdm.steward.http import oauth
 from pvdm.steward.http.body import DisconnectedError, read_body, require_no_body, require_one_length
-from pvdm.steward.http.inlet import Inlet, send_refusal
+from pvdm.steward.http.catalog import errors, path
+from pvdm.steward.http.errors import Refusal, kind_of, refusal
 from pvdm.steward.http.limits import Limiter, peer_of, token_identity
-from pvdm.steward.http.logs import log_exception, log_request
-from pvdm.steward.http.lookup import Lookup
 from pvdm.steward.http.metrics import Metrics
+from pvdm.steward.http.receive import Inlet, send_refusal
+from pvdm.steward.http.request import Asked, begin, header
 from pvdm.steward.http.roles import Body, require_allowed
-from pvdm.steward.http.table import Found, RouteTable, require_query
-from pvdm.store.acting import Actor, acting
+from pvdm.steward.http.routes import Found, RouteTable, require_query
+from pvdm.steward.http.token_lookup import Lookup
+from pvdm.steward.logs import log_exception, log_request
 
 if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
@@ -95,8 +96,8 @@ class Door:
             await self._other(scope, receive, send)
             return
         asked = begin(scope)
-        asked.of_catalog = catalog_path.is_catalog(scope["path"])
-        scope["path"] = catalog_path.segments_kept(scope)
+        asked.of_catalog = path.is_catalog(scope["path"])
+        scope["path"] = path.segments_kept(scope)
         answer = _Answer(asked, send, self._metrics, self._notary.config.service.limits.request_seconds)
         inlet = Inlet(scope, receive)
         self._metrics.in_flight.inc()
@@ -220,7 +221,7 @@ def _told(error: Exception, asked: Asked) -> Refusal:
     """In the words of whoever asked: the Steward's own, OAuth2's or Iceberg's."""
     if asked.route == oauth.PATH:
         return oauth.refusal(error)
-    return catalog_errors.refusal(error) if asked.of_catalog else refusal(error, asked.request_id)
+    return errors.refusal(error) if asked.of_catalog else refusal(error, asked.request_id)
 
 
 def _stopped() -> StateUnknownError:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pvdm.errors import UnavailableError
-from pvdm.steward.config import Limits
-from pvdm.steward.http.answers import RETRY_DETAIL
-from pvdm.store.tokens import Grant
+from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.config.steward import Limits
+from pvdm.steward.http.errors import RETRY_DETAIL
 
 IDENTITIES_MAX: Final = 10_000
 WAITING_MAX: Final = 256

@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from pvdm.errors import PvdmError
-from pvdm.steward.http.answers import status_of
-from pvdm.steward.http.asked import Asked
+from pvdm.ledger.schema.work import overrides, proofs
+from pvdm.steward.http.errors import status_of
+from pvdm.steward.http.request import Asked
 from pvdm.steward.http.watched_facts import expiry_facts, job_facts, room_facts, vault_facts, waiting_facts
 from pvdm.steward.notary import Notary
-from pvdm.store.schema import overrides, proofs
 
 _MICROS: Final = 1_000_000
 _LIMIT_STATUSES: Final = frozenset({408, 413, 429})

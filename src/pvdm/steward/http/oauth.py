@@ -15,11 +15,11 @@ from fastapi import APIRouter, Request
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
-from pvdm.steward.http.answers import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
-from pvdm.steward.http.asked import asked_in, header
+from pvdm.steward.http.dependencies import LookupPart, NotaryPart
+from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
 from pvdm.steward.http.limits import peer_of, token_identity
-from pvdm.steward.http.models import OAuthAnswer
-from pvdm.steward.http.parts import LookupPart, NotaryPart
+from pvdm.steward.http.request import asked_in, header
+from pvdm.steward.http.v1.models import OAuthAnswer
 from pvdm.steward.notary import Notary
 
 PATH: Final = "/catalog/v1/oauth/tokens"

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from pvdm.steward.http.body import MODEL_ATTRIBUTE
-from pvdm.steward.http.models import ErrorAnswer, OAuthError, ReadyAnswer
 from pvdm.steward.http.roles import RULES, Body, Rule
-from pvdm.steward.http.table import methods_of
+from pvdm.steward.http.routes import methods_of
+from pvdm.steward.http.v1.models import ErrorAnswer, OAuthError, ReadyAnswer
 from pvdm.version import __version__
 
 _WORDS: Final = {

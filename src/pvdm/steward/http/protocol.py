@@ -10,7 +10,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from pvdm.errors import InputError
-from pvdm.steward.http.answers import error_body
+from pvdm.steward.http.errors import error_body
 
 HEADERS_MAX_SECONDS: Final = 15
 HEADERS_MAX_BYTES: Final = 65_536

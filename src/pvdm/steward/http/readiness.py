@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from anyio.to_thread import run_sync
 
 from pvdm.errors import PvdmError
-from pvdm.steward.http.logs import log_error, log_event
+from pvdm.steward.logs import log_error, log_event
 
 # Beyond so many checks within a second the last answer serves again: it is less than a second old.
 READINESS_CHECKS_MAX: Final = 5

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from pvdm.errors import NotAllowedError, PvdmError
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.model.role import Role
-from pvdm.store.tokens import EVERY_DOMAIN, Grant
 
 
 class Body(Enum):

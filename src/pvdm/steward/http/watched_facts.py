@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from pvdm.lake.vault import VaultKind
-from pvdm.steward.disk_space import local_folders, measure_room
-from pvdm.steward.jobs import JobState
+from pvdm.ledger.work import attempts
+from pvdm.steward.cleanup.disk_space import local_folders, measure_room
 from pvdm.steward.notary import Notary
-from pvdm.store import attempts
+from pvdm.steward.pipeline.jobs import JobState
 
 
 def expiry_facts(notary: Notary) -> Iterator[Metric]:

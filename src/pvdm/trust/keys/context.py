@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from pvdm.digest.plan import Mode, framed
 from pvdm.errors import InputError
-from pvdm.model.document import Value
+from pvdm.model.canonical_json import Value
 from pvdm.model.fields import LONG_MAX, TEXT_MAX_BYTES
 from pvdm.model.projection import ProjectionName
 

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Final
 
 from pvdm.errors import InputError, NotAllowedError
-from pvdm.model import document
-from pvdm.model.document import Value
-from pvdm.model.epoch import EpochStage
+from pvdm.model import canonical_json
+from pvdm.model.canonical_json import Value
 from pvdm.model.secret import EPOCH_MAX
+from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys.public import PublicKey
 
 EPOCHS_MAX: Final = 4_096
@@ -280,12 +280,12 @@ class EpochBook:
 
     def dump(self) -> bytes:
         """The book as canonical JSON."""
-        return document.dump(self.to_json())
+        return canonical_json.dump(self.to_json())
 
     @classmethod
     def parse(cls, data: bytes) -> EpochBook:
         """The book that `dump` wrote; anything else is refused."""
-        return cls.from_json(document.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES))
+        return cls.from_json(canonical_json.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES))
 
     @classmethod
     def from_json(cls, value: Value) -> EpochBook:

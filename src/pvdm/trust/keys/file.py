@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
-from pvdm.model import document
-from pvdm.model.document import Value
+from pvdm.model import canonical_json
+from pvdm.model.canonical_json import Value
 from pvdm.model.secret import KEY_BYTES, Secret
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
@@ -170,7 +170,7 @@ class _Header:
 
 def _written(content: _Content, seal: Seal | None) -> Secret:
     body = Secret(
-        document.dump(
+        canonical_json.dump(
             {
                 "book": content.book.to_json(),
                 "keys": {reference: secret.reveal().hex() for reference, secret in content.keys.items()},
@@ -180,11 +180,11 @@ def _written(content: _Content, seal: Seal | None) -> Secret:
     if seal is None:
         return _framed(None, _check(body), body)
     header = seal.header()
-    return _framed(header, "", seal.close(body, bound=document.dump(header)))
+    return _framed(header, "", seal.close(body, bound=canonical_json.dump(header)))
 
 
 def _framed(seal: Value, check: str, body: Secret) -> Secret:
-    return Secret(document.dump({"format": _FORMAT, "seal": seal, "check": check, "body": body.reveal().hex()}))
+    return Secret(canonical_json.dump({"format": _FORMAT, "seal": seal, "check": check, "body": body.reveal().hex()}))
 
 
 def _check(body: Secret) -> str:
@@ -203,7 +203,7 @@ def _parsed(path: Path, data: bytes) -> _Header:
 def _try_header(data: bytes) -> _Header | None:
     # No error leaves this function: its frames hold the file's content, and a traceback may show locals.
     try:
-        match document.parse(data, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
+        match canonical_json.parse(data, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
             case {"format": str(name), "seal": seal, "check": str(check), "body": str(body), **rest} if (
                 name == _FORMAT and not rest
             ):
@@ -241,8 +241,8 @@ def _opened(header: _Header, seal: Seal | None) -> _Content | None:
         else:
             if header.seal != seal.header():
                 return None
-            body = seal.open(header.body, bound=document.dump(header.seal))
-        match document.parse(body.reveal(), size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
+            body = seal.open(header.body, bound=canonical_json.dump(header.seal))
+        match canonical_json.parse(body.reveal(), size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
             case {"book": book, "keys": Mapping() as keys, **rest} if not rest:
                 content = _Content(
                     EpochBook.from_json(book), {name: Secret(bytes.fromhex(str(keys[name]))) for name in keys}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvdm.errors import InputError, PvdmError, UnavailableError
-from pvdm.lake.aws_logs import quieten
+from pvdm.lake.stores.aws_logs import quieten
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.service import EpochKeyService, EpochStore

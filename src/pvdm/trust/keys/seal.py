@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from pvdm.errors import InputError, NotAllowedError
-from pvdm.model.document import Value
+from pvdm.model.canonical_json import Value
 from pvdm.model.secret import Secret
 from pvdm.trust.keys.passphrase import Passphrase
 

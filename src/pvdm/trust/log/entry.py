@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from pvdm.errors import InputError
-from pvdm.model import document
+from pvdm.model import canonical_json
 
 ENTRY_SIZE_MAX_BYTES: Final = 65_535
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -40,17 +40,17 @@ class LogEntry:
     def __post_init__(self) -> None:
         if _SHA256.fullmatch(self.sha256) is None:
             raise _invalid("sha256: 64 lower-case hex digits", self.sha256[:80])
-        if type(self.time) is not int or not 0 <= self.time <= document.INTEGER_MAX:
+        if type(self.time) is not int or not 0 <= self.time <= canonical_json.INTEGER_MAX:
             raise _invalid("time: microseconds from 0 to 2^53 - 1", str(self.time)[:40])
 
     def to_bytes(self) -> bytes:
         """The leaf: canonical JSON."""
-        return document.dump({"kind": str(self.kind), "sha256": self.sha256, "time": self.time})
+        return canonical_json.dump({"kind": str(self.kind), "sha256": self.sha256, "time": self.time})
 
 
 def parse_entry(data: bytes) -> LogEntry:
     """The entry of a leaf; any other spelling, field or kind is refused."""
-    value = document.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES)
+    value = canonical_json.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES)
     match value:
         case {"kind": str(kind), "sha256": str(sha256), "time": int(time), **others} if not others:
             if kind not in set(EntryKind):

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pvdm.errors import InputError
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.client_settings import credential_config, open_config
 from pvdm.lake.stores.policies import Role, session_policy
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.sts import Sts, VendingSettings
-from pvdm.lake.stores.vended import credential_config, open_config
 
 
 class StoreAccess:

@@ -11,18 +11,18 @@ from pathlib import Path
 
 from pvdm.digest import Plan
 from pvdm.errors import InputError, UnavailableError, VerificationError
-from pvdm.lake.entries import listed_manifests
-from pvdm.lake.format.manifest_entry import DataFile
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.format.updates import apply_updates
-from pvdm.lake.next_snapshot import Wanted, next_snapshot
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.paths import parse_location
-from pvdm.model.verdict import FailureClass
+from pvdm.lake.read.entries import listed_manifests
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials, rows_of
 from pvdm.verify.fetch import Files
-from pvdm.verify.finding import Finding
+from pvdm.verify.file_orders import Ground, Held, Outcome, Reader, Work, published_files, together
+from pvdm.verify.findings import Finding
 from pvdm.verify.intent import Intent
-from pvdm.verify.orders import Ground, Held, Outcome, Reader, Work, published_files, together
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application, Table
 from pvdm.verify.spark.conf import EXTRACTION_FOLDER

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from pvdm.digest import Digester, Keys, kernel_engine
 from pvdm.digest.sharing import mapped
 from pvdm.errors import InputError, UnavailableError, VerificationError
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
-from pvdm.verify.finding import Finding
-from pvdm.verify.intent import Intent
-from pvdm.verify.orders import (
+from pvdm.verify.file_orders import (
     Ground,
     Held,
     Outcome,
@@ -24,6 +22,8 @@ from pvdm.verify.orders import (
     added_file,
     together,
 )
+from pvdm.verify.findings import Finding
+from pvdm.verify.intent import Intent
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application
 from pvdm.verify.spark.groups import grouped

@@ -10,16 +10,16 @@ from typing import Final
 
 from pvdm.digest import Partial
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
-from pvdm.lake.entries import header_of
-from pvdm.lake.format.manifest import read_manifest
-from pvdm.lake.format.manifest_entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
-from pvdm.lake.format.manifest_write import write_manifest
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.model.document import Value, dump, parse
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest import read_manifest
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.entries import header_of
+from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.projection import ProjectionName
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials
-from pvdm.verify.finding import Finding
+from pvdm.verify.findings import Finding
 from pvdm.verify.observed import Observed
 
 REPORT_MAX_BYTES: Final = 268_435_456

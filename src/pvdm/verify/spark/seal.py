@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pvdm.digest import Keys
 from pvdm.digest.plan import framed
 from pvdm.errors import UnavailableError
-from pvdm.model.document import dump, parse
+from pvdm.model.canonical_json import dump, parse
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
 

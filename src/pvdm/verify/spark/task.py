@@ -7,12 +7,12 @@ import zlib
 from dataclasses import dataclass, replace
 
 from pvdm.digest import Plan
-from pvdm.lake.format.metadata import TableMetadata
-from pvdm.lake.scan import Scan
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.scan import Scan
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.table import TableRef
-from pvdm.verify.orders import Ground, SourceOrder, StagedOrder
+from pvdm.model.statements.table import TableRef
+from pvdm.verify.file_orders import Ground, SourceOrder, StagedOrder
 from pvdm.verify.source import PinnedSource
 
 

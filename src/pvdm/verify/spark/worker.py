@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from pvdm.digest import Digester, Keys, combine_each, kernel_engine
 from pvdm.errors import PvdmError, VerificationError
-from pvdm.lake.resolved import pc
+from pvdm.lake.read.resolve import pc
+from pvdm.lake.stores.client_settings import settings_of
 from pvdm.lake.stores.stores import Stores
-from pvdm.lake.stores.vended import settings_of
-from pvdm.model.verdict import FailureClass
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.compare import Partials
 from pvdm.verify.fetch import Files
-from pvdm.verify.finding import Finding
+from pvdm.verify.file_orders import Ground, SourceOrder, StagedOrder
+from pvdm.verify.findings import Finding
 from pvdm.verify.intent import Intent
-from pvdm.verify.orders import Ground, SourceOrder, StagedOrder
 from pvdm.verify.spark.keyring import Keyring, redeem
 from pvdm.verify.spark.report import FileReport, Report
 from pvdm.verify.spark.seal import JobSeal, bound_to

@@ -1,0 +1,109 @@
+"""The catalog's desks, joined over one ledger, one folder of metadata files and one warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.catalog.access import CatalogAccess
+from pvdm.catalog.commit import Commits
+from pvdm.catalog.namespaces import Namespaces
+from pvdm.catalog.orphans import Orphans
+from pvdm.catalog.requests import Requests
+from pvdm.catalog.responses import Shown
+from pvdm.catalog.retention import RetentionSweep
+from pvdm.catalog.state import States
+from pvdm.catalog.storage import Storage
+from pvdm.catalog.tables import Desks, Tables
+from pvdm.catalog.upstream.tables import Mount, Upstreams
+from pvdm.catalog.views import Views
+from pvdm.lake.files import MetadataFiles
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.sts import VendingSettings
+from pvdm.lake.vault import VaultKind
+from pvdm.ledger import Ledger
+from pvdm.ledger.clock import LedgerClock
+
+PUBLISHED_FOLDER: Final = "published"
+"""Beside the tables' own folders: the files that consumers are pointed to, and nothing else."""
+VIEWS_FOLDER: Final = "views"
+"""Beside them too: a view may come with any UUID, a table's as well, and shares no folder with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """One catalog: its name, its warehouse, and a desk for each kind of thing in it."""
+
+    name: str
+    warehouse: str
+    namespaces: Namespaces
+    tables: Tables
+    views: Views
+    requests: Requests
+    commits: Commits
+    states: States
+    access: CatalogAccess
+    shown: Shown
+    orphans: Orphans
+    retention: RetentionSweep
+    upstreams: Upstreams
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Where the Steward keeps what is its own: documents, what is published, and what else no table lies among."""
+
+    metadata: Place
+    vault: Place | None = None
+    reserved: tuple[Place, ...] = ()
+
+
+def open_catalog(
+    ledger: Ledger,
+    clock: LedgerClock,
+    *,
+    name: str,
+    warehouse: str,
+    homes: Homes,
+    stores: Stores | None = None,
+    vending: VendingSettings | None = None,
+    mounts: Sequence[Mount] = (),
+) -> Catalog:
+    """The catalog of a ledger; no table lies in the Steward's `homes`, and those below `mounts` are other catalogs'."""
+    place, home, stores = parse_location(warehouse), place_of(homes.metadata), stores or Stores()
+    files = MetadataFiles(home, stores)
+    own = [place_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
+    access = CatalogAccess(ledger, place, *own)
+    upstreams = Upstreams(ledger, clock, mounts, access)
+    states = States(ledger, files, upstreams)
+    commits = Commits(ledger, clock, files, states, access)
+    spaces = Namespaces(ledger, clock, access, upstreams)
+    desks = Desks(ledger, clock, states, access, spaces, commits, place, stores)
+    published = home.child(PUBLISHED_FOLDER)
+    kept = None if homes.vault is None else place_of(homes.vault)
+
+    def readable(uuid: str) -> tuple[Location, ...]:
+        """What `main` shows of a table; of what failed nobody but the Steward reads a byte."""
+        copies = () if kept is None else (kept.child(uuid, VaultKind.METADATA), kept.child(uuid, VaultKind.DATA))
+        return (published.child(uuid), *copies)
+
+    storage = Storage(ledger, stores.s3_settings, vending, readable)
+    shown = Shown(ledger, MetadataFiles(published, stores), storage)
+    orphans = Orphans(ledger, clock, files)
+    return Catalog(
+        name,
+        str(place),
+        spaces,
+        Tables(desks),
+        Views(desks, MetadataFiles(home.child(VIEWS_FOLDER), stores)),
+        Requests(ledger),
+        commits,
+        states,
+        access,
+        shown,
+        orphans,
+        RetentionSweep(ledger, states, files),
+        upstreams,
+    )

@@ -1,0 +1,167 @@
+"""A table as it is told to one caller: the document of its sight, the file that holds just that, and its tag."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pvdm.catalog.state import TableState
+from pvdm.catalog.storage import Stood, Storage
+from pvdm.catalog.visibility import published, sees_all
+from pvdm.lake.files import MetadataFiles
+from pvdm.lake.format.json.document import Json, dump_json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.paths import Location, parse_location
+from pvdm.ledger import Ledger
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import attempts
+
+DATA_PATH: Final = "write.data.path"
+METADATA_PATH: Final = "write.metadata.path"
+PUBLISHED_FILES_KEPT_MAX: Final = 100
+PUBLISHED_SIGHTS_KEPT_MAX: Final = 64
+
+
+class SnapshotMode(StrEnum):
+    """Which snapshots an answer lists."""
+
+    ALL = "all"
+    REFS = "refs"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The body of an answer; the tag stands for what it shows under this sight.
+
+    With credentials in it an answer is never "not modified": the client's own may have ended.
+    """
+
+    body: bytes
+    etag: str
+    vended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What consumers see of one document, and the bytes of the file that holds it."""
+
+    metadata: TableMetadata
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """By its own bytes: the file's name is another one when what is shown is, and at no other time."""
+        return f"{hashlib.sha256(self.data).hexdigest()}.metadata.json"
+
+
+class Shown:
+    """Makes answers; what a role may not see is neither in them nor in the file that they name."""
+
+    def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: Storage | None = None) -> None:
+        """`published_files` are apart from the whole documents, so that readers can be given that folder alone."""
+        self._ledger = ledger
+        self._storage = storage or Storage(ledger)
+        self._files = published_files
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Published] = OrderedDict()
+
+    def table(
+        self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, delegated: bool = False
+    ) -> Told:
+        """A table of the catalog; `delegated` with credentials for its files, if some are vended."""
+        if sees_all(grant.role):
+            sight, metadata, location = "whole", state.metadata, state.row.pointer.location
+        else:
+            seen = self._published(state)
+            sight, metadata = "published", seen.metadata
+            # Read and compared with each answer: one that was changed on disk is written again.
+            location = self._files.write_named(state.row.table_uuid, seen.name, seen.data).location
+        vended = self._storage.credentials(grant, _stood(state)) if delegated else {}
+        return self._told(f"{sight} {mode}", self._document(grant, metadata, mode), location, vended)
+
+    @property
+    def defaults(self) -> dict[str, Json]:
+        """What clients know of the store from the start, and that they ask for credentials."""
+        config = _json(self._storage.config)
+        return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
+
+    def places_of(self, state: TableState) -> tuple[Location, ...]:
+        """Where all lies that the table may show: its own place, and what the Steward keeps for its readers."""
+        return (parse_location(state.metadata.location), *self._storage.kept_of(state.row.table_uuid))
+
+    def credentials(self, grant: Grant, state: TableState) -> bytes:
+        """The credentials alone, for who has the table already."""
+        return b'{"storage-credentials":' + _listed(self._storage.credentials(grant, _stood(state))) + b"}"
+
+    def staged(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> Told:
+        """A table that is not made yet, and has no file."""
+        found = Stood(parse_location(metadata.location), str(metadata.table_uuid), protected=False)
+        vended = self._storage.credentials(grant, found) if delegated else {}
+        return self._told("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
+
+    def _published(self, state: TableState) -> _Published:
+        """Worked out once for each document; with a new one the oldest files go that readers were pointed to."""
+        sha256 = state.row.pointer.sha256
+        with self._lock:
+            found = self._kept.get(sha256)
+            if found is not None:
+                self._kept.move_to_end(sha256)
+                return found
+        metadata = published(state.metadata)
+        made = _Published(metadata, metadata.to_bytes())
+        self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=made.name)
+        with self._lock:
+            self._kept[sha256] = made
+            while len(self._kept) > PUBLISHED_SIGHTS_KEPT_MAX:
+                self._kept.popitem(last=False)
+        return made
+
+    def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
+        if mode is SnapshotMode.ALL and grant.attempt_id is None:
+            return metadata.to_bytes()
+        instead: dict[str, Json] = {}
+        if mode is SnapshotMode.REFS and isinstance(listed := metadata.raw.get("snapshots"), list):
+            held = {ref.snapshot_id for ref in metadata.refs.values()}
+            instead["snapshots"] = [each for each in listed if isinstance(each, dict) and each["snapshot-id"] in held]
+        if grant.attempt_id is not None:
+            with self._ledger.read() as unit:
+                prefix = attempts.get(unit, grant.attempt_id).prefix.rstrip("/")
+            own: dict[str, Json] = {DATA_PATH: f"{prefix}/data", METADATA_PATH: f"{prefix}/metadata"}
+            instead["properties"] = {**metadata.properties, **own}
+        return metadata.spelled(instead)
+
+    def _told(
+        self,
+        sight: str,
+        document: bytes,
+        location: str | None = None,
+        vended: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> Told:
+        place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
+        open_config = dict(self._storage.config)
+        body = b"{" + place + b'"metadata":' + document + b',"config":'
+        # The tag stands for what the table shows; credentials that are renewed make it no other.
+        etag = f'"{hashlib.sha256(f"{sight} ".encode() + body + dump_json(_json(open_config)) + b"}").hexdigest()}"'
+        if not vended:
+            return Told(body + dump_json(_json(open_config)) + b"}", etag)
+        config = {**open_config, **next(iter(vended.values()))}
+        told = body + dump_json(_json(config)) + b',"storage-credentials":' + _listed(vended) + b"}"
+        return Told(told, etag, vended=True)
+
+
+def _stood(state: TableState) -> Stood:
+    return Stood(parse_location(state.metadata.location), state.row.table_uuid, state.row.protected)
+
+
+def _json(texts: Mapping[str, str]) -> dict[str, Json]:
+    return dict(texts)
+
+
+def _listed(vended: Mapping[str, Mapping[str, str]]) -> bytes:
+    listed: list[Json] = [{"prefix": prefix, "config": _json(config)} for prefix, config in vended.items()]
+    return dump_json(listed)

@@ -1,0 +1,1 @@
+"""Tables of upstream catalogs, served and committed to through this one."""

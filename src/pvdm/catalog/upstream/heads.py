@@ -1,0 +1,129 @@
+"""What a protected table at an upstream may show: what was published here, or what protection found, and as it was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from pvdm.catalog.state import TableState
+from pvdm.errors import ConflictError, NotAllowedError
+from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.format.table.structure import structure_sha256
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import known_snapshots
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record import protections, statements
+from pvdm.ledger.work import announced
+from pvdm.model.statements.migration import Protection, TableTarget
+from pvdm.trust.statement import read_signed
+
+# How Iceberg's writers name what a summary counts.
+_COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
+
+
+def vouch_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
+    """An operator signs for the table as it is: for the history of `main` too, as it is now and not for its ids."""
+    vouch(unit, table_uuid, metadata, _history(metadata))
+
+
+def vouch(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
+    """These snapshots of the document may be in the history of `main`, as they are in it."""
+    facts = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
+    known_snapshots.vouch(unit, table_uuid, facts, structure_sha256=structure_sha256(metadata))
+
+
+def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
+    """The hash of everything in a snapshot that readers use; of a summary these are the operation and the counts.
+
+    An engine may answer `count(*)` from the total of rows, and the next publication carries the totals on.
+    """
+    facts: list[Json] = [
+        snapshot.snapshot_id,
+        snapshot.parent_id,
+        snapshot.sequence_number,
+        snapshot.timestamp_ms,
+        snapshot.manifest_list,
+        list(snapshot.manifests),
+        snapshot.operation,
+        snapshot.schema_id,
+        snapshot.first_row_id,
+        snapshot.added_rows,
+        snapshot.key_id,
+        {key: text for key, text in snapshot.summary.items() if key.startswith(_COUNTS)},
+    ]
+    for files in (metadata.statistics, metadata.partition_statistics):
+        facts.append(sorted(canonical(each.raw) for each in files if each.snapshot_id == snapshot.snapshot_id))
+    return hashlib.sha256(canonical(facts).encode()).hexdigest()
+
+
+def is_vouched(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
+    """Whether the snapshot is one that was sent or signed for, and as it was."""
+    key = str(snapshot.snapshot_id), facts_sha256(metadata, snapshot)
+    return key in known_snapshots.of_table(unit, table_uuid)
+
+
+def unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
+    """What the table shows that nobody proved: its head, a part of its history, or how it is built; None if nothing."""
+    head, known = metadata.current_snapshot_id, known_snapshots.of_table(unit, row.table_uuid)
+    newest = protections.newest_of(unit, row.table_uuid)
+    signed = None if newest is None else read_signed(statements.get(unit, newest).envelope, Protection).target
+    bound = signed if isinstance(signed, TableTarget) else None
+    # Without a protection of its own it was protected with its namespace, and then it was empty.
+    seen = None if bound is None else bound.snapshot_id
+    if head != seen and (head is None or announced.of_snapshot(unit, row.table_uuid, str(head)) is None):
+        return "no snapshot" if head is None else f"snapshot {head}"
+    built = None if bound is None else bound.state.structure_sha256
+    for each in _history(metadata):
+        structure = known.get((str(each.snapshot_id), facts_sha256(metadata, each)))
+        if structure is None:
+            return f"snapshot {each.snapshot_id} otherwise than it was, or never was, in the history of main"
+        built = built or structure
+    if built is not None and built != structure_sha256(metadata):
+        return "other schemas, partition specs, sort orders or properties"
+    return None
+
+
+def require_proved(ledger: Ledger, state: TableState) -> None:
+    """A consumer is not shown by us what somebody changed at the upstream, past every check."""
+    found = _in_doubt(ledger, state)
+    if found is None:
+        return
+    raise NotAllowedError(
+        "main_unproved",
+        f"{state.row.name} is protected, and the upstream's main shows what nobody proved",
+        expected="what was published by pvdm, on the table as it was protected",
+        got=found,
+        hint="an operator runs an audit, and takes it back at the upstream or protects the table anew as it is",
+    )
+
+
+def require_base(ledger: Ledger, state: TableState) -> None:
+    """Nothing is published on top of what nobody proved: a receipt would seem to vouch for it."""
+    found = _in_doubt(ledger, state)
+    if found is None:
+        return
+    raise ConflictError(
+        "upstream_main_moved",
+        f"main of {state.row.name} was changed at the upstream, past the gate",
+        expected="what was published by pvdm, on the table as it was protected",
+        got=found,
+        hint="nothing was published, and nothing is lost; an operator runs an audit, and takes the change back"
+        " at the upstream or protects the table anew as it is",
+    )
+
+
+def _in_doubt(ledger: Ledger, state: TableState) -> str | None:
+    row = state.row
+    if row.upstream is None or not row.protected:
+        return None
+    with ledger.read() as unit:
+        return unproved(unit, row, state.metadata)
+
+
+def _history(metadata: TableMetadata) -> Iterable[Snapshot]:
+    """Main's snapshots, newest first, as far back as the table has them."""
+    head = metadata.current_snapshot_id
+    return () if head is None else metadata.ancestry(head)

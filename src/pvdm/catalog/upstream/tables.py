@@ -1,0 +1,299 @@
+"""Tables of other catalogs in ours: which namespaces they stand for, noted when first seen, read anew each time."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    UnavailableError,
+    VerificationError,
+)
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.upstream import MOVED, REJECTED, Asked, Place, Seen, Upstream, moved
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
+from pvdm.ledger.clock import LedgerClock
+
+UPSTREAM_STALE_MAX_SECONDS: Final = 600
+"""How long an older state than one that was seen is taken for a cache's; later on it is the upstream's own word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Namespaces of ours below `levels` are the upstream's below `there`; its tables lie below one of `places`.
+
+    Without places they may lie wherever nothing else of ours does.
+    """
+
+    name: str
+    levels: Levels
+    there: Levels
+    upstream: Upstream
+    places: tuple[Location, ...] = ()
+
+
+class Ground(Protocol):
+    """What says which places are taken."""
+
+    def require_not_own(self, place: Location) -> None:
+        """Not among the Steward's own files."""
+
+    def require_upstream_place(self, mounted: Levels, place: Location) -> None:
+        """Neither there nor in a folder of namespaces that are not below `mounted`."""
+
+
+class Upstreams:
+    """The upstream catalogs of this Steward; what is not below a mount is none of theirs."""
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], ground: Ground) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._ground = ground
+        self._mounts: Mapping[str, Mount] = {mount.name: mount for mount in mounts}
+        self._lock = threading.Lock()
+        self._seen: dict[str, Pointer] = {}
+        self._newest: dict[str, tuple[int, float]] = {}
+
+    def on(self, ledger: Ledger) -> Upstreams:
+        """The same upstreams by connections of their own and by another ledger, with nothing remembered."""
+        mounts = [replace(each, upstream=each.upstream.anew()) for each in self._mounts.values()]
+        return Upstreams(ledger, None, mounts, self._ground)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for mount in self._mounts.values():
+            mount.upstream.close()
+
+    def mount_of(self, levels: Levels) -> Mount | None:
+        """The upstream that a namespace belongs to."""
+        return next((each for each in self._mounts.values() if levels[: len(each.levels)] == each.levels), None)
+
+    def require_own(self, levels: Levels, what: str) -> None:
+        """What is an upstream's is made, named and dropped there: it has owners and rights of its own."""
+        mount = self.mount_of(levels)
+        if mount is not None:
+            raise _owned(mount.name, what)
+
+    def require_namespace(self, levels: Levels) -> None:
+        """A namespace of an upstream is served once it is there; the mount itself stands for the upstream's top."""
+        mount = self.mount_of(levels)
+        there = () if mount is None else _there(mount, levels)
+        if mount is not None and there and not mount.upstream.has_namespace(there):
+            raise InputError(
+                "upstream_namespace_unknown",
+                f"the upstream catalog {mount.name} has no such namespace",
+                expected=namespaces.shown(there),
+                got="none",
+                hint="make it at the upstream first",
+            )
+
+    def names(self, levels: Levels) -> list[str] | None:
+        """The tables that the upstream has in a namespace; None where the namespace is no upstream's."""
+        mount = self.mount_of(levels)
+        if mount is None:
+            return None
+        there = _there(mount, levels)
+        return mount.upstream.names(there) if there else []
+
+    def noted(self, namespace: Namespace, name: str) -> TableRow | None:
+        """The row of a table that the upstream has and that was not asked for yet; None where it has none."""
+        mount = self.mount_of(namespace.levels)
+        if mount is None or not _there(mount, namespace.levels):
+            return None
+        try:
+            seen = mount.upstream.load(Place(_there(mount, namespace.levels), name))
+        except InputError as error:
+            if error.code != "table_unknown":
+                raise
+            return None
+        if namespace.protected_by is not None and seen.metadata.snapshots:
+            raise NotAllowedError(
+                "main_gated", f"{name} is not served: its namespace protects its tables, and it has rows already"
+            )
+        self._require_place(mount, seen)
+        self._ground.require_upstream_place(mount.levels, parse_location(seen.metadata.location))
+        return self._note(mount, namespace, name, seen)
+
+    def load(self, row: TableRow) -> tuple[TableRow, Seen]:
+        """The table as its upstream shows it now, and its row with that in the place of the pointer."""
+        mount, place = self._place(row)
+        seen = mount.upstream.load(place)
+        found = str(seen.metadata.table_uuid).lower()
+        if found != row.table_uuid:
+            raise self._replaced(row, found)
+        if parse_location(seen.metadata.location) != parse_location(row.location):
+            raise VerificationError(
+                "upstream_location_changed",
+                f"the upstream has moved the table {row.name} to another place",
+                expected=row.location,
+                got=seen.metadata.location[:200],
+                hint="its files are looked for where it was when it was first served; move it back",
+            )
+        self._require_place(mount, seen)
+        pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
+        self._require_same(row, pointer)
+        self._note_newest(row, seen)
+        return replace(row, pointer=pointer), seen
+
+    def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
+        """Not what a cache in front of an upstream kept: by that a branch that was staged seems to be empty."""
+        with self._lock:
+            newest, _ = self._newest.get(row.table_id, (0, 0.0))
+        if row.upstream is not None and metadata.last_sequence_number < newest:
+            raise UnavailableError(
+                "upstream_stale",
+                f"the upstream shows an older state of {row.name} than it did before",
+                expected=f"sequence number {newest} or later",
+                got=str(metadata.last_sequence_number),
+                hint="nothing was changed; it is asked again",
+            )
+
+    def require_kept(self, row: TableRow, seen: Seen) -> None:
+        """A commit to the table would keep all of its document."""
+        mount, _ = self._place(row)
+        mount.upstream.require_kept(seen)
+
+    def commit(self, row: TableRow, seen: Seen, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
+        """One compare-and-swap at the upstream, on what was seen there."""
+        mount, place = self._place(row)
+        try:
+            mount.upstream.commit(place, Asked(seen, requirements, updates))
+        except InputError as error:
+            # Java's server calls a sequence number that somebody else was given meanwhile a bad request.
+            if error.code != REJECTED or mount.upstream.load(place).location == seen.location:
+                raise
+            raise moved(mount.name, place, error.got or REJECTED) from None
+
+    def _place(self, row: TableRow) -> tuple[Mount, Place]:
+        mount = self._mounts.get(row.upstream or "")
+        with self._ledger.read() as unit:
+            home = namespaces.find_id(unit, row.namespace_id)
+        if mount is None or home is None or self.mount_of(home.levels) is not mount:
+            raise InputError(
+                "upstream_not_configured",
+                f"{row.name} is a table of an upstream catalog that is not configured",
+                expected=row.upstream or "",
+                got=", ".join(sorted(self._mounts)) or "none",
+                hint="bring [[catalog.upstreams]] of steward.toml back",
+            )
+        return mount, Place(_there(mount, home.levels), row.name)
+
+    def _note(self, mount: Mount, namespace: Namespace, name: str, seen: Seen) -> TableRow:
+        pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
+
+        def work(unit: Unit) -> TableRow:
+            found = tables.find(unit, namespace.namespace_id, name)
+            if found is not None:
+                return found
+            namespaces.require_still(unit, namespace)
+            new = NewTable(
+                namespace.namespace_id,
+                name,
+                namespace.domain,
+                str(seen.metadata.table_uuid),
+                seen.metadata.location,
+                pointer,
+                namespace.protected_by,
+                # The upstream may show another table under the name for a while, and then this one again.
+                returning=True,
+                upstream=mount.name,
+            )
+            unit.lock_name("places")
+            if tables.find_overlapping(unit, parse_location(seen.metadata.location)) is not None:
+                raise NotAllowedError(
+                    "location_taken", "another table lies there", expected="a place of its own", got=name
+                )
+            return tables.create(unit, new)
+
+        if self._clock is None:
+            raise AssertionError("a second look notes nothing")
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _require_place(self, mount: Mount, seen: Seen) -> None:
+        """Where the upstream says that a table lies, producers are let in: a whole store it is never, nor ours."""
+        place = parse_location(seen.metadata.location)
+        if not place.parts or (mount.places and not any(_is_below(place, each) for each in mount.places)):
+            raise NotAllowedError(
+                "location_outside",
+                f"the upstream catalog {mount.name} shows a table where none of its may lie",
+                expected=f"a place below {' or '.join(map(str, mount.places)) or 'a bucket or folder'}",
+                got=str(place)[:200],
+                hint="`places` of its [[catalog.upstreams]] in steward.toml says where its tables may lie",
+            )
+        for each in (place, parse_location(seen.location)):
+            self._ground.require_not_own(each)
+
+    def _replaced(self, row: TableRow, found: str) -> PvdmError:
+        """Proofs and claims name a protected table by its UUID; of others the row just goes, and is made anew."""
+        if row.protected or self._clock is None:
+            return VerificationError(
+                "upstream_table_other",
+                f"the upstream shows another table as {row.name}",
+                expected=row.table_uuid,
+                got=found,
+                hint="what is protected is the table with that UUID; bring it back at the upstream",
+            )
+        self._ledger.transact(lambda unit: _dropped(unit, row), at_micros=self._clock.now_micros())
+        return ConflictError("upstream_table_replaced", f"{row.name} was replaced at the upstream; ask again")
+
+    def _require_same(self, row: TableRow, pointer: Pointer) -> None:
+        """A metadata file has one content for ever."""
+        with self._lock:
+            for known in (row.pointer, self._seen.get(row.table_id)):
+                if known is not None and known.location == pointer.location and known.sha256 != pointer.sha256:
+                    raise VerificationError(
+                        "upstream_metadata_changed",
+                        f"the upstream shows {row.name} by a metadata file that was changed",
+                        expected=known.sha256,
+                        got=pointer.sha256,
+                        hint="somebody changed the file, or the upstream does not tell the truth",
+                    )
+            # What was refused is not remembered: asked again, it is refused again.
+            self._seen[row.table_id] = pointer
+
+    def _note_newest(self, row: TableRow, seen: Seen) -> None:
+        number, now = seen.metadata.last_sequence_number, time.monotonic()
+        with self._lock:
+            newest, at = self._newest.get(row.table_id, (number, now))
+            if number >= newest or now - at >= UPSTREAM_STALE_MAX_SECONDS:
+                self._newest[row.table_id] = number, now
+
+
+def _is_below(place: Location, folder: Location) -> bool:
+    return place != folder and place.is_under(folder)
+
+
+def _there(mount: Mount, levels: Levels) -> Levels:
+    return (*mount.there, *levels[len(mount.levels) :])
+
+
+def _dropped(unit: Unit, row: TableRow) -> None:
+    known = tables.find_uuid(unit, row.table_uuid)
+    if known is not None and not known.protected:
+        tables.drop(unit, known)
+
+
+def _owned(name: str, what: str) -> NotAllowedError:
+    return NotAllowedError(
+        "upstream_owned",
+        f"{what}: the namespace belongs to the upstream catalog {name}",
+        expected="a change at the upstream itself",
+        got="one through this catalog",
+        hint="nothing was changed; tables of an upstream are made, named and dropped there",
+    )
+
+
+__all__ = ["MOVED", "Mount", "Upstreams"]

@@ -1,0 +1,322 @@
+"""A table of an upstream catalog as the gate publishes to it: announced here, shown there, settled by what is seen.
+
+docs/upstreams.md says what each step leaves behind if it is the last one, and how that is settled.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pvdm import fault
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.commit import repeated
+from pvdm.catalog.rule import FENCE_PREFIX
+from pvdm.catalog.target import CatalogTarget, base_of, found_by_uuid
+from pvdm.catalog.upstream.heads import is_vouched, require_base, vouch
+from pvdm.catalog.upstream.requirements import pin, pins
+from pvdm.errors import ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
+from pvdm.lake.upstream import MOVED, UNKNOWN, Seen
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.work import announced
+from pvdm.ledger.work.announced import Announced, NewAnnounced
+from pvdm.metadata.gate.carrying import carry_out
+from pvdm.metadata.gate.order import Order
+from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.target import Base, Next, Target
+from pvdm.model.states import AnnouncedState
+
+UPSTREAM_TURN_MAX_SECONDS: Final = 30
+SETTLE_TRIES_MAX: Final = 5
+SETTLE_BEGIN_MAX_SECONDS: Final = 10
+_LOOK_SECONDS: Final = 0.1
+_HOLDER: Final = secrets.token_hex(16)
+"""This process, as other Stewards of the ledger see who is publishing."""
+_ASKING: Final[set[str]] = set()
+"""What threads of this process have announced, and ask their upstreams about."""
+
+
+def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str, own: Grant) -> Target:
+    """The table of this UUID, whoever has its pointer."""
+    with ledger.read() as unit:
+        row = tables.find_uuid(unit, table_uuid)
+    if row is None or row.upstream is None:
+        return CatalogTarget(ledger, catalog, table_uuid, own)
+    return UpstreamTarget(ledger, clock, catalog, table_uuid)
+
+
+def settle_announced(ledger: Ledger, clock: LedgerClock, catalog: Catalog, said: Announced) -> Shown | None:
+    """What came of a publication that nobody has settled; see `UpstreamTarget.settle`."""
+    return UpstreamTarget(ledger, clock, catalog, said.table_uuid).settle(said)
+
+
+def fence_of(announced_id: str) -> str:
+    """The ref that keeps an announced publication from ever being shown, once it is there."""
+    return f"{FENCE_PREFIX}{announced_id}"
+
+
+class UpstreamTarget:
+    """The table of one UUID at its upstream; what came of a publication is seen there while its branches stay."""
+
+    removes_branches = False
+
+    def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._uuid = table_uuid
+
+    def load(self) -> Base:
+        """The table as its upstream shows it now, if that is what was proved."""
+        with self._ledger.read() as unit:
+            levels, row = found_by_uuid(unit, self._uuid)
+        state = self._catalog.states.newest(row)
+        require_base(self._ledger, state)
+        return base_of(self._catalog, levels, state)
+
+    def publish(
+        self,
+        make: Callable[[Base], Next],
+        in_transaction: Callable[[Unit, TableRow], Order],
+        then: Callable[[Shown], None],
+    ) -> None:
+        """Announce, ask, look, settle; a base that moved is made anew."""
+        with self._ledger.read() as unit:
+            levels, row = found_by_uuid(unit, self._uuid)
+        with self._catalog.commits.turn(levels, row.name):
+            then(repeated(lambda: self._try(make, in_transaction)))
+
+    def read_back(self) -> Base:
+        """The table by connections that nobody used before, to ledger and upstream."""
+        with self._ledger.anew() as ledger:
+            states = self._catalog.states.on(ledger)
+            try:
+                with ledger.read() as unit:
+                    levels, row = found_by_uuid(unit, self._uuid)
+                return base_of(self._catalog, levels, states.of(row))
+            finally:
+                states.upstreams.close()
+
+    def settle(self, said: Announced) -> Shown | None:
+        """What came of it: the publication if `main` shows it; None once it is sure that it never will.
+
+        Nothing is sent a second time. What is not shown is first made impossible, by a ref whose absence the request
+        requires; only then is it taken back here. What cannot be found out stays open.
+        """
+        order = Order.from_text(said.order)
+        why: PvdmError | None = None
+        ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
+        for tried in range(SETTLE_TRIES_MAX):
+            if tried and time.monotonic() > ends:
+                break  # it hangs: others wait for this thread, and it is asked again later
+            time.sleep(_LOOK_SECONDS * tried)
+            try:
+                base = self.read_back()
+                if was_shown(base.metadata, order.shown.new_snapshot_id):
+                    return self._complete(said, order, base)
+                if fence_of(said.announced_id) in base.metadata.refs:
+                    self._release(said)
+                    return None
+                self._fence(said, base)
+            except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
+                if error.code in _FOR_PEOPLE:
+                    raise
+                why = error
+        raise _not_known(said, "nothing" if why is None else why.code) from why
+
+    def _try(self, make: Callable[[Base], Next], in_transaction: Callable[[Unit, TableRow], Order]) -> Shown:
+        self._await_turn()
+        base = self.load()
+        self._catalog.upstreams.require_kept(base.row, Seen(base.row.pointer.location, base.metadata))
+        made = make(base)
+        _require_fenceable(base.metadata, made)
+        after = apply_updates(
+            base.metadata,
+            made.updates,
+            now_ms=max(self._clock.now_micros() // 1_000, base.metadata.last_updated_ms),
+            previous_location=base.row.pointer.location,
+        )
+        made.permit(after, after.to_bytes())
+        said = self._announce(base, after, in_transaction)
+        _ASKING.add(said.announced_id)
+        try:
+            fault.point("upstream.after_announce")
+            return self._ask(said, base, made)
+        except StateUnknownError:
+            raise
+        except PvdmError as error:
+            if self._is_open(said):
+                raise _not_known(said, error.code) from error
+            raise
+        finally:
+            _ASKING.discard(said.announced_id)
+
+    def _ask(self, said: Announced, base: Base, made: Next) -> Shown:
+        """Steps 13 and 14, and the second transaction; whatever the answer is, what counts is what is seen."""
+        refs = (*made.branches, fence_of(said.announced_id))
+        refusal: PvdmError | None = None
+        try:
+            self._catalog.upstreams.commit(
+                base.row, Seen(base.row.pointer.location, base.metadata), pins(base.metadata, refs), made.updates
+            )
+        except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
+            refusal = error
+        fault.point("upstream.after_swap")
+        shown = self.settle(said)
+        if shown is not None:
+            return shown
+        if refusal is None or isinstance(refusal, StateUnknownError):
+            raise ConflictError(MOVED, "the upstream does not show the publication", got="nothing", hint="tried again")
+        raise refusal
+
+    def _announce(
+        self, base: Base, after: TableMetadata, in_transaction: Callable[[Unit, TableRow], Order]
+    ) -> Announced:
+        """Step 12: everything that must hold for it is tried in the ledger and undone, and kept so by the note."""
+
+        def work(unit: Unit) -> Announced:
+            tables.lock(unit, [base.row.table_uuid])
+            row = tables.observe(unit, base.row, base.row.pointer)
+            announced.require_none(unit, base.row.table_uuid)
+            with unit.rehearsed():
+                order = in_transaction(unit, row)
+                carry_out(unit, order)
+            shown = order.shown
+            made = after.snapshot(shown.new_snapshot_id)
+            vouch(unit, base.row.table_uuid, after, [] if made is None else [made])
+            return announced.announce(
+                unit,
+                NewAnnounced(
+                    secrets.token_hex(16),
+                    base.row.table_uuid,
+                    shown.workload_id,
+                    str(shown.new_snapshot_id),
+                    tuple((part.attempt_id, part.nonce) for part in order.parts),
+                    order.override_nonce,
+                    _HOLDER,
+                    order.to_text(),
+                ),
+            )
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _complete(self, said: Announced, order: Order, base: Base) -> Shown:
+        """The ledger says what the upstream shows; whoever is first does it."""
+        self._require_ours(base, order)
+        fault.point("upstream.after_look")
+
+        def work(unit: Unit) -> Shown:
+            tables.lock(unit, [base.row.table_uuid])
+            if not announced.settle(unit, said.announced_id, AnnouncedState.DONE, reason="main shows it"):
+                raise ConflictError("announced_settled", "somebody else has settled the publication")
+            row = tables.observe(unit, base.row, base.row.pointer)
+            seen = order.seen_as(
+                metadata_path=row.pointer.location,
+                metadata_sha256=row.pointer.sha256,
+                published_at=unit.at_micros,
+            )
+            return carry_out(unit, seen)
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _release(self, said: Announced) -> None:
+        def work(unit: Unit) -> None:
+            announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
+
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _fence(self, said: Announced, base: Base) -> None:
+        """One commit that nothing but the fence comes of, and only while `main` is where it was seen without it."""
+        name = fence_of(said.announced_id)
+        update: Json = {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": _held(base)}
+        required = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, pin(base.metadata, name)]
+        fault.point("upstream.before_fence")
+        self._catalog.upstreams.commit(
+            base.row, Seen(base.row.pointer.location, base.metadata), [*required, pin(base.metadata, "main")], [update]
+        )
+
+    def _await_turn(self) -> None:
+        """Somebody else's publication ends first; one that does not in time is settled by whoever waits.
+
+        One of this process that no thread works at was left by a crash, or could not be settled: that is done now.
+        """
+        ends = time.monotonic() + UPSTREAM_TURN_MAX_SECONDS
+        while (said := self._standing()) is not None:
+            left = said.holder == _HOLDER and said.announced_id not in _ASKING
+            if left or time.monotonic() >= ends:
+                self.settle(said)
+            else:
+                time.sleep(_LOOK_SECONDS)
+
+    def _standing(self) -> Announced | None:
+        with self._ledger.read() as unit:
+            return announced.open_at(unit, self._uuid)
+
+    def _is_open(self, said: Announced) -> bool:
+        with self._ledger.read() as unit:
+            return announced.get(unit, said.announced_id).state is AnnouncedState.OPEN
+
+    def _require_ours(self, base: Base, order: Order) -> None:
+        """`main` shows exactly the snapshot that the gate made; an id alone is nobody's word."""
+        metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
+        history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
+        found = history.get(wanted.new_snapshot_id)
+        if found is not None:
+            with self._ledger.read() as unit:
+                if is_vouched(unit, self._uuid, metadata, found):
+                    return
+        raise StateUnknownError(
+            "upstream_contradicts",
+            "the upstream has the snapshot that was sent, and does not show it as it was",
+            expected=f"snapshot {wanted.new_snapshot_id} on {wanted.old_snapshot_id} in main, as it was sent",
+            got=f"main at {current}" if found is None else f"{found.manifest_list} on {found.parent_id}"[:200],
+            hint="nothing was changed in the ledger; run an audit of the table, and look at the upstream",
+        )
+
+
+_FOR_PEOPLE: Final = frozenset({"announced_settled", "upstream_contradicts"})
+
+
+def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
+    """Whether the table has, or had, the snapshot; one that is gone is still its child's parent, or in the log."""
+    logged = {entry.snapshot_id for entry in metadata.snapshot_log}
+    parents = {each.parent_id for each in metadata.snapshots}
+    return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents
+
+
+def _require_fenceable(metadata: TableMetadata, made: Next) -> None:
+    """A fence is a ref and a ref needs a snapshot; and what a late request requires must be taken away for good."""
+    if not any(name in metadata.refs for name in made.branches):
+        raise VerificationError(
+            "upstream_nothing_staged",
+            "a chunk without rows cannot be published to a table of an upstream that shows nothing yet",
+            expected="a staging branch",
+            got="none",
+            hint="publish it after the first chunk that has rows",
+        )
+
+
+def _held(base: Base) -> int:
+    """Any snapshot will do: main's, or what is staged while main shows nothing."""
+    main = base.metadata.current_snapshot_id
+    return base.metadata.snapshots[-1].snapshot_id if main is None else main
+
+
+def _not_known(said: Announced, got: str) -> StateUnknownError:
+    return StateUnknownError(
+        UNKNOWN,
+        "whether the upstream shows the publication is not known yet",
+        expected=f"snapshot {said.snapshot_id} in main, or a fence against it",
+        got=got,
+        hint="nothing is sent again and nothing is taken back before that is known; it is asked until it answers",
+        workload_id=said.workload_id,
+    )

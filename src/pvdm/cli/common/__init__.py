@@ -1,0 +1,1 @@
+"""What commands share: output, files, options, the connection to a Steward."""

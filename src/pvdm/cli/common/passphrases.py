@@ -1,0 +1,141 @@
+"""Where a passphrase comes from: the terminal, a file or an environment variable; never the command line itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pvdm.cli.common.files import read_file
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
+from pvdm.trust.keys.passphrase import PASSPHRASE_MAX_BYTES, Passphrase
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SEALED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
+_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+
+
+class WhereType(click.types.StringParamType):
+    """`prompt`, `file:NAME` or `env:NAME`. What does not fit may be the passphrase itself: it is never repeated."""
+
+    name = "where"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The place as it was given."""
+        kind, colon, name = str(value).partition(":")
+        if value != "prompt" and not (kind in {"file", "env"} and colon and name):
+            self.fail("expected prompt, file:NAME or env:NAME, got something else", param, ctx)
+        return str(value)
+
+
+def passphrase_option(help_text: str) -> Callable[[_Command], _Command]:
+    """`--passphrase`: where it comes from."""
+    return click.option("--passphrase", "where", type=WhereType(), metavar="WHERE", help=help_text)
+
+
+OPENING = "Where the key's passphrase comes from: prompt, file:NAME or env:NAME."
+
+
+def new_passphrase(where: str | None) -> Passphrase | None:
+    """The passphrase of something new; on the terminal it is asked twice."""
+    if where == "prompt":
+        _require_terminal()
+        text = click.prompt("passphrase", hide_input=True, confirmation_prompt="again", err=True)
+        return Passphrase(text)
+    return _found(where)
+
+
+def open_key(path: Path, where: str | None) -> OperatorKey:
+    """A person's key pair; a sealed one is asked for on the terminal where nothing was said."""
+    _require_not_public(path)
+    sealed = disk.read_private(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED)
+    if where is None and sealed:
+        if not _is_terminal():
+            raise InputError(
+                "passphrase_missing",
+                f"{path.name} is sealed",
+                expected="its passphrase",
+                got="none",
+                hint="name where it comes from: --passphrase prompt, file:NAME or env:NAME",
+            )
+        where = "prompt"
+    if where == "prompt":
+        _require_terminal()
+        found: Passphrase | None = Passphrase(click.prompt(f"passphrase of {path.name}", hide_input=True, err=True))
+    else:
+        found = _found(where)
+    try:
+        return open_key_pair(path, found)
+    except InputError:
+        if not sealed or found is None:
+            raise
+    raise NotAllowedError(
+        "passphrase_wrong",
+        f"the passphrase does not open {path.name}",
+        expected="the passphrase that the key was sealed with",
+        got="another",
+        hint="try again; nobody can open the key without it",
+    )
+
+
+def _require_not_public(path: Path) -> None:
+    """The other half of the pair is told as that, not as a private key that others could read."""
+    try:
+        data = path.read_bytes() if path.is_file() and path.stat().st_size <= PRIVATE_KEY_SIZE_MAX_BYTES else b""
+    except OSError:
+        return  # who opens the key says why it cannot be read
+    if data.startswith(_PUBLIC):
+        raise InputError(
+            "key_is_public",
+            f"{path.name} is a public key, which signs nothing",
+            expected="the private key",
+            got="the public one",
+            hint=f"nothing was signed; name the private key, such as {path.name.removesuffix('.pub')}"
+            if path.name.endswith(".pub")
+            else "nothing was signed; name the private key",
+        )
+
+
+def _found(where: str | None) -> Passphrase | None:
+    if where is None:
+        return None
+    kind, _, name = where.partition(":")
+    if kind == "file":
+        # One line: editors end a file with a newline, which nobody means.
+        return Passphrase(_text(Path(name)))
+    text = os.environ.get(name)
+    if text is None:
+        raise InputError("passphrase_missing", f"{name} is not set", expected="an environment variable", got="none")
+    return Passphrase(text)
+
+
+def _text(path: Path) -> str:
+    data = read_file(path, size_max_bytes=PASSPHRASE_MAX_BYTES + 2)
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        # The decoder's error holds the bytes.
+        pass
+    del data
+    raise InputError("passphrase_invalid", f"{path.name} holds no passphrase", expected="one line of text", got="bytes")
+
+
+def _require_terminal() -> None:
+    if not _is_terminal():
+        raise InputError(
+            "terminal_missing",
+            "a passphrase can be asked for on a terminal only",
+            expected="a terminal",
+            got="none",
+            hint="take file:NAME or env:NAME",
+        )
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()

@@ -1,0 +1,1 @@
+"""`pvdm demo` and `pvdm eval`."""

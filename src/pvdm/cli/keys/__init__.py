@@ -1,0 +1,1 @@
+"""`pvdm keys`: key pairs, epochs and trust roots."""

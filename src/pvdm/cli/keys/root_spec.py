@@ -1,0 +1,150 @@
+"""Reads the small TOML file in which people name the keys of a trust root."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from pvdm.cli.common.files import read_file
+from pvdm.cli.common.times import SECOND, micros_of, parse_duration, parse_time
+from pvdm.errors import InputError
+from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
+from pvdm.trust.root import RootKey, RootRole
+
+ROOT_SPEC_SIZE_MAX_BYTES: Final = 1024 * 1024
+# Clocks differ: a key that is valid only from this very moment would be refused by who is a minute behind.
+_BEFORE: Final = 24 * 3_600 * SECOND
+_TOP: Final = frozenset({"expires", "thresholds", "keys"})
+_KEY: Final = frozenset({"file", "identity", "roles", "epochs", "valid_from", "valid_until"})
+
+
+@dataclass(frozen=True, slots=True)
+class RootSpec:
+    """What the file says: keys, and where given the end and the thresholds of the root."""
+
+    keys: tuple[RootKey, ...]
+    expires_at: int | None
+    notary_threshold: int | None
+    root_threshold: int | None
+
+
+def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
+    """The keys that the file names; a key that names no end ends with the root."""
+    try:
+        found = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _invalid(path, "the file", "TOML", str(error)) from None
+    _known(path, "the file", found, _TOP)
+    end = _moment(path, "expires", found["expires"], now) if "expires" in found else expires_at
+    thresholds = found.get("thresholds", {})
+    if not isinstance(thresholds, Mapping):
+        raise _invalid(path, "thresholds", "a table", type(thresholds).__name__)
+    _known(path, "thresholds", thresholds, frozenset({"notary", "root"}))
+    keys = found.get("keys")
+    if not isinstance(keys, list) or not keys:
+        raise _invalid(path, "keys", "one [[keys]] table for each key", "none")
+    return RootSpec(
+        tuple(_key(path, f"keys[{number}]", key, now, end) for number, key in enumerate(keys)),
+        end,
+        _count(path, "thresholds.notary", thresholds.get("notary")),
+        _count(path, "thresholds.root", thresholds.get("root")),
+    )
+
+
+def _key(path: Path, where: str, key: object, now: int, end: int | None) -> RootKey:
+    if not isinstance(key, Mapping):
+        raise _invalid(path, where, "a table", type(key).__name__)
+    _known(path, where, key, _KEY)
+    until = key.get("valid_until")
+    if until is None and end is None:
+        raise _invalid(path, f"{where}.valid_until", "a time, or `expires` at the top", "neither")
+    roles = _roles(path, f"{where}.roles", key.get("roles"))
+    epochs = _epochs(path, f"{where}.epochs", key.get("epochs", []))
+    if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
+        raise InputError(
+            "root_spec_epochs_missing",
+            f"{path}: {where}.epochs is not there",
+            expected="the epochs of a Steward's key, such as epochs = [1]",
+            got="none",
+            hint="without them the key counts for no epoch; `pvdm steward public` names the epoch of each key",
+        )
+    return RootKey(
+        _public(path, where, key.get("file")),
+        _text(path, f"{where}.identity", key.get("identity")),
+        roles,
+        epochs,
+        _moment(path, f"{where}.valid_from", key["valid_from"], now) if "valid_from" in key else now - _BEFORE,
+        end if until is None and end is not None else _moment(path, f"{where}.valid_until", until, now),
+    )
+
+
+def _public(path: Path, where: str, file: object) -> PublicKey:
+    name = _text(path, f"{where}.file", file)
+    return read_public(path.parent / name)
+
+
+def read_public(path: Path) -> PublicKey:
+    """A public key in PEM, whoever owns the file: it came from somebody else."""
+    data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
+    if b"PRIVATE KEY-----" in data:
+        raise InputError(
+            "private_key_given",
+            f"{path} is a private key",
+            expected="its public half",
+            got="the private key",
+            hint=f"the public half is in {path.name}.pub; send the private key to nobody",
+        )
+    try:
+        return PublicKey.from_pem(data)
+    except InputError as error:
+        raise InputError(error.code, f"{path} cannot be accepted", expected=error.expected, got=error.got) from None
+
+
+def _roles(path: Path, where: str, value: object) -> tuple[RootRole, ...]:
+    known = {role.value: role for role in RootRole}
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name in known for name in value):
+        raise _invalid(path, where, "a list of " + ", ".join(known), repr(value)[:80])
+    return tuple(sorted({known[name] for name in value}, key=lambda role: role.value))
+
+
+def _epochs(path: Path, where: str, value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(each) is int for each in value):
+        raise _invalid(path, where, "a list of numbers", repr(value)[:80])
+    return tuple(sorted(set(value)))
+
+
+def _moment(path: Path, where: str, value: object, now: int) -> int:
+    """A TOML date or time, or text: a time, or a duration from now."""
+    try:
+        if isinstance(value, date):
+            return micros_of(value)
+        if isinstance(value, str):
+            return parse_time(value) if "-" in value else now + parse_duration(value)
+    except InputError as error:
+        raise _invalid(path, where, error.expected or "a time", error.got or "something else") from None
+    raise _invalid(path, where, "a date, a time with its zone, or a duration such as 365d", repr(value)[:80])
+
+
+def _count(path: Path, where: str, value: object) -> int | None:
+    if value is not None and type(value) is not int:
+        raise _invalid(path, where, "a number", repr(value)[:80])
+    return value
+
+
+def _text(path: Path, where: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise _invalid(path, where, "text", repr(value)[:80])
+    return value
+
+
+def _known(path: Path, where: str, table: Mapping[str, object], names: frozenset[str]) -> None:
+    if unknown := sorted(table.keys() - names):
+        raise _invalid(path, where, ", ".join(sorted(names)), unknown[0][:80])
+
+
+def _invalid(path: Path, where: str, expected: str, got: str) -> InputError:
+    return InputError("root_spec_invalid", f"{path}: {where} cannot be accepted", expected=expected, got=got)

@@ -1,0 +1,1 @@
+"""`pvdm log`: the transparency log checked, proved and exported."""

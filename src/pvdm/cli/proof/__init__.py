@@ -1,0 +1,1 @@
+"""`pvdm proof` and `pvdm attest`: signed statements shown, checked and made."""

@@ -1,0 +1,225 @@
+"""`pvdm attest`: a source domain's own signed word on one of its snapshots, made on the source's side."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pvdm.cli.common.files import read_file, require_new, write_new
+from pvdm.cli.common.options import PlaceType, engine_option, json_option, pick_engine, require_command
+from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
+from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.common.times import now_micros, utc
+from pvdm.cli.proof.parquet import digest_files, schema_of
+from pvdm.digest import Construction, Engine, Mode, Plan
+from pvdm.model.plain import counted, view_json
+from pvdm.model.projection import ProjectionName, content, identity
+from pvdm.model.schema import Schema
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.table import TableRef
+from pvdm.trust.commitment import commit
+from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, parse_envelope
+from pvdm.trust.keys.operator import OperatorKey
+from pvdm.trust.verify import sign_statement
+
+
+@click.group("attest", short_help="A source's own word on its rows.", invoke_without_command=True)
+@click.pass_context
+def attest(context: click.Context) -> None:
+    """Attest a source snapshot: how many rows it has, and a commitment to their digest, signed by the source itself.
+
+    The Steward keeps and logs it; the gate will compare it with what the Steward read (to come). The digest's key is
+    shared by source and Steward, never by the producer.
+
+    \b
+    Examples:
+      pvdm attest make --key source.pem --catalog payments --table raw.payments --table-uuid UUID \\
+        --snapshot 1206533119840177310 --parquet part-0.parquet
+      pvdm attest list --table-uuid UUID
+    """
+    require_command(context)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is attested: which snapshot of which table, by which files."""
+
+    table: TableRef
+    snapshot_id: int
+    files: tuple[Path, ...]
+
+
+@attest.command("make", short_help="Make, sign and hand in an attestation.")
+@json_option
+@service_options
+@click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="The attestor's private key.")
+@passphrase_option(OPENING)
+@click.option("--catalog", required=True, metavar="NAME", help="The source's catalog.")
+@click.option("--table", required=True, metavar="NAME", help="The source table's name.")
+@click.option("--table-uuid", required=True, metavar="UUID", help="The source table's UUID.")
+@click.option("--snapshot", type=click.IntRange(0), required=True, metavar="ID", help="The snapshot that is attested.")
+@click.option(
+    "--parquet",
+    "files",
+    type=PlaceType(),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A file of it; may be repeated.",
+)
+@click.option(
+    "--schema",
+    "schema_file",
+    type=PlaceType(),
+    metavar="FILE",
+    help="The table's schema: Iceberg's JSON of it, or the table's metadata file.",
+)
+@click.option("--identity", "id_columns", multiple=True, metavar="COLUMN", help="Attest these keys, not content.")
+@click.option("--exclude", multiple=True, metavar="COLUMN=REASON", help="A column that content leaves out, and why.")
+@click.option(
+    "--mode",
+    type=click.Choice(["stored", "portable"]),
+    default="stored",
+    show_default=True,
+    help="As the contract says.",
+)
+@engine_option
+@click.option("--out", type=PlaceType(), metavar="FILE", help="Write the attestation here instead of handing it in.")
+def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_name: str, **asked: Any) -> None:
+    """Digest the snapshot's rows under keys that the Steward gives for it, and sign row count and commitment.
+
+    Needs an attestor's token, whose name is the attestor's. The keys stay in memory. The files must be exactly those of
+    the snapshot: who reads another one attests another one.
+
+    \b
+    Examples:
+      pvdm attest make --key source.pem --catalog payments --table raw.payments --table-uuid UUID \\
+        --snapshot 1206533119840177310 --parquet part-0.parquet --parquet part-1.parquet
+      pvdm attest make … --identity payment_id --out attestation.json
+    """
+    if out is not None:
+        require_new(out)
+    table = TableRef(asked["catalog"], asked["table_uuid"], asked["table"])
+    source = Source(table, asked["snapshot"], asked["files"])
+    signer = open_key(asked["key_file"], asked["where"])
+    plan = _plan(schema_of(asked["schema_file"], source.files), asked)
+    said, envelope = _made(source, plan, signer, service, pick_engine(engine_name))
+    facts: dict[str, object] = {"id": parse_envelope(envelope).payload_sha256, "attestation": said.to_json()}
+    if out is not None:
+        write_new(out, envelope)
+        _tell(said, {**facts, "out": str(out), "submitted": None}, f"written: {out}", as_json=as_json)
+        return
+    with service.connect() as client:
+        view = client.submit_attestation(envelope)
+    record = {**facts, "out": None, "submitted": view_json(view)}
+    _tell(said, record, f"accepted: log entry {view.log_index:,}", as_json=as_json)
+
+
+def _plan(schema: Schema, asked: dict[str, Any]) -> Plan:
+    if asked["id_columns"] and asked["exclude"]:
+        raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")
+    exclude = dict(_exclusion(text) for text in asked["exclude"])
+    wanted = identity(schema, asked["id_columns"]) if asked["id_columns"] else content(schema, exclude=exclude)
+    return Plan(schema, (wanted,), Mode(asked["mode"]), Construction.HMAC_SHA256)
+
+
+def _exclusion(text: str) -> tuple[str, str]:
+    column, _, reason = text.partition("=")
+    return column, reason
+
+
+def _made(
+    source: Source, plan: Plan, signer: OperatorKey, service: Service, engine: Engine
+) -> tuple[SourceAttestation, bytes]:
+    """The signed attestation. The nonce is ours: a lost answer can be asked for again, and nobody answers it for us."""
+    name = plan.projections[0].name
+    with service.connect() as client:
+        attestor = client.identity().name
+        challenge = client.challenge(
+            nonce=secrets.token_hex(16),
+            catalog=source.table.catalog,
+            table_uuid=source.table.uuid,
+            snapshot_id=source.snapshot_id,
+            mode=plan.mode.value,
+            fingerprints={name: plan.fingerprint(name).hex()},
+        )
+    keys = challenge.keys[name]
+    seen = digest_files(source.files, plan, {name: keys.row_hash}, engine)[name]
+    said = SourceAttestation(
+        attestor=attestor,
+        table=source.table,
+        snapshot_id=source.snapshot_id,
+        row_count=seen.rows,
+        projection=ProjectionName(name),
+        schema_fingerprint=plan.fingerprint(name).hex(),
+        mode=plan.mode.value,
+        construction=plan.construction.value,
+        epoch=challenge.epoch,
+        nonce=challenge.nonce,
+        commitment=commit(keys.commitment, seen),
+        issued_at=now_micros(),
+    )
+    return said, sign_statement(said, signer).to_bytes()
+
+
+def _tell(said: SourceAttestation, record: dict[str, object], done: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json(record)
+        return
+    rows = counted(said.row_count, "row")
+    say(f"attested by {said.attestor}: {rows} of {said.table.name}, snapshot {said.snapshot_id}")
+    say(f"  {said.projection.value} projection, {said.mode}, epoch {said.epoch}; the digest itself is told to nobody")
+    say(f"  schema fingerprint {said.schema_fingerprint[:16]}…, attestation {record['id']}")
+    say(f"  {done}")
+
+
+@attest.command("submit", short_help="Hand in an attestation that was written to a file.")
+@json_option
+@click.argument("file", type=PlaceType(), metavar="FILE")
+@service_options
+def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
+    """Hand in what `make --out` wrote. The same file again changes nothing.
+
+    \b
+    Examples:
+      pvdm attest submit attestation.json --url https://steward.example:8181
+    """
+    envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
+    with service.connect() as client:
+        view = client.submit_attestation(envelope)
+    if as_json:
+        say_json({"attestation": view_json(view)})
+        return
+    say(f"accepted: {counted(view.row_count, 'row')} of snapshot {view.snapshot_id}, log entry {view.log_index:,}")
+    say(f"  attestation {view.statement_id}")
+
+
+@attest.command("list", short_help="List attestations.")
+@json_option
+@service_options
+@click.option("--table-uuid", metavar="UUID", help="Of this source table only.")
+@click.option("--snapshot", type=click.IntRange(0), metavar="ID", help="Of this snapshot only.")
+def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snapshot: int | None) -> None:
+    """List the attestations that the Steward has accepted.
+
+    \b
+    Examples:
+      pvdm attest list --table-uuid UUID
+      pvdm attest list --json | jq '.attestations[] | {attestor, snapshot_id, row_count}'
+    """
+    with service.connect() as client:
+        views = client.attestations(table_uuid=table_uuid, snapshot_id=snapshot)
+    if as_json:
+        say_json({"attestations": [view_json(view) for view in views]})
+        return
+    if not views:
+        say("no attestation")
+    for view in views:
+        what = f"{view.table_uuid} snapshot {view.snapshot_id}, {view.projection.value}"
+        when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.statement_id}"
+        say(f"{view.attestor}: {counted(view.row_count, 'row')} of {what}  {when}")

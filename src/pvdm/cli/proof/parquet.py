@@ -1,0 +1,78 @@
+"""Digests of Parquet files on the caller's side, for attestors and auditors; under keys that stay in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pvdm.cli.common.files import read_file
+from pvdm.cli.common.screen import watch_on_screen
+from pvdm.cli.table.schema_files import iceberg_schema
+from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
+from pvdm.errors import InputError
+from pvdm.lake.format.manifest.types import schema_from_text
+from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import Schema
+
+SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
+_BATCH_ROWS: Final = 65_536
+
+
+def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
+    """The table's schema: the one that a JSON file holds, or what the first file says of itself."""
+    if schema_file is None:
+        with _opened(files[0]) as file:
+            return schema_from_arrow(file.schema_arrow)
+    try:
+        value = json.loads(read_file(schema_file, size_max_bytes=SCHEMA_FILE_MAX_BYTES))
+    except (ValueError, RecursionError):
+        raise InputError(
+            "schema_file_invalid",
+            f"{schema_file} is no schema",
+            expected="JSON: Iceberg's schema, a table's metadata, or what Schema.to_json makes",
+            got="text",
+        ) from None
+    with contextlib.suppress(InputError):
+        return Schema.from_json(value)
+    return schema_from_text(json.dumps(iceberg_schema(value, str(schema_file))))[0]
+
+
+def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
+    """The digests of all rows of all files together."""
+    digester = Digester(plan, keys, engine=engine)
+    with watch_on_screen() as watch:
+        total, done = sum(_row_count(path) for path in files), 0
+        for path in files:
+            with _opened(path) as file:
+                reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(batch_size=_BATCH_ROWS))
+                try:
+                    digester.update(reader)
+                except (pa.ArrowException, OSError) as error:
+                    raise _unreadable(path, error) from error
+                done += file.metadata.num_rows
+            watch("digest", done, total)
+    return digester.partials()
+
+
+def _row_count(path: Path) -> int:
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        "parquet_unreadable", f"{path} cannot be read", expected="a Parquet file", got=str(error).split("\n")[0][:200]
+    )

@@ -1,0 +1,1 @@
+"""`pvdm steward`: the service on its own host."""

@@ -1,0 +1,263 @@
+"""`pvdm steward token`: who may come in; a token's text goes to a file of its bearer, or once to a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pvdm.cli.common.files import PRIVATE_MODE, require_new
+from pvdm.cli.common.options import PlaceType, json_option, require_command
+from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.times import SECOND, DurationType, duration, now_micros, utc
+from pvdm.cli.steward.steward import config_option, opened_notary, steward
+from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.model.plain import counted
+from pvdm.model.role import Role
+from pvdm.model.secret import Secret
+from pvdm.trust.keys import disk
+
+if TYPE_CHECKING:
+    from pvdm.ledger.record.tokens import BearerToken, Grant
+    from pvdm.steward.notary import Notary
+
+_LIFETIME: Final = "90d"
+_OVERLAP: Final = "10m"
+_out = click.option("--out", type=PlaceType(), metavar="FILE", help="The new file of mode 0600 for the token's text.")
+_lifetime = click.option(
+    "--lifetime",
+    type=DurationType(),
+    default=_LIFETIME,
+    show_default=True,
+    metavar="TIME",
+    help="How long it is good: 12h, 90d; at most 365d.",
+)
+
+
+@steward.group("token", short_help="Issue, list, rotate and revoke tokens.", invoke_without_command=True)
+@click.pass_context
+def token_group(context: click.Context) -> None:
+    """Issue, list, rotate and revoke the tokens under which the Steward is asked. It keeps their hashes only.
+
+    \b
+    Examples:
+      pvdm steward token issue --config steward.toml --role producer --domain sales --name spark --out spark.token
+      pvdm steward token list --config steward.toml
+      pvdm steward token revoke TOKEN_ID --config steward.toml
+    """
+    require_command(context)
+
+
+@token_group.command("issue", short_help="Issue a token.")
+@json_option
+@config_option
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it is for.")
+@click.option("--domain", default="*", show_default=True, metavar="NAME", help="The domain it reaches; * is every one.")
+@click.option("--name", required=True, metavar="NAME", help="Whom it is given to; an attestor's is its identity.")
+@_lifetime
+@_out
+def token_issue(
+    *, as_json: bool, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None
+) -> None:
+    """Issue a token for one role in one domain. Its text is shown once: in a file of mode 0600, or on a terminal.
+
+    \b
+    Examples:
+      pvdm steward token issue --config steward.toml --role operator --name ruth --out ruth.token
+      pvdm steward token issue --config steward.toml --role attestor --domain payments --name source-payments
+    """
+    _require_place(out, as_json=as_json)
+    for what, text in (("name", name), ("domain", domain)):
+        _require_printable(what, text)
+
+    def issue(notary: Notary, drawn: BearerToken) -> Grant:
+        whose = {"domain": domain, "name": name}
+        return notary.access.issue(Role(role), **whose, lifetime_seconds=lifetime // SECOND, drawn=drawn)[1]
+
+    _hand_over(config, issue, out, as_json=as_json)
+
+
+@token_group.command("rotate", short_help="Replace a token by a new one.")
+@json_option
+@click.argument("token_id", metavar="TOKEN_ID")
+@config_option
+@click.option(
+    "--lifetime", type=DurationType(), metavar="TIME", help="How long the new one is good. [default: as the old one]"
+)
+@click.option(
+    "--overlap",
+    type=DurationType(),
+    default=_OVERLAP,
+    show_default=True,
+    metavar="TIME",
+    help="How long the old one stays good.",
+)
+@_out
+def token_rotate(
+    *, as_json: bool, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None
+) -> None:
+    """Issue a successor with the same rights and the same life; the old token ends after the overlap.
+
+    Short-lived tokens that were derived from the old one, such as those of running attempts, go on until they expire
+    or the successor is revoked. To end them too, revoke the old token.
+
+    \b
+    Examples:
+      pvdm steward token rotate TOKEN_ID --config steward.toml --out spark.token.new
+    """
+    _require_place(out, as_json=as_json)
+
+    def rotate(notary: Notary, drawn: BearerToken) -> Grant:
+        wanted, both = None if lifetime is None else lifetime // SECOND, overlap // SECOND
+        return notary.access.rotate(token_id, lifetime_seconds=wanted, overlap_seconds=both, drawn=drawn)[1]
+
+    _hand_over(config, rotate, out, as_json=as_json)
+
+
+def _require_place(out: Path | None, *, as_json: bool) -> None:
+    """Before anything is issued: a token that nobody could take would still be good."""
+    if out is not None:
+        require_new(out)
+    elif as_json or not _is_terminal():
+        raise InputError(
+            "terminal_missing",
+            "a token is shown on a terminal only",
+            expected="--out, or a terminal without --json",
+            got="neither",
+            hint="name a file with --out; pipes and logs remember what they are given",
+        )
+
+
+def _require_printable(what: str, text: str) -> None:
+    """Names are read by people in lists: nothing in them may steer a terminal or look like another line."""
+    if not text.strip() or not text.isprintable():
+        raise InputError(
+            "token_name_invalid", f"the {what} cannot be accepted", expected="printable text", got=ascii(text[:80])
+        )
+
+
+def _in_units(error: InputError) -> InputError:
+    """The limits of tokens as they are typed; the Steward counts seconds."""
+    from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
+
+    most = {"token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS, "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS}
+    if error.code not in most or error.got is None or not error.got.isdecimal():
+        return error
+    limit, got = (duration(seconds * SECOND) for seconds in (most[error.code], int(error.got)))
+    return InputError(error.code, error.message, expected=f"at most {limit}", got=got)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _hand_over(config: Path, make: Callable[[Notary, BearerToken], Grant], out: Path | None, *, as_json: bool) -> None:
+    """Write the text to its file before the ledger knows the token: a valid token is never lost."""
+    from pvdm.ledger.record.tokens import BearerToken
+
+    token = BearerToken.draw()
+    with opened_notary(config) as notary:
+        if out is not None:
+            disk.write(out, Secret(token.reveal().encode()), mode=PRIVATE_MODE, fresh=True)
+        try:
+            grant = make(notary, token)
+        except StateUnknownError:
+            raise  # the token may be valid: the first use of the file shows it
+        except PvdmError as error:
+            if out is not None:
+                out.unlink(missing_ok=True)
+            raise (_in_units(error) if isinstance(error, InputError) else error) from None
+    if as_json:
+        say_json({**grant_json(grant), "out": str(out)})
+        return
+    whose = f"{grant.role.value} {grant.name}, {_reach(grant)}"
+    say(f"token {grant.token_id}: {whose}, until {utc(grant.expires_micros)}")
+    if out is not None:
+        say(f"its text is in {out}; give it to its bearer and to nobody else")
+    else:
+        say("its text, shown this once:")
+        say(token.reveal())
+
+
+@token_group.command("list", short_help="List tokens, without their texts.")
+@json_option
+@config_option
+@click.option("--name", metavar="NAME", help="Only those that were given to this name.")
+@click.option("--all", "with_derived", is_flag=True, help="Those too that were derived from others, as for attempts.")
+def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: bool) -> None:
+    """List every token that was ever issued: whose it is, for what, until when, and whether it was revoked.
+
+    Tokens that were derived from others, as for attempts, are counted only: they end when those are revoked.
+
+    \b
+    Examples:
+      pvdm steward token list --config steward.toml
+      pvdm steward token list --config steward.toml --name ruth --all
+    """
+    with opened_notary(config) as notary:
+        named = [grant for grant in notary.access.listed() if name in (None, grant.name)]
+    grants = [grant for grant in named if with_derived or grant.parent_id is None]
+    left = len(named) - len(grants)
+    if as_json:
+        say_json({"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(left)})
+        return
+    now = now_micros()
+    for grant in grants:
+        state, style = _state(grant, now)
+        say(f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_reach(grant)}  {state}", style=style)
+    if left:
+        say(f"{counted(left, 'derived token')} not shown; --all shows them")
+
+
+@token_group.command("revoke", short_help="End a token now.")
+@json_option
+@click.argument("token_id", metavar="TOKEN_ID")
+@config_option
+def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
+    """End a token and all that were derived from it. A second time changes nothing.
+
+    \b
+    Examples:
+      pvdm steward token revoke TOKEN_ID --config steward.toml
+    """
+    with opened_notary(config) as notary:
+        grant = notary.access.revoke(token_id)
+    if as_json:
+        say_json(grant_json(grant))
+        return
+    say(f"revoked: token {grant.token_id} of {grant.name}")
+
+
+def grant_json(grant: Grant) -> dict[str, object]:
+    """What a token allows, for programs."""
+    return {
+        "token_id": grant.token_id,
+        "role": grant.role.value,
+        "domain": grant.domain,
+        "name": grant.name,
+        "expires_at": grant.expires_micros,
+        "attempt_id": grant.attempt_id,
+        "revoked_at": grant.revoked_micros,
+        "replaced_at": grant.replaced_micros,
+        "successor_id": grant.successor_id,
+        "parent_id": grant.parent_id,
+    }
+
+
+def _reach(grant: Grant) -> str:
+    domain = "every domain" if grant.domain == "*" else f"domain {grant.domain}"
+    return domain if grant.attempt_id is None else f"attempt {grant.attempt_id} of {domain}"
+
+
+def _state(grant: Grant, now: int) -> tuple[str, str | None]:
+    if grant.revoked_micros is not None:
+        return f"revoked {utc(grant.revoked_micros)}", "red"
+    if grant.replaced_micros is not None and grant.replaced_micros <= now:
+        return f"replaced by {grant.successor_id} {utc(grant.replaced_micros)}", "yellow"
+    if grant.expires_micros <= now:
+        return f"expired {utc(grant.expires_micros)}", "yellow"
+    ends = min(grant.expires_micros, grant.replaced_micros or grant.expires_micros)
+    return f"good until {utc(ends)}", None

@@ -1,0 +1,1 @@
+"""Commands about tables and contracts: `init`, `validate`, `protect`, `migrate` and others."""

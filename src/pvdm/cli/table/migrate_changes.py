@@ -1,0 +1,162 @@
+"""Changes of a table as people name them on the command line, as updates of Iceberg's protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvdm.errors import InputError
+from pvdm.lake.format.json.document import Json, parse_json
+from pvdm.lake.format.schema.type_names import parse_type_name
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES
+
+_TYPES: Final = (
+    "boolean, int, long, float, double, decimal(P,S), date, time, timestamp, timestamptz, string, uuid, fixed[L] or "
+    "binary; in format 3 also timestamp_ns, timestamptz_ns, variant, geometry, geography or unknown"
+)
+_OTHER_NAMES: Final = {
+    "bigint": "long",
+    "bool": "boolean",
+    "byte": "int",
+    "bytes": "binary",
+    "char": "string",
+    "decimal": "decimal(P,S), with P from 1 to 38 and S up to P,",
+    "integer": "int",
+    "numeric": "decimal(P,S)",
+    "real": "float",
+    "short": "int",
+    "smallint": "int",
+    "text": "string",
+    "timestamp_ltz": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "tinyint": "int",
+    "varchar": "string",
+}
+_NESTED: Final = frozenset({"array", "list", "map", "row", "struct"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is to become of a table."""
+
+    add_columns: Sequence[str] = ()
+    drop_columns: Sequence[str] = ()
+    rename_columns: Sequence[str] = ()
+    set_properties: Sequence[str] = ()
+    remove_properties: Sequence[str] = ()
+    format_version: int | None = None
+    updates: bytes | None = None
+
+
+def updates_of(metadata: TableMetadata, wishes: Wishes) -> list[Json]:
+    """The updates: those of the file first, then format, columns and properties."""
+    found: list[Json] = [] if wishes.updates is None else _from_file(wishes.updates)
+    if wishes.format_version is not None:
+        found.append({"action": "upgrade-format-version", "format-version": wishes.format_version})
+    found += _schema_updates(metadata, wishes)
+    if wishes.set_properties:
+        pairs = dict(
+            _split(each, "=", "a property and its value, such as owner=sales") for each in wishes.set_properties
+        )
+        found.append({"action": "set-properties", "updates": pairs})
+    if wishes.remove_properties:
+        found.append({"action": "remove-properties", "removals": list(wishes.remove_properties)})
+    return found
+
+
+def _from_file(data: bytes) -> list[Json]:
+    """A list of updates, or the body of a commit that holds one."""
+    value = parse_json(data, size_max_bytes=MIGRATION_UPDATES_MAX_BYTES)
+    if isinstance(value, Mapping) and "updates" in value:
+        value = value["updates"]
+    if not isinstance(value, list):
+        raise InputError(
+            "updates_invalid",
+            "the file holds no updates",
+            expected='a JSON array of Iceberg\'s updates, or {"updates": […]}',
+            got="another value",
+        )
+    return list(value)
+
+
+def _schema_updates(metadata: TableMetadata, wishes: Wishes) -> list[Json]:
+    if not (wishes.add_columns or wishes.drop_columns or wishes.rename_columns):
+        return []
+    raw: dict[str, Any] = dict(metadata.current_schema.raw)
+    fields: list[dict[str, Any]] = [dict(field) for field in raw["fields"]]
+    for wish in wishes.rename_columns:
+        old, new = _split(wish, ":", "the old and the new name, such as town:city")
+        _named(fields, old)["name"] = new
+    for name in wishes.drop_columns:
+        fields.remove(_named(fields, name))
+    for count, wish in enumerate(wishes.add_columns, start=1):
+        name, kind = _split(wish, ":", "a name and a type, such as channel:string")
+        _require_type(name, kind)
+        fields.append({"id": metadata.last_column_id + count, "name": name, "required": False, "type": kind})
+    last = metadata.last_column_id + len(wishes.add_columns)
+    return [
+        {"action": "add-schema", "schema": {**raw, "fields": fields}, "last-column-id": last},
+        {"action": "set-current-schema", "schema-id": _same(metadata, {**raw, "fields": fields})},
+    ]
+
+
+def traps_of(wishes: Wishes) -> list[str]:
+    """What can be read in two ways, said before it is signed."""
+    return [
+        f"{wish}: Iceberg's timestamp has no zone (Spark's TIMESTAMP_NTZ); Spark's TIMESTAMP is timestamptz"
+        for wish in wishes.add_columns
+        if wish.partition(":")[2].lower() in ("timestamp", "timestamp_ns")
+    ]
+
+
+def _require_type(column: str, kind: str) -> None:
+    try:
+        parse_type_name(kind, column)
+    except InputError:
+        raise InputError(
+            "column_type_unknown",
+            f"column {column} cannot have this type",
+            expected=_TYPES,
+            got=kind[:80],
+            hint=_type_hint(kind),
+        ) from None
+
+
+def _type_hint(kind: str) -> str:
+    word = re.split(r"[^a-z_]", kind.lower(), maxsplit=1)[0]
+    if word in _OTHER_NAMES:
+        return f"{word} of SQL is {_OTHER_NAMES[word]} in Iceberg"
+    if word in _NESTED:
+        return "a nested column comes by --updates FILE; docs/protection.md has an example"
+    return "these are Iceberg's names; anything else comes by --updates FILE, see docs/protection.md"
+
+
+def _same(metadata: TableMetadata, raw: Mapping[str, Any]) -> int:
+    """The last one added; where an older schema is the same, none is added and that one becomes current."""
+    wanted = [dict(field) for field in raw["fields"]]
+    for schema in metadata.schemas:
+        if schema.raw.get("fields") == wanted and schema.schema_id != metadata.current_schema_id:
+            return schema.schema_id
+    return -1
+
+
+def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    for field in fields:
+        if field["name"] == name:
+            return field
+    raise InputError(
+        "column_unknown",
+        f"the table has no column {name!r}",
+        expected=", ".join(str(field["name"]) for field in fields)[:400],
+        got=name[:80],
+    )
+
+
+def _split(text: str, sign: str, expected: str) -> tuple[str, str]:
+    left, found, right = text.partition(sign)
+    if not found or not left or not right:
+        raise InputError("change_invalid", "this change cannot be read", expected=expected, got=text[:80])
+    return left, right

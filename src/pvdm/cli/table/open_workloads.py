@@ -1,0 +1,125 @@
+"""Workloads that a migration ends or affects while they are open, and what an abandoned one keeps, for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from pvdm.cli.proof.text import Line
+from pvdm.cli.work.outcome_text import counted
+from pvdm.metadata.gate.state import state_changes
+from pvdm.model.canonical_json import Value
+from pvdm.model.fields import Fields
+from pvdm.model.filter.claim import way_to_publish_rest
+from pvdm.model.statements.migration import TableState
+from pvdm.model.states import AttemptState, WorkloadState
+
+if TYPE_CHECKING:
+    from pvdm.client import StewardClient, WorkloadView
+
+_PAGE: Final = 1_000
+_LISTED: Final = 20
+
+
+class Effect(Enum):
+    """What a migration does to the workloads that are open when it is applied."""
+
+    ENDS = "ends"
+    STAGES_AGAIN = "stages-again"
+    NONE = "none"
+
+
+_EFFECTS: Final = {
+    Effect.ENDS: "the migration ends them (contract_moved): let them finish first, or give them up with `pvdm abandon`",
+    Effect.STAGES_AGAIN: "what they have staged is refused after the migration: run each of them again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWorkload:
+    """A workload that is not complete; `claim` is the part of the table that no other workload can append to."""
+
+    workload_id: str
+    chunks_published: int
+    chunks_left: int
+    claim: str | None
+
+    def to_json(self) -> dict[str, Value]:
+        """The workload in a proposal."""
+        return {
+            "workload_id": self.workload_id,
+            "chunks_published": self.chunks_published,
+            "chunks_left": self.chunks_left,
+            "claim": self.claim,
+        }
+
+    @classmethod
+    def from_json(cls, value: Value) -> OpenWorkload:
+        """What `to_json` wrote."""
+        fields = Fields(value, "an open workload", cls.__slots__)
+        return cls(
+            fields.text("workload_id"),
+            fields.number("chunks_published"),
+            fields.number("chunks_left"),
+            fields.optional_text("claim"),
+        )
+
+    @property
+    def way_on(self) -> str | None:
+        """How the rest of it is published once it cannot go on; None where a new workload id simply starts anew."""
+        return None if self.claim is None or not self.chunks_left else way_to_publish_rest(self.claim)
+
+    @property
+    def progress(self) -> str:
+        """How much of it is published, and how much is not."""
+        whole = counted(self.chunks_published + self.chunks_left, "chunk")
+        return f"{self.chunks_published:,} of {whole} published, {self.chunks_left:,} left"
+
+
+def effect_of(before: TableState, after: TableState) -> Effect:
+    """What becomes of open workloads when the table goes from one state to the other."""
+    changed = {name for name, _, _ in state_changes(before, after)}
+    if "contract" in changed:
+        return Effect.ENDS
+    return Effect.STAGES_AGAIN if changed - {"structure"} else Effect.NONE
+
+
+def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
+    """Every workload that the token may see, by id."""
+    after = None
+    while page := client.workloads(after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].workload_id
+
+
+def find_open(client: StewardClient, table_uuid: str) -> tuple[OpenWorkload, ...]:
+    """The table's open workloads, by id."""
+    return tuple(
+        summarize(each)
+        for each in all_workloads(client)
+        if each.table_uuid == table_uuid and each.state is WorkloadState.OPEN
+    )
+
+
+def summarize(view: WorkloadView) -> OpenWorkload:
+    """How much of the workload is published, and what it claims."""
+    published = sum(each.chunks for each in view.chunk_states if each.state is AttemptState.COMMITTED)
+    return OpenWorkload(view.workload_id, published, view.chunk_count - published, view.claim)
+
+
+def open_lines(found: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line]:
+    """The open workloads as they were when the migration was proposed; nothing where it does not affect them."""
+    if effect is Effect.NONE:
+        return
+    if not found:
+        yield "  no workload of the table was open when this was proposed", None
+        return
+    yield f"  {counted(len(found), 'workload')} open when this was proposed; {_EFFECTS[effect]}", "bold yellow"
+    for each in found[:_LISTED]:
+        yield f"    {each.workload_id}  {each.progress}", "yellow"
+        if effect is Effect.ENDS and each.way_on is not None:
+            yield f"      if it ends so, {each.way_on}", None
+    if len(found) > _LISTED:
+        yield f"    and {len(found) - _LISTED:,} more, which --json lists", "yellow"

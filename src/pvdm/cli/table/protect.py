@@ -1,0 +1,254 @@
+"""`pvdm protect` and `pvdm unprotect`: an operator's signed word puts a table behind the gate, or takes it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pvdm.cli.common.confirm import require_yes
+from pvdm.cli.common.files import read_file
+from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.screen import say, say_json
+from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.table.approval_text import Signing, protected_lines, protection_lines, signing_options
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.metadata.gate.state import target_of
+from pvdm.model.plain import view_json
+from pvdm.model.role import Role
+from pvdm.model.statements.migration import (
+    CONTRACT_MAX_BYTES,
+    NamespaceTarget,
+    Protection,
+    ProtectionAction,
+    TableTarget,
+    contract_sha256,
+)
+from pvdm.model.statements.table import NamespaceRef, TableRef
+from pvdm.steward.work.contracts import contract_text
+
+if TYPE_CHECKING:
+    from pvdm.client import ProtectedView, ProtectionView, StewardClient, TargetView
+
+
+@click.command("protect", short_help="Put a table, or a namespace, under a contract.")
+@json_option
+@click.argument("table", required=False, metavar="TABLE")
+@click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are born protected.")
+@click.option("--contract", "contract_file", type=PlaceType(), required=True, metavar="FILE", help="The contract.")
+@signing_options
+@service_options
+def protect(
+    *,
+    as_json: bool,
+    table: str | None,
+    namespace: str | None,
+    contract_file: Path,
+    signing: Signing,
+    service: Service,
+) -> None:
+    """Put a table under a contract: from then on what its main shows changes by a proof or a signed migration only.
+
+    You sign the table as it is now (UUID, name, schema, structure, and the snapshot that its main shows) with your own
+    key, which stays on your side. The Steward verifies it, logs it and protects the table in one step; if main has
+    moved meanwhile it refuses, and you look and sign again. All that comes after that snapshot has to be proved.
+
+    The contract (`pvdm validate` judges it, docs/contract.md is its reference) names this table as its target; the
+    Steward keeps it. A namespace that is protected protects every table that is created in it from now on.
+
+    \b
+    Examples:
+      pvdm protect sales.orders --contract orders.yaml --key tom.pem --operator tom --reason "orders go live"
+      pvdm protect --namespace curated --contract curated.yaml --key tom.pem --operator tom --reason "…"
+    """
+    contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
+    with service.connect() as client:
+        require_operator(client)
+        found = _target(client, table, namespace)
+        said = Protection(
+            action=ProtectionAction.PROTECT,
+            target=_signed_target(found, contract_sha256(contract)),
+            contract=contract,
+            **signing.facts(),
+        )
+        view = client.submit_protection(signing.sign(said))
+    _tell(view, as_json=as_json)
+
+
+@click.command("unprotect", short_help="Take a table, or a namespace, out from under its contract.")
+@json_option
+@click.argument("table", required=False, metavar="TABLE")
+@click.option("--namespace", metavar="NAMESPACE", help="A namespace instead; tables that are in it stay protected.")
+@click.option("--yes", is_flag=True, help="Sign without asking.")
+@signing_options
+@service_options
+def unprotect(
+    *,
+    as_json: bool,
+    table: str | None,
+    namespace: str | None,
+    yes: bool,
+    signing: Signing,
+    service: Service,
+) -> None:
+    """Take a table out from under its contract: anyone who may write to it then changes what its main shows.
+
+    It is signed with your own key and logged, for everybody to see. Audits report the time from here to the next
+    protection as a gap, and end with 3 until the auditor accepts it.
+
+    \b
+    Examples:
+      pvdm unprotect sales.orders --key tom.pem --operator tom --reason "orders are retired"
+      pvdm unprotect --namespace curated --key tom.pem --operator tom --reason "…"
+    """
+    with service.connect() as client:
+        require_operator(client)
+        found = _target(client, table, namespace)
+        if found.contract_sha256 is None:
+            raise NotAllowedError("not_protected", f"{found.name} is not protected", hint="nothing was changed")
+        if not yes:
+            lines = [
+                (f"{found.kind} {found.name}, protected by contract {found.contract_sha256}", None),
+                ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
+            ]
+            require_yes("let it be changed without a proof, in your name?", lines)
+        said = Protection(
+            action=ProtectionAction.UNPROTECT,
+            target=_signed_target(found, found.contract_sha256),
+            contract=None,
+            **signing.facts(),
+        )
+        view = client.submit_protection(signing.sign(said))
+    _tell(view, as_json=as_json)
+
+
+@click.command("protections", short_help="List who protected what, or what is protected now.")
+@json_option
+@click.argument("table", required=False, metavar="TABLE")
+@click.option("--current", is_flag=True, help="What is protected now, with tables that were born so.")
+@click.option("--namespace", metavar="NAMESPACE", help="With --current: this namespace and its tables only.")
+@service_options
+def protections(*, as_json: bool, table: str | None, current: bool, namespace: str | None, service: Service) -> None:
+    """List the protections that the Steward has accepted, newest first: who, what, under which contract, and why.
+
+    With --current: the namespaces and tables that are protected now, since when, and by which protection. A table
+    that was created in a protected namespace was born protected, and stays so when the namespace no longer is.
+
+    \b
+    Examples:
+      pvdm protections --url https://steward.example:8181
+      pvdm protections --json | jq '.protections[] | {name, action, operator}'
+      pvdm protections --current
+      pvdm protections --current sales.orders
+      pvdm protections --current --namespace sales --json | jq '.protected[].name'
+    """
+    if not current and (table is not None or namespace is not None):
+        raise click.UsageError("name a TABLE, or --namespace, with --current only")
+    if table is not None and namespace is not None:
+        raise click.UsageError("name a TABLE, or a namespace with --namespace")
+    with service.connect() as client:
+        if current:
+            _tell_current(_current(client, table, namespace), as_json=as_json)
+            return
+        views = client.protections()
+    if as_json:
+        say_json({"protections": [view_json(view) for view in views]})
+        return
+    if not views:
+        say("nothing was ever protected here")
+    for view in views:
+        _lines(view)
+
+
+def _current(client: StewardClient, table: str | None, namespace: str | None) -> list[ProtectedView]:
+    """Namespaces first, then tables, page by page."""
+    found: list[ProtectedView] = []
+    for kind in ("namespace", "table") if table is None else ("table",):
+        after: str | None = None
+        while page := client.protected(kind, namespace=namespace, name=table, after=after):
+            found += page
+            after = page[-1].name
+    return found
+
+
+def _tell_current(views: Sequence[ProtectedView], *, as_json: bool) -> None:
+    if as_json:
+        say_json({"protected": [view_json(view) for view in views]})
+        return
+    if not views:
+        say("nothing that you asked for is protected now")
+    for view in views:
+        for line, style in protected_lines(view):
+            say(line, style=style)
+
+
+def require_operator(client: StewardClient) -> None:
+    """Before anything is looked at or signed: only an operator's token can hand it in."""
+    role = client.identity().role
+    if role is not Role.OPERATOR:
+        raise NotAllowedError(
+            "role_wrong",
+            "the token's role does not allow this",
+            expected=Role.OPERATOR.value,
+            got=role.value,
+            hint="nothing was signed; name an operator's token with --token-file",
+        )
+
+
+def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
+    """The table or namespace; where there is none, how names are written here."""
+    try:
+        return client.target(kind, name)
+    except InputError as error:
+        if error.code not in ("table_unknown", "namespace_unknown"):
+            raise
+        raise InputError(
+            error.code,
+            error.message,
+            expected=error.expected,
+            got=error.got,
+            hint="a table is named by its namespace and name, such as sales.orders; the name that Spark has for the "
+            "catalog (lake in lake.sales.orders) is no part of it",
+        ) from None
+
+
+def _target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
+    """The one thing that is meant."""
+    if table is not None and namespace is None:
+        return find_target(client, "table", table)
+    if namespace is not None and table is None:
+        return find_target(client, "namespace", namespace)
+    raise click.UsageError("name a TABLE, or a namespace with --namespace")
+
+
+def _signed_target(found: TargetView, contract: str) -> TableTarget | NamespaceTarget:
+    if found.kind == "namespace":
+        return NamespaceTarget(NamespaceRef(found.catalog, found.id, found.name), contract)
+    return target_of(table_ref(found), table_metadata(found), contract)
+
+
+def table_ref(found: TargetView) -> TableRef:
+    """The table as signed documents name it."""
+    return TableRef(found.catalog, found.id, found.name)
+
+
+def table_metadata(found: TargetView) -> TableMetadata:
+    """The table's document; who signs works out from it what is signed, and believes no hash that was sent along."""
+    if found.metadata is None:
+        raise InputError("table_expected", "this is no table", expected="a table", got=found.kind)
+    return TableMetadata.parse(found.metadata)
+
+
+def _tell(view: ProtectionView, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"protection": view_json(view)})
+        return
+    _lines(view)
+
+
+def _lines(view: ProtectionView) -> None:
+    for line, style in protection_lines(view):
+        say(line, style=style)

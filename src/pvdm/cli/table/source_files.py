@@ -1,0 +1,150 @@
+"""`pvdm source-files`: writes the manifest of a set of Parquet files, which a contract names as its source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
+from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.screen import say, say_json, watch_on_screen
+from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.table.schema_files import iceberg_schema
+from pvdm.errors import InputError
+
+if TYPE_CHECKING:
+    from pvdm.verify.listing import Listing
+
+SCHEMA_SOURCE_MAX_BYTES: Final = 67_108_864
+_SUFFIX: Final = ".parquet"
+
+
+@click.command("source-files", short_help="List Parquet files as a contract's source.")
+@json_option
+@click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="Where the manifest is written.")
+@click.option(
+    "--schema-from",
+    metavar="FILE_OR_TABLE",
+    help="Take the schema from a JSON file (Iceberg's schema, a table's metadata, another manifest) or from a table of"
+    " the Steward's catalog.  [default: the files' own]",
+)
+@click.option("--replace", is_flag=True, help="Put it in the place of a manifest that is there.")
+@service_options
+def source_files(
+    *,
+    as_json: bool,
+    places: tuple[Path, ...],
+    out: Path,
+    schema_from: str | None,
+    replace: bool,
+    service: Service,
+) -> None:
+    """Write the manifest of a set of Parquet files: their paths, sizes and SHA-256, and one schema for all of them.
+
+    A folder stands for every .parquet file in it, at any depth; names that begin with . or _ are left out. Files that
+    no workload could read are refused here: INT96 timestamps, other columns than the schema's, field ids on some
+    columns only. The same files give the same manifest. A contract names it as source: {files: {manifest: FILE}}.
+
+    \b
+    Examples:
+      pvdm source-files landing/2026-11-15 --out /data/manifests/orders.json
+      pvdm source-files a.parquet b.parquet --out orders.json --schema-from raw.orders
+      pvdm source-files landing --out orders.json --replace --json | jq .sha256
+    """
+    if not replace:
+        require_new(out, way_on="--replace puts the new manifest in its place, --out names another")
+    # Only here: the kernel and pyarrow are slow to load.
+    from pvdm.verify.fetch import Files
+    from pvdm.verify.listing import list_files
+
+    locations = sorted(set(_found(places)))
+    schema = None if schema_from is None else _schema(schema_from, service)
+    with watch_on_screen() as watch:
+        made = list_files(locations, schema, Files(), watch)
+    if replace:
+        write_over(out, made.data)
+    else:
+        write_new(out, made.data)
+    _tell(out, made, as_json=as_json)
+
+
+def _tell(out: Path, made: Listing, *, as_json: bool) -> None:
+    from pvdm.verify.source import state_of
+
+    if as_json:
+        facts: dict[str, Any] = {"manifest": str(out.absolute()), "files": made.files, "bytes": str(made.size)}
+        facts |= {"sha256": hashlib.sha256(made.data).hexdigest(), "snapshot_id": str(state_of(made.data))}
+        say_json({**facts, "columns": [each.name for each in made.schema.fields]})
+        return
+    columns = ", ".join(f"{each.name} {each.type}" for each in made.schema.fields)
+    say(f"{out}: {made.files:,} file{'s' * (made.files != 1)}, {made.size:,} bytes")
+    say(f"  columns  {columns}")
+    say(f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}")
+
+
+def _found(places: Sequence[Path]) -> Iterator[str]:
+    """Full paths of the files that are meant; a folder's in any depth."""
+    for place in places:
+        # The way as it is written: what a link points to may be another one tomorrow.
+        whole = Path(os.path.abspath(place))  # noqa: PTH100 - Path.resolve follows links
+        if whole.is_dir():
+            yield from (_plain(each, whole) for each in sorted(whole.rglob(f"*{_SUFFIX}")) if _counts(each, whole))
+        elif whole.is_file():
+            yield str(whole)
+        else:
+            raise InputError(
+                "input_not_readable",
+                f"{place} cannot be read",
+                expected="a Parquet file, or a folder of them",
+                got="nothing of that name",
+            )
+
+
+def _counts(path: Path, folder: Path) -> bool:
+    """Spark's own notes, and what it has not finished, begin with a dot or an underscore."""
+    names = path.relative_to(folder).parts
+    return not any(each.startswith((".", "_")) for each in names) and not path.is_dir()
+
+
+def _plain(path: Path, folder: Path) -> str:
+    for each in path.relative_to(folder).parts[:-1]:
+        if "=" in each:
+            raise InputError(
+                "source_files_partitioned",
+                f"{path} lies in a folder that stands for a column",
+                expected="files that hold all of their columns",
+                got=ascii(each)[1:-1][:80],
+                hint="readers differ about such columns: write the files without partitionBy, or as an Iceberg table",
+            )
+    return str(path)
+
+
+def _schema(named: str, service: Service) -> dict[str, Any]:
+    """Iceberg's JSON of a schema: from a file that holds one, or of a table as it is now."""
+    path = Path(named)
+    if not path.is_file():
+        return iceberg_schema(_table(named, service), named)
+    data = read_file(path, size_max_bytes=SCHEMA_SOURCE_MAX_BYTES)
+    require_json(path, data, "an Iceberg schema, a table's metadata or a manifest of source files")
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    return iceberg_schema(value, named)
+
+
+def _table(name: str, service: Service) -> dict[str, Any]:
+    from pvdm.client.table import TableClient, split_name
+    from pvdm.lake.format.json.document import dump_json
+
+    levels, last = split_name(name)
+    with service.connect() as client:
+        found: dict[str, Any] = json.loads(dump_json(TableClient(client, levels, last).load()))
+    return found

@@ -1,0 +1,1 @@
+"""Commands about workloads: `run`, `publish`, `repair`, `status`, `abandon` and others."""

@@ -1,0 +1,230 @@
+"""`pvdm break-glass`: the one sanctioned override of a FAIL verdict; made on the operator's side, loud and logged."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+import click
+
+from pvdm.cli.common.confirm import require_yes
+from pvdm.cli.common.files import read_file, require_new, write_new
+from pvdm.cli.common.options import PlaceType, json_option, require_command
+from pvdm.cli.common.passphrases import OPENING, open_key, passphrase_option
+from pvdm.cli.common.screen import notice, say, say_json
+from pvdm.cli.common.service import Service, service_options
+from pvdm.cli.common.times import DurationType, now_micros, utc
+from pvdm.cli.common.trust_roots import judge_by, pin_option, root_option
+from pvdm.cli.common.views import override_view_lines
+from pvdm.cli.proof.files import is_bundle, read_proofs
+from pvdm.cli.proof.text import LOUD, override_lines, proof_lines
+from pvdm.cli.work.jobs import quiet, tell, watch_steps
+from pvdm.errors import NotAllowedError
+from pvdm.model.plain import view_json
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.proof import Proof
+from pvdm.trust.bundle import parse_bundle
+from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
+from pvdm.trust.override import verify_override
+from pvdm.trust.verify import sign_statement, verify_threshold
+
+_DEFAULT: Final = "4h"
+UNVERIFIED: Final = "the FAIL proof itself was not verified; the Steward will (or give --trust-root)"
+
+
+@click.group("break-glass", short_help="Override a FAIL verdict, in the open.", invoke_without_command=True)
+@click.pass_context
+def break_glass(context: click.Context) -> None:
+    """Override one FAIL verdict: with a key that does nothing else, in your name, for a reason, for everybody to see.
+
+    It waives the verdict of exactly one proof over exactly its bytes, once, within hours. Every other check stands.
+
+    \b
+    Examples:
+      pvdm break-glass sign --key glass.pem --proof fail.json --operator ruth --reason "…" --out override.json
+      pvdm break-glass submit override.json --url https://steward.example:8181
+      pvdm break-glass publish OVERRIDE_ID
+      pvdm break-glass list
+    """
+    require_command(context)
+
+
+@break_glass.command("sign", short_help="Sign an override for one FAIL proof.")
+@json_option
+@click.option("--key", "key_file", type=PlaceType(), required=True, metavar="FILE", help="Your break-glass key.")
+@passphrase_option(OPENING)
+@click.option("--proof", "proof_file", type=PlaceType(), required=True, metavar="FILE", help="The FAIL proof.")
+@click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published all the same.")
+@click.option(
+    "--expires",
+    type=DurationType(),
+    default=_DEFAULT,
+    show_default=True,
+    metavar="TIME",
+    help="How long it can be used: 90s, 30m, 4h; at most 24h.",
+)
+@root_option(required=False)
+@pin_option
+@click.option("--yes", is_flag=True, help="Sign without asking.")
+@click.option("--out", type=PlaceType(), required=True, metavar="FILE", help="Where it goes; never over another file.")
+def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
+    *,
+    as_json: bool,
+    key_file: Path,
+    where: str | None,
+    proof_file: Path,
+    operator: str,
+    reason: str,
+    expires: int,
+    root_file: Path | None,
+    pin: str | None,
+    yes: bool,
+    out: Path,
+) -> None:
+    """Sign the override of exactly one FAIL proof: its table, its base, its files, with a fresh nonce.
+
+    The private key stays on your side; the Steward never has it. With --trust-root the proof and the override are
+    verified before the file is written.
+
+    \b
+    Examples:
+      pvdm break-glass sign --key glass.pem --proof fail.json --operator ruth --reason "…" --out override.json
+      pvdm break-glass sign --key glass.pem --proof fail.json --operator ruth --reason "…" \\
+        --expires 30m --trust-root roots.json --root-sha256 HEX --out override.json
+    """
+    require_new(out)
+    data, proofs = read_proofs(proof_file)
+    proof_id, failed = proofs[0]
+    require_failed(failed)
+    now = now_micros()
+    override = _override(failed, proof_id, operator=operator, reason=reason, now=now, expires_at=now + expires)
+    signer = open_key(key_file, where)
+    if not yes:
+        lines = (*proof_lines(failed), *override_lines(override))
+        require_yes("publish rows that failed verification, in your name?", lines)
+    envelope = sign_statement(override, signer).to_bytes()
+    if root_file is None:
+        notice(UNVERIFIED)
+    else:
+        judge = judge_by(root_file, pin=pin, at=None)
+        verified = verify_threshold(_envelopes(data), judge.root, threshold=judge.root.notary_threshold, now=now)
+        verify_override(envelope, judge.root, failed=verified, now=now, used=lambda _: False)
+    write_new(out, envelope)
+    _tell(override, out, as_json=as_json, verified=root_file is not None)
+
+
+def require_failed(failed: Proof) -> None:
+    """There is nothing to override in a PASS."""
+    if failed.core.verdict.passed:
+        raise NotAllowedError("override_of_pass", "there is no verdict to waive", expected="a FAIL proof", got="PASS")
+
+
+def _envelopes(data: bytes) -> list[bytes]:
+    return [logged.envelope for logged in parse_bundle(data).proofs] if is_bundle(data) else [data]
+
+
+def _override(failed: Proof, proof_id: str, *, operator: str, reason: str, now: int, expires_at: int) -> BreakGlass:
+    core = failed.core
+    return BreakGlass(
+        operator=operator,
+        reason=reason,
+        table=core.target.table,
+        base_snapshot_id=core.target.base_snapshot_id,
+        fail_proof_id=proof_id,
+        file_hashes=core.files.staged_hashes,
+        nonce=secrets.token_hex(16),
+        issued_at=now,
+        expires_at=expires_at,
+    )
+
+
+def _tell(override: BreakGlass, out: Path, *, as_json: bool, verified: bool) -> None:
+    if as_json:
+        say_json({"override": override.to_json(), "out": str(out), "verified": verified})
+        return
+    for line, style in override_lines(override):
+        say(line, style=style)
+    say()
+    say(f"signed: {out}; nothing is published yet")
+    say(f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}")
+
+
+@break_glass.command("submit", short_help="Hand a signed override in.")
+@json_option
+@click.argument("file", type=PlaceType(), metavar="FILE")
+@service_options
+def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
+    """Hand a signed override to the Steward, which verifies and logs it. The same file again changes nothing.
+
+    Nothing is published by it: that is `pvdm break-glass publish`. Needs an operator's token. An override that does not
+    hold ends with 5: nothing was published, the verdict stands.
+
+    \b
+    Examples:
+      pvdm break-glass submit override.json --url https://steward.example:8181 --token-file token
+    """
+    envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
+    with service.connect() as client:
+        view = client.submit_override(envelope)
+    if as_json:
+        say_json({"override": view_json(view)})
+        return
+    for line, style in override_view_lines(view):
+        say(line, style=style)
+    say()
+    say("handed in; nothing is published yet")
+    say(f"hint: `pvdm break-glass publish {view.override_id}` before {utc(view.expires_at)}")
+
+
+@break_glass.command("publish", short_help="Publish the bytes that an override names.")
+@json_option
+@click.argument("override_id", metavar="OVERRIDE_ID")
+@service_options
+def break_glass_publish(*, as_json: bool, override_id: str, service: Service) -> None:
+    """Bring back, from quarantine, exactly the bytes that an accepted override names, and publish them.
+
+    They are verified again and go through every check of the gate; the verdict alone is waived. Audits show it for
+    ever. The same call again waits on, or says what became of it. Needs an operator's token. Ends with 0 when they are
+    published, 3 when the gate refuses or nothing was kept in quarantine, 4 when other chunks have to be proved first,
+    5 when the override has expired or was used otherwise.
+
+    \b
+    Examples:
+      pvdm break-glass publish 5f0c…e1 --url https://steward.example:8181 --token-file token
+      pvdm break-glass publish 5f0c…e1 --json | jq .outcome
+    """
+    from pvdm.durable.outcome import Committed, Published
+    from pvdm.durable.override_run import publish_override
+
+    watch = quiet if as_json else watch_steps()
+    with service.connect() as client:
+        outcome = publish_override(client, override_id, watch)
+    if not as_json and isinstance(outcome, Committed):
+        since = "are" if outcome.published is Published.NOW else "have been"
+        say(f"*** BREAK-GLASS: rows that failed {since} published in {outcome.table} ***", style=LOUD)
+    tell(outcome, as_json=as_json)
+
+
+@break_glass.command("list", short_help="List every override there ever was.")
+@json_option
+@service_options
+def break_glass_list(*, as_json: bool, service: Service) -> None:
+    """List the overrides that the Steward has accepted: who, why, for which proof, and whether it was used.
+
+    \b
+    Examples:
+      pvdm break-glass list --url https://steward.example:8181
+      pvdm break-glass list --json | jq '.overrides[] | {operator, reason, state}'
+    """
+    with service.connect() as client:
+        views = client.overrides()
+    if as_json:
+        say_json({"overrides": [view_json(view) for view in views]})
+        return
+    if not views:
+        say("no verdict was ever overridden here")
+    for view in views:
+        for line, style in override_view_lines(view):
+            say(line, style=style)

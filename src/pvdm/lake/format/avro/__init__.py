@@ -1,0 +1,1 @@
+"""Avro object container files, read within limits and written reproducibly."""

@@ -1,0 +1,341 @@
+"""Avro object container files: read within limits, whatever the bytes are, and written the same for the same input."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.lake.format.avro.decode import Cursor, Raw, read_bytes, read_long, read_size, read_string, reader_of
+from pvdm.lake.format.avro.encode import encode_records, write_long
+from pvdm.lake.format.avro.schema import RecordNode, parse_avro_schema, weight
+
+AVRO_FILE_MAX_BYTES: Final = 67_108_864
+AVRO_CONTENT_MAX_BYTES: Final = 268_435_456
+AVRO_HEADER_MAX_BYTES: Final = 16_777_216
+AVRO_HEADER_KEYS_MAX: Final = 1_000
+AVRO_RECORDS_MAX: Final = 1_000_000
+AVRO_VALUES_MAX: Final = 20_000_000
+AVRO_BLOCKS_MAX: Final = 1_000_000
+
+MAGIC: Final = b"Obj\x01"
+SYNC_BYTES: Final = 16
+# As Avro's Java writer: a block is closed when it has this many bytes before compression.
+BLOCK_BYTES: Final = 64_000
+_DEFLATE_LEVEL: Final = 6
+_SCHEMA: Final = "avro.schema"
+_CODEC: Final = "avro.codec"
+
+
+@dataclass(frozen=True, slots=True)
+class AvroLimits:
+    """How much of a file is read before it is refused."""
+
+    file_size_max_bytes: int = AVRO_FILE_MAX_BYTES
+    content_size_max_bytes: int = AVRO_CONTENT_MAX_BYTES
+    header_size_max_bytes: int = AVRO_HEADER_MAX_BYTES
+    records_max: int = AVRO_RECORDS_MAX
+    values_max: int = AVRO_VALUES_MAX
+    blocks_max: int = AVRO_BLOCKS_MAX
+
+
+DEFAULT_LIMITS: Final = AvroLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFile:
+    """A container file: its header as it was written, its schema as text and tree, and its records."""
+
+    metadata: tuple[tuple[str, bytes], ...]
+    schema_text: str
+    schema: RecordNode
+    codec: str
+    sync: bytes
+    records: tuple[Raw, ...]
+    content_bytes: int
+    """How long all records are, decompressed."""
+
+    def text(self, key: str) -> str | None:
+        """A header value as text, or None where the header has no such key."""
+        for name, value in self.metadata:
+            if name == key:
+                return _utf8(value, f"header value {key!r}")
+        return None
+
+    @property
+    def extra(self) -> tuple[tuple[str, bytes], ...]:
+        """The header without Avro's own keys."""
+        return tuple((key, value) for key, value in self.metadata if key not in {_SCHEMA, _CODEC})
+
+    def to_bytes(self, *, sync: bytes | None = None) -> bytes:
+        """The same header, schema text and records as a file."""
+        return write_avro(self.schema_text, self.extra, self.records, codec=self.codec, sync=sync)
+
+
+def _utf8(value: bytes, what: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise InputError("avro_header_not_utf8", f"{what} is not text", expected="UTF-8", got=error.reason) from None
+
+
+def read_avro(data: bytes, limits: AvroLimits = DEFAULT_LIMITS) -> AvroFile:
+    """The whole file, or a refusal; nothing is made that is over a limit."""
+    if len(data) > limits.file_size_max_bytes:
+        raise InputError(
+            "avro_file_too_large",
+            "the Avro file is too large",
+            expected=f"at most {limits.file_size_max_bytes} bytes",
+            got=str(len(data)),
+        )
+    if data[: len(MAGIC)] != MAGIC:
+        raise InputError(
+            "avro_magic_missing", "this is not an Avro file", expected=MAGIC.hex(), got=data[: len(MAGIC)].hex()
+        )
+    cursor = Cursor(data, limits.values_max, len(MAGIC))
+    metadata = _read_header(cursor, limits)
+    sync = cursor.take(SYNC_BYTES)
+    header = dict(metadata)
+    if _SCHEMA not in header:
+        raise InputError("avro_schema_missing", "the Avro file has no schema", expected=_SCHEMA, got="none")
+    codec = _utf8(header.get(_CODEC, b"null"), "the codec")
+    text = _utf8(header[_SCHEMA], "the Avro schema")
+    schema = parse_avro_schema(text)
+    sizes: list[int] = []
+    records = tuple(_read_records(cursor, schema, codec, sync, limits, sizes))
+    return AvroFile(tuple(metadata), text, schema, codec, sync, records, sum(sizes))
+
+
+def _read_header(cursor: Cursor, limits: AvroLimits) -> list[tuple[str, bytes]]:
+    start = cursor.position
+    found: dict[str, bytes] = {}
+    while (count := read_long(cursor)) != 0:
+        if count < 0:
+            read_size(cursor)
+        for _ in range(abs(count)):
+            key = read_string(cursor)
+            if key in found or len(found) == AVRO_HEADER_KEYS_MAX:
+                raise InputError(
+                    "avro_header_keys_refused",
+                    "the Avro header has a key twice or too many keys",
+                    expected=f"at most {AVRO_HEADER_KEYS_MAX} distinct keys",
+                    got=repr(key)[:120],
+                )
+            found[key] = read_bytes(cursor)
+            if cursor.position - start > limits.header_size_max_bytes:
+                raise InputError(
+                    "avro_header_too_large",
+                    "the Avro header is too large",
+                    expected=f"at most {limits.header_size_max_bytes} bytes",
+                    got="more",
+                )
+    return list(found.items())
+
+
+def _read_records(
+    cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, sizes: list[int]
+) -> Iterator[Raw]:
+    """The records; `sizes` gets the length of each block when it is decompressed."""
+    read_record, each = reader_of(schema), weight(schema)
+    content_left, values_left, records_left, blocks = (
+        limits.content_size_max_bytes,
+        limits.values_max,
+        limits.records_max,
+        0,
+    )
+    while cursor.position < len(cursor.data):
+        count, stored = read_size(cursor), read_bytes(cursor)
+        if cursor.take(SYNC_BYTES) != sync:
+            raise InputError(
+                "avro_sync_mismatch", "a block does not end with the file's marker", expected=sync.hex(), got="another"
+            )
+        records_left, blocks = records_left - count, blocks + 1
+        if records_left < 0:
+            raise InputError(
+                "avro_too_many_records",
+                "the Avro file has too many records",
+                expected=f"at most {limits.records_max}",
+                got="more",
+            )
+        if blocks > limits.blocks_max:
+            raise InputError(
+                "avro_too_many_blocks",
+                "the Avro file has too many blocks",
+                expected=f"at most {limits.blocks_max}",
+                got="more",
+            )
+        content = decompress(codec, stored, content_left)
+        content_left -= len(content)
+        sizes.append(len(content))
+        block = Cursor(content, values_left)
+        for _ in range(count):
+            block.spend(each)
+            yield read_record(block)
+        if block.position != len(content):
+            raise InputError(
+                "avro_block_count_lies",
+                "a block holds more than its records",
+                expected=f"{block.position} bytes in {count} records",
+                got=f"{len(content)} bytes",
+            )
+        values_left = block.values_left
+
+
+def decompress(codec: str, stored: bytes, size_max_bytes: int) -> bytes:
+    """A block's content; a block that grows over the limit is left off where it does."""
+    match codec:
+        case "null":
+            content = stored
+        case "deflate":
+            content = _inflate(stored, size_max_bytes)
+        case "snappy":
+            content = _unsnap(stored, size_max_bytes)
+        case "zstandard":
+            content = _unzstd(stored, size_max_bytes)
+        case _:
+            raise InputError(
+                "avro_codec_unknown",
+                "the Avro file is compressed in an unknown way",
+                expected="null, deflate, snappy or zstandard",
+                got=repr(codec)[:40],
+            )
+    if len(content) > size_max_bytes:
+        raise _too_much(size_max_bytes)
+    return content
+
+
+def _too_much(size_max_bytes: int) -> InputError:
+    return InputError(
+        "avro_content_too_large",
+        "the Avro file is too large when it is decompressed",
+        expected=f"at most {size_max_bytes} more bytes",
+        got="more",
+    )
+
+
+def _corrupt(codec: str, reason: str) -> InputError:
+    return InputError(
+        "avro_block_corrupt", "a block cannot be decompressed", expected=f"{codec} data", got=reason[:120]
+    )
+
+
+def _inflate(stored: bytes, size_max_bytes: int) -> bytes:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        content = inflater.decompress(stored, size_max_bytes + 1)
+    except zlib.error as error:
+        raise _corrupt("deflate", str(error)) from None
+    if len(content) > size_max_bytes:
+        raise _too_much(size_max_bytes)
+    if not inflater.eof:
+        raise _corrupt("deflate", "an end that is missing")
+    # Python writers cut a zlib stream short and leave the first bytes of its checksum behind.
+    if not zlib.adler32(content).to_bytes(4, "big").startswith(inflater.unused_data):
+        raise _corrupt("deflate", f"{len(inflater.unused_data)} bytes after the end")
+    return content
+
+
+def _unsnap(stored: bytes, size_max_bytes: int) -> bytes:
+    """Snappy says its size before the data, and Avro puts a checksum of the content after it."""
+    import pyarrow as pa
+
+    size, shift = 0, 0
+    for byte in stored[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > size_max_bytes:
+        raise _too_much(size_max_bytes)
+    try:
+        content = pa.Codec("snappy").decompress(stored[:-4], decompressed_size=size, asbytes=True)
+    except (OSError, ValueError) as error:
+        raise _corrupt("snappy", str(error)) from None
+    if len(stored) < 5 or zlib.crc32(content) != int.from_bytes(stored[-4:], "big"):
+        raise _corrupt("snappy", "another checksum")
+    return bytes(content)
+
+
+def _unzstd(stored: bytes, size_max_bytes: int) -> bytes:
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(io.BytesIO(stored), compression="zstd") as stream:
+            return bytes(stream.read(size_max_bytes + 1))
+    except OSError as error:
+        raise _corrupt("zstandard", str(error)) from None
+
+
+def write_avro(
+    schema_text: str,
+    metadata: Iterable[tuple[str, bytes]],
+    records: Iterable[Raw],
+    *,
+    codec: str = "deflate",
+    sync: bytes | None = None,
+) -> bytes:
+    """A container file; without a marker of its own it gets one that only its content decides."""
+    if codec not in {"null", "deflate"}:
+        codec = "deflate"
+    encoded = encode_records(parse_avro_schema(schema_text), records)
+    header = MAGIC + _header((*metadata, (_SCHEMA, schema_text.encode()), (_CODEC, codec.encode())))
+    blocks = [(count, _compress(codec, content)) for count, content in _grouped(encoded)]
+    marker = sync if sync is not None else _marker(header, blocks)
+    if len(marker) != SYNC_BYTES:
+        raise InputError(
+            "avro_marker_invalid", "a marker has another size", expected=f"{SYNC_BYTES} bytes", got=str(len(marker))
+        )
+    parts = [header, marker]
+    for count, stored in blocks:
+        parts += [encode_long(count), encode_long(len(stored)), stored, marker]
+    return b"".join(parts)
+
+
+def _header(pairs: tuple[tuple[str, bytes], ...]) -> bytes:
+    if len(dict(pairs)) != len(pairs):
+        raise InputError(
+            "avro_header_key_repeated", "a header key is written twice", expected="distinct keys", got="a key twice"
+        )
+    parts = [encode_long(len(pairs))]
+    for key, value in pairs:
+        name = key.encode()
+        parts += [encode_long(len(name)), name, encode_long(len(value)), value]
+    return b"".join((*parts, b"\x00"))
+
+
+def _grouped(encoded: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    held: list[bytes] = []
+    size = 0
+    for record in encoded:
+        held.append(record)
+        size += len(record)
+        if size >= BLOCK_BYTES:
+            yield len(held), b"".join(held)
+            held, size = [], 0
+    if held:
+        yield len(held), b"".join(held)
+
+
+def _compress(codec: str, content: bytes) -> bytes:
+    if codec == "null":
+        return content
+    deflater = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return deflater.compress(content) + deflater.flush()
+
+
+def _marker(header: bytes, blocks: list[tuple[int, bytes]]) -> bytes:
+    state = hashlib.sha256(header)
+    for count, stored in blocks:
+        state.update(encode_long(count) + encode_long(len(stored)) + stored)
+    return state.digest()[:SYNC_BYTES]
+
+
+def encode_long(value: int) -> bytes:
+    """A zigzag number of 64 bits."""
+    found = bytearray()
+    write_long(found, value)
+    return bytes(found)

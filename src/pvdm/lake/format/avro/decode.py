@@ -1,0 +1,297 @@
+"""Strict decoding of Avro values: every length, count and range is checked before anything is made of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from pvdm.errors import InputError
+from pvdm.lake.format.avro.schema import (
+    ArrayNode,
+    FixedNode,
+    MapNode,
+    Node,
+    OptionNode,
+    PrimitiveNode,
+    RecordNode,
+    least_bytes,
+    weight,
+)
+
+# Records and arrays are tuples, Avro maps tuples of pairs: what was read cannot be changed by accident.
+Raw: TypeAlias = Any
+Reader: TypeAlias = Callable[["Cursor"], Raw]
+
+_FLOAT: Final = struct.Struct("<f")
+_DOUBLE: Final = struct.Struct("<d")
+
+
+class Cursor:
+    """A place in bytes, and how many values may still be made of them."""
+
+    __slots__ = ("data", "position", "values_left")
+
+    def __init__(self, data: bytes, values_left: int, position: int = 0) -> None:
+        self.data = data
+        self.position = position
+        self.values_left = values_left
+
+    def spend(self, values: int) -> None:
+        """Count values before they are made."""
+        self.values_left -= values
+        if self.values_left < 0:
+            raise InputError(
+                "avro_too_many_values", "the Avro file holds too many values", expected="fewer values", got="more"
+            )
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, all of them."""
+        end = self.position + size
+        if end > len(self.data):
+            raise truncated(f"{size} more bytes", f"{len(self.data) - self.position}")
+        found = self.data[self.position : end]
+        self.position = end
+        return found
+
+
+def truncated(expected: str, got: str) -> InputError:
+    """The file ends before what it promises."""
+    return InputError("avro_truncated", "the Avro data ends too early", expected=expected, got=got)
+
+
+def read_long(cursor: Cursor) -> int:
+    """A zigzag number of at most 64 bits."""
+    data, position = cursor.data, cursor.position
+    try:
+        byte = data[position]
+        position += 1
+        value, shift = byte & 0x7F, 7
+        while byte >= 0x80:
+            if shift > 63:
+                raise _number("at most 10 bytes", "more")
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+    except IndexError:
+        raise truncated("a number", "nothing") from None
+    if value >> 64:
+        raise _number("64 bits", "more")
+    cursor.position = position
+    return (value >> 1) ^ -(value & 1)
+
+
+def _number(expected: str, got: str) -> InputError:
+    return InputError("avro_number_invalid", "a number in the Avro data cannot be accepted", expected=expected, got=got)
+
+
+def read_int(cursor: Cursor) -> int:
+    """A zigzag number of at most 32 bits."""
+    value = read_long(cursor)
+    if not -(2**31) <= value < 2**31:
+        raise _number("32 bits", str(value))
+    return value
+
+
+def read_size(cursor: Cursor) -> int:
+    """A length; negative ones are refused."""
+    return _not_negative(read_long(cursor))
+
+
+def _not_negative(size: int) -> int:
+    if size < 0:
+        raise InputError(
+            "avro_length_negative", "a length in the Avro data is negative", expected="0 or more", got=str(size)
+        )
+    return size
+
+
+def read_bytes(cursor: Cursor) -> bytes:
+    """Bytes with their length before them."""
+    return cursor.take(read_size(cursor))
+
+
+def read_string(cursor: Cursor) -> str:
+    """Text with its length in bytes before it."""
+    found = read_bytes(cursor)
+    try:
+        return found.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "avro_text_not_utf8", "a text in the Avro data is not UTF-8", expected="UTF-8", got=error.reason
+        ) from None
+
+
+def _read_null(cursor: Cursor) -> None:
+    del cursor
+
+
+def _read_boolean(cursor: Cursor) -> bool:
+    byte = cursor.take(1)[0]
+    if byte > 1:
+        raise InputError("avro_boolean_invalid", "a boolean is neither 0 nor 1", expected="0 or 1", got=str(byte))
+    return byte == 1
+
+
+def _read_float(cursor: Cursor) -> float:
+    return float(_FLOAT.unpack(cursor.take(4))[0])
+
+
+def _read_double(cursor: Cursor) -> float:
+    return float(_DOUBLE.unpack(cursor.take(8))[0])
+
+
+_PRIMITIVE: Final[dict[str, Reader]] = {
+    "null": _read_null,
+    "boolean": _read_boolean,
+    "int": read_int,
+    "long": read_long,
+    "float": _read_float,
+    "double": _read_double,
+    "bytes": read_bytes,
+    "string": read_string,
+}
+
+
+def reader_of(node: Node) -> Reader:
+    """The function that reads one value of this type."""
+    match node:
+        case PrimitiveNode(kind):
+            return _PRIMITIVE[kind]
+        case FixedNode(size):
+            return lambda cursor: cursor.take(size)
+        case OptionNode(inner, null_first):
+            return _option(reader_of(inner), null_first)
+        case ArrayNode(items):
+            return _pairs(items) or _array(reader_of(items), items)
+        case MapNode(values):
+            return _map(reader_of(values), values)
+        case RecordNode(fields):
+            return _record(tuple(reader_of(field.type) for field in fields))
+
+
+def _record(readers: tuple[Reader, ...]) -> Reader:
+    def read(cursor: Cursor) -> Raw:
+        return tuple([read_field(cursor) for read_field in readers])
+
+    return read
+
+
+def _option(read_inner: Reader, null_first: bool) -> Reader:
+    null = 0 if null_first else 1
+
+    def read(cursor: Cursor) -> Raw:
+        branch = read_long(cursor)
+        if branch == null:
+            return None
+        if branch != 1 - null:
+            raise InputError("avro_branch_unknown", "a union has no such branch", expected="0 or 1", got=str(branch))
+        return read_inner(cursor)
+
+    return read
+
+
+def _blocks(cursor: Cursor, least: int, each: int, read_items: Callable[[int], None]) -> None:
+    """Blocks of items until one of none; a block with its size in bytes must have exactly that size."""
+    while (count := read_long(cursor)) != 0:
+        size = read_size(cursor) if count < 0 else None
+        count = abs(count)
+        start = cursor.position
+        if count * least > len(cursor.data) - start:
+            raise InputError(
+                "avro_count_lies",
+                "a count promises more items than there are bytes",
+                expected=f"at most {len(cursor.data) - start} bytes of items",
+                got=f"{count} items",
+            )
+        cursor.spend(count * each)
+        read_items(count)
+        if size is not None and cursor.position - start != size:
+            raise InputError(
+                "avro_block_size_lies",
+                "a block of items has another size than it says",
+                expected=f"{size} bytes",
+                got=f"{cursor.position - start}",
+            )
+
+
+def _array(read_item: Reader, item: Node) -> Reader:
+    least, each = least_bytes(item), weight(item)
+
+    def read(cursor: Cursor) -> Raw:
+        found: list[Raw] = []
+
+        def more(count: int) -> None:
+            found.extend([read_item(cursor) for _ in range(count)])
+
+        _blocks(cursor, least, each, more)
+        return tuple(found)
+
+    return read
+
+
+def _map(read_value: Reader, value: Node) -> Reader:
+    least, each = 1 + least_bytes(value), 1 + weight(value)
+
+    def read(cursor: Cursor) -> Raw:
+        found: dict[str, Raw] = {}
+
+        def more(count: int) -> None:
+            for _ in range(count):
+                key = read_string(cursor)
+                if key in found:
+                    raise InputError(
+                        "avro_map_key_repeated", "a map has a key twice", expected="distinct keys", got=repr(key)[:120]
+                    )
+                found[key] = read_value(cursor)
+
+        _blocks(cursor, least, each, more)
+        return tuple(found.items())
+
+    return read
+
+
+def _pairs(item: Node) -> Reader | None:
+    """A shorter way through the key-value records of statistics, which are most of a manifest."""
+    match item:
+        case RecordNode((key, value)) if key.type == PrimitiveNode("int"):
+            if value.type not in {PrimitiveNode("long"), PrimitiveNode("bytes")}:
+                return None
+        case _:
+            return None
+    sized = value.type == PrimitiveNode("bytes")
+
+    def read(cursor: Cursor) -> Raw:
+        found: list[Raw] = []
+        _blocks(cursor, 2, 3, lambda count: _read_pairs(cursor, count, found, sized))
+        return tuple(found)
+
+    return read
+
+
+def _read_pairs(cursor: Cursor, count: int, found: list[Raw], sized: bool) -> None:
+    """Numbers of one byte are read in place; the value is a number, or the size of bytes that follow."""
+    data, position = cursor.data, cursor.position
+    value: Raw
+    try:
+        for _ in range(count):
+            byte = data[position]
+            if byte < 0x80:
+                key, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                cursor.position = position
+                key, position = read_int(cursor), cursor.position
+            byte = data[position]
+            if byte < 0x80:
+                value, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                cursor.position = position
+                value, position = read_long(cursor), cursor.position
+            if sized:
+                cursor.position = position
+                value, position = cursor.take(_not_negative(value)), cursor.position
+            found.append((key, value))
+    except IndexError:
+        raise truncated("a number", "nothing") from None
+    cursor.position = position

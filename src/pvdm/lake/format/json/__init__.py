@@ -1,0 +1,1 @@
+"""Lossless JSON documents and typed reading of their objects."""

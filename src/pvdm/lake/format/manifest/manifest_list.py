@@ -1,0 +1,248 @@
+"""Manifest lists, formats 1, 2 and 3: read by field id, the record kept, the header typed, both held together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pvdm.errors import InputError
+from pvdm.lake.format.avro.container import AvroFile, AvroLimits, read_avro
+from pvdm.lake.format.avro.decode import Raw
+from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
+from pvdm.lake.format.manifest.cache import ParsedFiles
+from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent
+from pvdm.lake.format.manifest.fields import FIELD_SUMMARY, list_known, list_required, locate
+from pvdm.lake.format.manifest.types import check_iceberg_schema
+from pvdm.lake.format.partition.value import inner_node
+
+MANIFEST_LIST_MAX_BYTES: Final = 67_108_864
+MANIFEST_LIST_ENTRIES_MAX: Final = 100_000
+
+LIST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_LIST_MAX_BYTES, records_max=MANIFEST_LIST_ENTRIES_MAX)
+SUPPORTED_VERSIONS: Final = (1, 2, 3)
+_PARTITIONS: Final = 507
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSummary:
+    """What a manifest's files have in one partition field."""
+
+    contains_null: bool
+    contains_nan: bool | None = None
+    lower_bound: bytes | None = None
+    upper_bound: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFile:
+    """One manifest as a list has it; for a writer, None in the sequence numbers is this commit's."""
+
+    manifest_path: str
+    manifest_length: int
+    partition_spec_id: int
+    added_snapshot_id: int
+    content: ManifestContent = ManifestContent.DATA
+    sequence_number: int | None = None
+    min_sequence_number: int | None = None
+    added_files_count: int | None = None
+    existing_files_count: int | None = None
+    deleted_files_count: int | None = None
+    added_rows_count: int | None = None
+    existing_rows_count: int | None = None
+    deleted_rows_count: int | None = None
+    partitions: tuple[FieldSummary, ...] | None = None
+    key_metadata: bytes | None = None
+    first_row_id: int | None = None
+    raw: Raw = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListHeader:
+    """What a list's header says; None where it is silent, parent None also where it says `null`."""
+
+    format_version: int
+    snapshot_id: int | None = None
+    parent_snapshot_id: int | None = None
+    sequence_number: int | None = None
+    first_row_id: int | None = None
+    iceberg_schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """A list's header and manifests, and the file that they were read from."""
+
+    header: ListHeader
+    manifests: tuple[ManifestFile, ...]
+    file: AvroFile
+
+    def declares(self, field_id: int) -> bool:
+        """Whether the list's schema has the field at all: null and absent are not the same."""
+        return self.file.schema.position(field_id) is not None
+
+    def to_bytes(self, *, sync: bytes | None = None) -> bytes:
+        """The list again: every field and header value that was read, known or not."""
+        return self.file.to_bytes(sync=sync)
+
+
+def read_manifest_list(
+    data: bytes, *, format_version: int | None = None, limits: AvroLimits = LIST_LIMITS
+) -> ManifestList:
+    """A manifest list; `format_version` is what the table says, for lists whose header is silent."""
+    return _PARSED.get(data, (format_version, limits), lambda: _parse(data, format_version, limits))
+
+
+_PARSED: Final[ParsedFiles[ManifestList]] = ParsedFiles(lambda found: found.file.content_bytes)
+
+
+def _parse(data: bytes, format_version: int | None, limits: AvroLimits) -> ManifestList:
+    file = read_avro(data, limits)
+    header = _header(file, format_version)
+    check_iceberg_schema(header.iceberg_schema, file.schema)
+    known = list_known()
+    at = locate(file.schema, known)
+    for field_id in sorted(list_required(header.format_version)):
+        if field_id not in at:
+            raise _missing(known[field_id].name, field_id)
+    summaries = _summary_positions(file.schema, at)
+    manifests = tuple(_manifest(raw, at, summaries, header.format_version) for raw in file.records)
+    _check_against_header(header, manifests)
+    return ManifestList(header, manifests, file)
+
+
+def _missing(name: str, field_id: int) -> InputError:
+    return InputError(
+        "manifest_list_field_missing", f"field {field_id} ({name}) is missing or null", expected="a value", got="none"
+    )
+
+
+def header_version(text: str | None, table: int | None, told_by_schema: int) -> int:
+    """The format version of a file: what its header says, else the table, else its own schema."""
+    found = header_number("format-version", text)
+    if found is None:
+        found = told_by_schema if table is None else table
+    if found not in SUPPORTED_VERSIONS:
+        raise InputError(
+            "manifest_format_unsupported",
+            "a manifest has an unknown format version",
+            expected="1, 2 or 3",
+            got=str(found),
+        )
+    if table is not None and found > table:
+        raise InputError(
+            "manifest_format_conflict",
+            "a manifest has a later format version than its table",
+            expected=f"at most {table}",
+            got=str(found),
+        )
+    return found
+
+
+def header_number(key: str, text: str | None) -> int | None:
+    """A header value that is an integer of 64 bits in decimal."""
+    if text is None:
+        return None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19) or not -(2**63) <= int(text) < 2**63:
+        raise InputError(
+            "manifest_header_invalid", f"header value {key!r} is not a number", expected="64 bits", got=repr(text)[:60]
+        )
+    return int(text)
+
+
+def _header(file: AvroFile, table: int | None) -> ListHeader:
+    parent = file.text("parent-snapshot-id")
+    told = 1 if file.schema.position(515) is None else 2 if file.schema.position(520) is None else 3
+    return ListHeader(
+        format_version=header_version(file.text("format-version"), table, told),
+        snapshot_id=header_number("snapshot-id", file.text("snapshot-id")),
+        parent_snapshot_id=None if parent == "null" else header_number("parent-snapshot-id", parent),
+        sequence_number=header_number("sequence-number", file.text("sequence-number")),
+        first_row_id=header_number("first-row-id", file.text("first-row-id")),
+        iceberg_schema=file.text("iceberg.schema"),
+    )
+
+
+def _summary_positions(schema: RecordNode, at: dict[int, int]) -> dict[int, int]:
+    if _PARTITIONS not in at:
+        return {}
+    node = inner_node(schema.fields[at[_PARTITIONS]].type)
+    assert isinstance(node, ArrayNode)  # noqa: S101  `locate` has checked both
+    assert isinstance(node.items, RecordNode)  # noqa: S101
+    found = locate(node.items, {known.field_id: known for known in FIELD_SUMMARY.fields})
+    if 509 not in found:
+        raise _missing("contains_null", 509)
+    return found
+
+
+_COUNTS: Final = (504, 505, 506, 512, 513, 514)
+
+
+def _manifest(raw: Raw, at: dict[int, int], summaries: dict[int, int], version: int) -> ManifestFile:
+    known = list_known()
+    required = list_required(version)
+    found: dict[str, Any] = {}
+    for field_id, position in at.items():
+        value = raw[position]
+        if value is None and field_id in required:
+            raise _missing(known[field_id].name, field_id)
+        found[known[field_id].name] = value
+    for field_id in (501, 515, 516, 520, *_COUNTS):
+        value = found.get(known[field_id].name)
+        if value is not None and value < 0:
+            raise InputError(
+                "manifest_list_number_negative",
+                f"{known[field_id].name} is negative",
+                expected="0 or more",
+                got=str(value),
+            )
+    path = found["manifest_path"]
+    if not 1 <= len(path.encode()) <= LOCATION_MAX_BYTES:
+        raise InputError(
+            "manifest_list_location_refused",
+            "manifest_path is empty or too long",
+            expected=f"1 to {LOCATION_MAX_BYTES} bytes",
+            got=path[:80],
+        )
+    found["content"] = _content(found.get("content"))
+    if found.get("partitions") is not None:
+        found["partitions"] = tuple(_summary(each, summaries) for each in found["partitions"])
+    # A list of format 1 has no sequence numbers; they are 0 (spec, Manifest Lists).
+    for name in ("sequence_number", "min_sequence_number"):
+        if found.get(name) is None:
+            found[name] = 0
+    return ManifestFile(**found, raw=raw)
+
+
+def _content(value: int | None) -> ManifestContent:
+    try:
+        return ManifestContent(0 if value is None else value)
+    except ValueError:
+        raise InputError(
+            "manifest_list_content_unknown", "a manifest has an unknown content", expected="0 or 1", got=str(value)
+        ) from None
+
+
+def _summary(raw: Raw, at: dict[int, int]) -> FieldSummary:
+    found = {known.name: raw[at[known.field_id]] for known in FIELD_SUMMARY.fields if known.field_id in at}
+    if found["contains_null"] is None:
+        raise _missing("contains_null", 509)
+    return FieldSummary(**found)
+
+
+def _check_against_header(header: ListHeader, manifests: tuple[ManifestFile, ...]) -> None:
+    """What the header says of the snapshot must fit what the records say."""
+    for each in manifests:
+        if each.content is ManifestContent.DELETES and header.format_version == 1:
+            raise _conflict("manifest_list_deletes_in_v1", "data manifests only in format 1", each.manifest_path)
+        if header.sequence_number is None or header.format_version == 1:
+            continue
+        number = each.sequence_number or 0
+        if number > header.sequence_number:
+            raise _conflict("manifest_list_sequence_ahead", f"at most {header.sequence_number}", number)
+        if each.added_snapshot_id == header.snapshot_id and number != header.sequence_number:
+            raise _conflict("manifest_list_sequence_conflict", f"{header.sequence_number} for its own", number)
+
+
+def _conflict(code: str, expected: str, got: object) -> InputError:
+    return InputError(code, "a manifest list contradicts itself", expected=expected, got=repr(got)[:120])

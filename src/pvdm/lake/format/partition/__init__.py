@@ -1,0 +1,1 @@
+"""Partition specs, transforms and partition values."""

@@ -1,0 +1,163 @@
+"""Partition values between Avro and Python: the Avro type of each result type, and values of it both ways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from pvdm.errors import InputError
+from pvdm.lake.format.avro.schema import FixedNode, Node, OptionNode, PrimitiveNode
+from pvdm.lake.format.schema.single_value import Value, check_value, from_unscaled, unscaled
+from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
+
+_PLAIN: Final = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.LONG: "long",
+    Kind.FLOAT: "float",
+    Kind.DOUBLE: "double",
+    Kind.STRING: "string",
+    Kind.BINARY: "bytes",
+    Kind.UNKNOWN: "null",
+}
+_ANNOTATED: Final = {
+    Kind.DATE: ("int", "date", None),
+    Kind.TIME: ("long", "time-micros", None),
+    Kind.TIMESTAMP: ("long", "timestamp-micros", False),
+    Kind.TIMESTAMPTZ: ("long", "timestamp-micros", True),
+    Kind.TIMESTAMP_NS: ("long", "timestamp-nanos", False),
+    Kind.TIMESTAMPTZ_NS: ("long", "timestamp-nanos", True),
+}
+_WIDENED: Final = {Kind.LONG: "int", Kind.DOUBLE: "float"}
+_INFERRED: Final = {
+    ("int", "date", False): Kind.DATE,
+    ("long", "time-micros", False): Kind.TIME,
+    ("long", "timestamp-micros", False): Kind.TIMESTAMP,
+    ("long", "timestamp-micros", True): Kind.TIMESTAMPTZ,
+    ("long", "timestamp-nanos", False): Kind.TIMESTAMP_NS,
+    ("long", "timestamp-nanos", True): Kind.TIMESTAMPTZ_NS,
+}
+
+
+def decimal_bytes(precision: int) -> int:
+    """The fewest bytes that hold every decimal of this precision."""
+    return int(10**precision - 1).bit_length() // 8 + 1
+
+
+def avro_type(kind: Type, defined: set[str]) -> Any:
+    """The Avro JSON of a type; a named type is written in full the first time and by its name after that."""
+    match kind:
+        case PrimitiveType(name) if name in _PLAIN:
+            return _PLAIN[name]
+        case PrimitiveType(name) if name in _ANNOTATED:
+            base, logical, zoned = _ANNOTATED[name]
+            found: dict[str, object] = {"type": base, "logicalType": logical}
+            return found if zoned is None else {**found, "adjust-to-utc": zoned}
+        case PrimitiveType(Kind.UUID):
+            return _named(defined, "uuid_fixed", 16, {"logicalType": "uuid"})
+        case FixedType(length):
+            return _named(defined, f"fixed_{length}", length, {})
+        case DecimalType(precision, scale):
+            parts = {"logicalType": "decimal", "precision": precision, "scale": scale}
+            return _named(defined, f"decimal_{precision}_{scale}", decimal_bytes(precision), parts)
+        case _:
+            raise _refused("a type that partition values have", kind)
+
+
+def _named(defined: set[str], name: str, size: int, parts: dict[str, object]) -> Any:
+    if name in defined:
+        return name
+    defined.add(name)
+    return {"type": "fixed", "name": name, "size": size, **parts}
+
+
+def _refused(expected: str, got: object) -> InputError:
+    return InputError(
+        "partition_type_mismatch",
+        "the Avro type of a partition field is not that of its transform",
+        expected=expected,
+        got=repr(got)[:120],
+    )
+
+
+def inferred_type(node: Node) -> Type:
+    """The type that Avro's annotations tell, where the spec cannot."""
+    match node:
+        case PrimitiveNode(kind, logical, zoned) if (kind, logical, zoned) in _INFERRED:
+            return PrimitiveType(_INFERRED[kind, str(logical), zoned])
+        case PrimitiveNode(kind):
+            return PrimitiveType(next(name for name, plain in _PLAIN.items() if plain == kind))
+        case FixedNode(_, "decimal", int(precision), scale):
+            return DecimalType(precision, scale or 0)
+        case FixedNode(16, "uuid"):
+            return PrimitiveType(Kind.UUID)
+        case FixedNode(size):
+            return FixedType(size)
+        case _:
+            raise _refused("a primitive Avro type", node)
+
+
+def require_type(kind: Type, node: Node) -> None:
+    """The Avro type holds values of the type: an annotation that is there must be the right one."""
+    match kind, node:
+        case (PrimitiveType(name), PrimitiveNode(base)) if name in _PLAIN:
+            holds = base in {_PLAIN[name], _WIDENED.get(name)}
+        case (PrimitiveType(name), PrimitiveNode(base, logical)) if name in _ANNOTATED:
+            holds = base == _ANNOTATED[name][0] and logical in {None, _ANNOTATED[name][1]}
+        case (PrimitiveType(Kind.UUID), FixedNode(size, logical)):
+            holds = size == 16 and logical in {None, "uuid"}
+        case (FixedType(length), FixedNode(size)):
+            holds = size == length
+        case (DecimalType(precision, scale), FixedNode(size, "decimal", int(written), found)):
+            holds = written <= precision and (found or 0) == scale and 1 <= size <= 17
+        case _:
+            holds = False
+    if not holds:
+        raise _refused(str(kind), node)
+
+
+def inner_node(node: Node) -> Node:
+    """The type inside an optional one."""
+    return node.inner if isinstance(node, OptionNode) else node
+
+
+def from_raw(kind: Type, raw: Any) -> Value:
+    """A partition value of an Avro value; null stays null."""
+    if raw is None:
+        return None
+    match kind:
+        case DecimalType():
+            return from_unscaled(kind, int.from_bytes(raw, "big", signed=True))
+        case PrimitiveType(Kind.UUID):
+            return UUID(bytes=raw)
+        case _:
+            check_value(kind, raw)
+            return raw
+
+
+def to_raw(kind: Type, value: Value) -> Any:
+    """The Avro value of a partition value."""
+    if value is None:
+        return None
+    check_value(kind, value)
+    match kind:
+        case DecimalType(precision):
+            return unscaled(kind, value).to_bytes(decimal_bytes(precision), "big", signed=True)
+        case PrimitiveType(Kind.UUID):
+            return value.bytes
+        case _:
+            return value
+
+
+def value_key(value: Value) -> Any:
+    """Equal for equal partition values and for no others: a NaN is itself, and -0.0 is not 0.0."""
+    if isinstance(value, float):
+        return ("float", "nan" if math.isnan(value) else value.hex())
+    return (type(value).__name__, value)
+
+
+def tuple_key(partition: Mapping[int, Value]) -> frozenset[tuple[int, Any]]:
+    """The same for a whole tuple, by field id."""
+    return frozenset((field_id, value_key(value)) for field_id, value in partition.items())

@@ -1,0 +1,1 @@
+"""Iceberg schemas: their JSON, logical types, defaults, single values and bounds."""

@@ -1,0 +1,223 @@
+"""Lower and upper bounds of columns: made by metrics mode, read, compared exactly and held against values."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvdm.errors import InputError
+from pvdm.lake.format.schema.single_value import Value, check_value, decode_promoted, encode_value, unscaled
+from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, Type
+
+TRUNCATE_LENGTH_DEFAULT: Final = 16
+_MODE: Final = re.compile(r"truncate\((\d{1,9})\)", re.ASCII | re.IGNORECASE)
+_SURROGATES_FIRST: Final = 0xD800
+_SURROGATES_LAST: Final = 0xDFFF
+_CODE_POINT_LAST: Final = 0x10FFFF
+_VARIANT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMode:
+    """What a table keeps for a column: nothing, counts, bounds cut to a length, or full bounds."""
+
+    counts: bool
+    bounds: bool
+    length: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsMode:
+        """The mode that a `write.metadata.metrics` property names."""
+        match text.lower():
+            case "none":
+                return cls(counts=False, bounds=False)
+            case "counts":
+                return cls(counts=True, bounds=False)
+            case "full":
+                return cls(counts=True, bounds=True)
+        match = _MODE.fullmatch(text)
+        if match is None or int(match[1]) == 0:
+            raise InputError(
+                "metrics_mode_unknown",
+                "a metrics mode is not known",
+                expected="none, counts, truncate(N) or full",
+                got=repr(text)[:40],
+            )
+        return cls(counts=True, bounds=True, length=int(match[1]))
+
+
+TRUNCATE_16: Final = MetricsMode(counts=True, bounds=True, length=TRUNCATE_LENGTH_DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class GeoPoint:
+    """A corner of the box around geometries; z and m may be unset."""
+
+    x: float
+    y: float
+    z: float | None = None
+    m: float | None = None
+
+
+def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
+    """The bytes of a lower bound: the least value, or a prefix of it; None where the mode keeps none."""
+    _require_bound(kind, minimum)
+    if not mode.bounds:
+        return None
+    if mode.length is not None and _is_cut(kind):
+        minimum = minimum[: mode.length]
+    return encode_bound(kind, minimum)
+
+
+def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
+    """The bytes of an upper bound; None where the mode keeps none or no cut value is large enough."""
+    _require_bound(kind, maximum)
+    if not mode.bounds:
+        return None
+    if mode.length is not None and _is_cut(kind) and len(maximum) > mode.length:
+        cut = maximum[: mode.length]
+        maximum = _next_text(cut) if isinstance(cut, str) else _next_bytes(cut)
+    return None if maximum is None else encode_bound(kind, maximum)
+
+
+def is_ordered(kind: Type) -> bool:
+    """Whether all readers order values of the type alike: Java compares uuids with a sign, the format without."""
+    return kind != PrimitiveType(Kind.UUID)
+
+
+def _is_cut(kind: Type) -> bool:
+    # A fixed value is never cut: its bound must have its length.
+    return kind in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))
+
+
+def _next_text(text: str) -> str | None:
+    """The least text above every text with this prefix; None where each code point is the last."""
+    for index in range(len(text) - 1, -1, -1):
+        point = ord(text[index]) + 1
+        if point == _SURROGATES_FIRST:
+            point = _SURROGATES_LAST + 1
+        if point <= _CODE_POINT_LAST:
+            return text[:index] + chr(point)
+    return None
+
+
+def _next_bytes(data: bytes) -> bytes | None:
+    for index in range(len(data) - 1, -1, -1):
+        if data[index] < 0xFF:
+            return data[:index] + bytes([data[index] + 1])
+    return None
+
+
+def _require_bound(kind: Type, value: Value) -> None:
+    if isinstance(value, float) and math.isnan(value):
+        raise InputError("bound_is_nan", "NaN cannot be a bound", expected="a number", got="NaN")
+    if not isinstance(kind, GeoType) and kind != PrimitiveType(Kind.VARIANT):
+        check_value(kind, value)
+
+
+def encode_bound(kind: Type, value: Value) -> bytes:
+    """The bytes of a bound, uncut; points for geometries and geographies."""
+    _require_bound(kind, value)
+    if isinstance(kind, GeoType):
+        return _encode_point(value)
+    if kind == PrimitiveType(Kind.VARIANT):
+        return _variant(value)
+    return encode_value(kind, value)
+
+
+def decode_bound(kind: Type, data: bytes) -> Value:
+    """The bound that these bytes are, whichever type the column had when they were written."""
+    if isinstance(kind, GeoType):
+        return _decode_point(data)
+    if kind == PrimitiveType(Kind.VARIANT):
+        return _variant(data)
+    value = decode_promoted(kind, data)
+    _require_bound(kind, value)
+    return value
+
+
+def _variant(data: Any) -> bytes:
+    """Metadata and an object, one after the other; only the version is looked at here."""
+    if type(data) is not bytes or len(data) < 4 or data[0] & 0x0F != _VARIANT_VERSION:
+        raise InputError(
+            "bound_variant_invalid",
+            "a variant bound cannot be accepted",
+            expected="metadata of version 1 and an object",
+            got=repr(data)[:40],
+        )
+    return data
+
+
+def _point(expected: str, got: object) -> InputError:
+    return InputError(
+        "bound_point_invalid", "a bound of a geometry is not a point", expected=expected, got=repr(got)[:80]
+    )
+
+
+def _encode_point(value: Value) -> bytes:
+    if not isinstance(value, GeoPoint):
+        raise _point("a GeoPoint", value)
+    numbers = [value.x, value.y]
+    if value.m is not None:
+        numbers += [math.nan if value.z is None else value.z, value.m]
+    elif value.z is not None:
+        numbers.append(value.z)
+    found = struct.pack(f"<{len(numbers)}d", *numbers)
+    if _decode_point(found) != value:
+        raise _point("coordinates that are numbers", value)
+    return found
+
+
+def _decode_point(data: bytes) -> GeoPoint:
+    if len(data) not in {16, 24, 32}:
+        raise _point("16, 24 or 32 bytes", data)
+    x, y, *rest = struct.unpack(f"<{len(data) // 8}d", data)
+    z = rest[0] if rest else None
+    m = rest[1] if len(rest) == 2 else None
+    if m is not None and z is not None and math.isnan(z):
+        z = None
+    for number in (x, y, z, m):
+        if number is not None and math.isnan(number):
+            raise _point("coordinates that are numbers", data)
+    return GeoPoint(x, y, z, m)
+
+
+def order_key(kind: Type, value: Value) -> Any:
+    """A key that sorts values of a type as Iceberg does: -0.0 before +0.0, text by code point, bytes unsigned."""
+    match kind:
+        case PrimitiveType(Kind.FLOAT | Kind.DOUBLE):
+            _require_bound(kind, value)
+            return (value, math.copysign(1.0, value))
+        case PrimitiveType(Kind.UUID):
+            return value.bytes
+        case DecimalType():
+            return unscaled(kind, value)
+        case PrimitiveType(Kind.VARIANT | Kind.UNKNOWN) | GeoType():
+            raise _unordered(kind)
+        case PrimitiveType() | FixedType():
+            check_value(kind, value)
+            return value
+        case _:
+            raise _unordered(kind)
+
+
+def _unordered(kind: Type) -> InputError:
+    return InputError(
+        "bound_type_unordered", "values of a type have no order", expected="an ordered type", got=str(kind)
+    )
+
+
+def compare(kind: Type, left: Value, right: Value) -> int:
+    """-1, 0 or 1, exactly."""
+    first, second = order_key(kind, left), order_key(kind, right)
+    return int(first > second) - int(first < second)
+
+
+def lies_within(kind: Type, value: Value, lower: bytes | None, upper: bytes | None) -> bool:
+    """Whether the bounds contain the value; an absent bound claims nothing."""
+    if lower is not None and compare(kind, decode_bound(kind, lower), value) > 0:
+        return False
+    return upper is None or compare(kind, value, decode_bound(kind, upper)) <= 0

@@ -1,0 +1,311 @@
+"""Schemas as Iceberg's JSON has them: their fields by id and by name, their validity, and pvdm's own form of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from types import MappingProxyType
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.lake.format.json.document import Json, Number, canonical
+from pvdm.lake.format.json.node import Node, Raw, invalid, kind, shown
+from pvdm.lake.format.schema.default_values import fits
+from pvdm.lake.format.schema.type_names import TypeName, parse_type_name
+
+FIELD_ID_LAST: Final = 2_147_483_447
+DEFAULTS_LEAST_VERSION: Final = 3
+SCHEMA_NESTING_MAX: Final = 64
+COLUMN_NAME_MAX_CHARACTERS: Final = 1_024
+
+_PARTS: Final = frozenset({("element", "list"), ("key", "map"), ("value", "map")})
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField:
+    """One field, element, key or value at any depth."""
+
+    field_id: int
+    name: str
+    required: bool
+    type: TypeName | str
+    parent_id: int | None
+    default: bool
+
+    @property
+    def is_primitive(self) -> bool:
+        """Neither struct, list nor map, and not variant either, which Iceberg does not count as primitive."""
+        return isinstance(self.type, TypeName) and self.type.base != "variant"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A schema of a table; `raw` is the JSON it was read from and is never changed in place."""
+
+    schema_id: int
+    fields: Mapping[int, SchemaField]
+    ids: Mapping[str, int]
+    identifier_field_ids: frozenset[int]
+    raw: Raw = attribute(repr=False, compare=False)
+    place: str = attribute(repr=False, compare=False, default="$")
+
+    @property
+    def highest_field_id(self) -> int:
+        """The highest id at any depth, 0 if there is no field."""
+        return max(self.fields, default=0)
+
+    def find(self, name: str) -> SchemaField | None:
+        """The field of a full name; `l.x` finds `l.element.x` where nothing else has that name."""
+        found = self.ids.get(name)
+        return None if found is None else self.fields[found]
+
+    @property
+    def meaning(self) -> str:
+        """Equal for schemas that mean the same, their own ids aside; fields that Iceberg does not know count too."""
+        return normal_form(self.raw)
+
+
+def parse_schema(node: Node) -> TableSchema:
+    """The schema, judged by itself: ids and names distinct, types known, identifier fields fit."""
+    found = _Walk()
+    found.struct(node, parent=None, path=(), short=(), depth=1)
+    schema_id = node.optional_integer("schema-id") or 0
+    identifiers = node.integers("identifier-field-ids") if node.has("identifier-field-ids") else ()
+    for name, field_id in found.short.items():
+        found.ids.setdefault(name, field_id)
+    schema = TableSchema(
+        schema_id,
+        MappingProxyType(found.fields),
+        MappingProxyType(found.ids),
+        frozenset(identifiers),
+        node.raw,
+        node.place,
+    )
+    for field_id in identifiers:
+        _judge_identifier(schema, field_id)
+    return schema
+
+
+def judge_version(schema: TableSchema, format_version: int) -> None:
+    """Types and defaults that only later format versions have are refused in earlier ones."""
+    for field in schema.fields.values():
+        if isinstance(field.type, TypeName) and field.type.least_version > format_version:
+            raise InputError(
+                "schema_type_version",
+                f"column {field.name} has a type that format {format_version} does not have",
+                expected=f"format {field.type.least_version} or later",
+                got=f"{field.type} in format {format_version}",
+                place=schema.place,
+            )
+        if field.default and format_version < DEFAULTS_LEAST_VERSION:
+            raise InputError(
+                "schema_default_version",
+                f"column {field.name} has an initial default, which format {format_version} does not have",
+                expected=f"format {DEFAULTS_LEAST_VERSION} or later",
+                got=f"format {format_version}",
+                place=schema.place,
+            )
+
+
+class _Walk:
+    """Collects the fields of a schema; names as Iceberg joins them, long and short."""
+
+    def __init__(self) -> None:
+        self.fields: dict[int, SchemaField] = {}
+        self.ids: dict[str, int] = {}
+        self.short: dict[str, int] = {}
+
+    def struct(self, node: Node, parent: int | None, path: tuple[str, ...], short: tuple[str, ...], depth: int) -> None:
+        if node.text("type") != "struct":
+            raise invalid(node.at("type"), "struct", shown(node.raw["type"]))
+        node.items("fields")
+        for field in node.nodes("fields"):
+            name, required = field.text("name"), field.flag("required")
+            if not name:
+                raise invalid(field.at("name"), "a name", "an empty string")
+            field.optional_text("doc")
+            field_id, default = field.integer("id"), field.has("initial-default")
+            here, near = (*path, name), (*short, name)
+            kind_ = self._slot(field, "type", field_id, here, near, parent, required, default)
+            for key in ("initial-default", "write-default"):
+                _judge_default(field, key, kind_)
+            self._inner(field, "type", field_id, here, near, depth)
+
+    def _slot(
+        self,
+        node: Node,
+        key: str,
+        field_id: int,
+        path: tuple[str, ...],
+        short: tuple[str, ...],
+        parent: int | None,
+        required: bool,
+        default: bool = False,
+    ) -> TypeName | str:
+        """One named place for a value; the type of a nested one is only its word here."""
+        found = node.value(key)
+        place = node.at(key)
+        type_: TypeName | str
+        match found:
+            case str():
+                type_ = parse_type_name(found, place)
+            case Mapping():
+                type_ = Node(found, place).text("type")
+            case _:
+                raise invalid(place, "a type's name or an object", kind(found))
+        name = ".".join(path)
+        # Everything inside bears the name too: without a limit a small document would fill the memory.
+        if len(name) > COLUMN_NAME_MAX_CHARACTERS:
+            raise InputError(
+                "schema_name_too_long",
+                f"the full name of the column at {node.place} is too long",
+                expected=f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it",
+                got=f"{len(name)} characters",
+                place=node.place,
+            )
+        if not 0 <= field_id <= FIELD_ID_LAST:
+            raise InputError(
+                "schema_field_id_reserved",
+                f"column {name} has an id that no column may have",
+                expected=f"0 to {FIELD_ID_LAST}",
+                got=str(field_id),
+                place=node.place,
+            )
+        if required and type_ == TypeName("unknown"):
+            raise InputError(
+                "schema_unknown_required",
+                f"column {name} is of type unknown, which holds only null",
+                expected="an optional column",
+                got="a required one",
+                place=node.place,
+            )
+        if field_id in self.fields:
+            raise _duplicate("schema_field_id_duplicate", "id", str(field_id), node.place)
+        if name in self.ids:
+            raise _duplicate("schema_field_name_duplicate", "name", shown(name), node.place)
+        self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, default)
+        self.ids[name] = field_id
+        self.short.setdefault(".".join(short), field_id)
+        return type_
+
+    def _inner(
+        self, node: Node, key: str, parent: int, path: tuple[str, ...], short: tuple[str, ...], depth: int
+    ) -> None:
+        found = node.raw[key]
+        if isinstance(found, str):
+            return
+        inner = Node(found, node.at(key))
+        if depth >= SCHEMA_NESTING_MAX:
+            raise InputError(
+                "schema_too_deep",
+                "the schema nests too deeply",
+                expected=f"at most {SCHEMA_NESTING_MAX} levels",
+                got="more",
+                place=inner.place,
+            )
+        match inner.text("type"):
+            case "struct":
+                self.struct(inner, parent, path, short, depth + 1)
+            case "list":
+                self._part(inner, "element", parent, path, short, inner.flag("element-required"), depth)
+            case "map":
+                self._part(inner, "key", parent, path, short, True, depth)
+                self._part(inner, "value", parent, path, short, inner.flag("value-required"), depth)
+            case other:
+                raise invalid(inner.at("type"), "struct, list or map", shown(other))
+
+    def _part(
+        self,
+        node: Node,
+        part: str,
+        parent: int,
+        path: tuple[str, ...],
+        short: tuple[str, ...],
+        required: bool,
+        depth: int,
+    ) -> None:
+        """An element, key or value; below a struct in a list or a map's value the short name leaves the part out."""
+        field_id = node.integer(f"{part}-id")
+        here, near = (*path, part), (*short, part)
+        type_ = self._slot(node, part, field_id, here, near, parent, required)
+        below = short if type_ == "struct" and part != "key" else near
+        self._inner(node, part, field_id, here, below, depth + 1)
+
+
+def _judge_default(field: Node, key: str, kind_: TypeName | str) -> None:
+    if key not in field.raw:
+        return
+    value = field.raw[key]
+    # The specification knows a null default, but Iceberg's own reader fails on one, and no table may be unreadable.
+    if not isinstance(kind_, TypeName) or not fits(kind_, value):
+        raise InputError(
+            "schema_default_invalid",
+            f"the default value at {field.at(key)} cannot be accepted",
+            expected=f"a value of {kind_}" if isinstance(kind_, TypeName) else "no default, as for every nested type",
+            got=kind(value),
+            place=field.at(key),
+        )
+
+
+def _judge_identifier(schema: TableSchema, field_id: int) -> None:
+    def refused(got: str) -> InputError:
+        return InputError(
+            "schema_identifier_invalid",
+            "a field cannot identify rows",
+            expected="a required primitive field, not float or double, in required structs only",
+            got=got,
+            place=f"{schema.place}.identifier-field-ids",
+        )
+
+    field = schema.fields.get(field_id)
+    if field is None:
+        raise refused(f"no field with id {field_id}")
+    if not field.is_primitive or not field.required or str(field.type) in ("float", "double"):
+        raise refused(f"{field.name}, {'required' if field.required else 'optional'} {field.type}")
+    parent = field.parent_id
+    while parent is not None:
+        outer = schema.fields[parent]
+        if outer.type != "struct" or not outer.required:
+            raise refused(f"{field.name} in {'required' if outer.required else 'optional'} {outer.type}")
+        parent = outer.parent_id
+
+
+def _duplicate(code: str, what: str, got: str, place: str) -> InputError:
+    return InputError(
+        code, f"two columns have one {what} at {place}", expected=f"each {what} once", got=f"{got} twice", place=place
+    )
+
+
+def normal_form(raw: Raw) -> str:
+    """Text that is equal for schemas that mean the same."""
+    identifiers = raw.get("identifier-field-ids") or []
+    parts: dict[str, Json] = {**_normal_object(raw), "identifier-field-ids": sorted(set(_integers(identifiers)))}
+    parts.pop("schema-id", None)
+    return canonical(parts)
+
+
+def _integers(value: Json) -> Iterator[int]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, int))
+
+
+def _normal_object(raw: Raw) -> dict[str, Json]:
+    return {key: _normal(key, value, raw) for key, value in raw.items() if value is not None}
+
+
+def _normal(key: str, value: Json, holder: Raw) -> Json:
+    nested = holder.get("type") if holder.get("type") in ("struct", "list", "map") else None
+    is_type = (key == "type" and nested is None) or (key, nested) in _PARTS
+    match value:
+        case str() if is_type:
+            return str(parse_type_name(value, "$"))
+        case Mapping() if is_type:
+            return _normal_object(value)
+        case list() if key == "fields" and nested == "struct":
+            return [_normal_object(item) if isinstance(item, Mapping) else item for item in value]
+        case Number(text) if nested is None and key in ("initial-default", "write-default"):
+            # A column's default of this form is a double, whatever its spelling.
+            return repr(float(text))
+        case _:
+            return value

@@ -1,0 +1,1 @@
+"""Table metadata documents: parts, validity, requirements and updates."""

@@ -1,0 +1,339 @@
+"""The table metadata document: its JSON kept whole, its facts as typed values, its validity judged on the way in."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from pvdm.errors import InputError
+from pvdm.lake.format.json.document import Json, canonical, dump_json, parse_json, require_size, unzip, zipped
+from pvdm.lake.format.json.node import Node, Raw, invalid, shown
+from pvdm.lake.format.schema.document import TableSchema, parse_schema
+from pvdm.lake.format.table import validity
+from pvdm.lake.format.table.snapshots import (
+    MAIN,
+    EncryptedKey,
+    MetadataLogEntry,
+    RefType,
+    Snapshot,
+    SnapshotLogEntry,
+    SnapshotRef,
+    StatisticsFile,
+    parse_key,
+    parse_metadata_log,
+    parse_partition_statistics,
+    parse_ref,
+    parse_snapshot,
+    parse_snapshot_log_entry,
+    parse_statistics,
+    ref_raw,
+)
+from pvdm.lake.format.table.specs import (
+    PARTITION_ID_FIRST,
+    TableOrder,
+    TableSpec,
+    parse_order,
+    parse_spec,
+    parse_spec_fields,
+)
+
+FORMAT_VERSIONS: Final = (1, 2, 3)
+UUID_FORM: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableMetadata:
+    """One state of a table; `raw` is the whole document, unknown fields too, and is never changed in place."""
+
+    format_version: int
+    table_uuid: str | None
+    location: str
+    last_sequence_number: int
+    last_updated_ms: int
+    last_column_id: int
+    current_schema_id: int
+    schemas: tuple[TableSchema, ...]
+    default_spec_id: int
+    specs: tuple[TableSpec, ...]
+    last_partition_id: int
+    default_sort_order_id: int
+    sort_orders: tuple[TableOrder, ...]
+    properties: Mapping[str, str]
+    current_snapshot_id: int | None
+    snapshots: tuple[Snapshot, ...]
+    refs: Mapping[str, SnapshotRef]
+    snapshot_log: tuple[SnapshotLogEntry, ...]
+    metadata_log: tuple[MetadataLogEntry, ...]
+    statistics: tuple[StatisticsFile, ...]
+    partition_statistics: tuple[StatisticsFile, ...]
+    encryption_keys: tuple[EncryptedKey, ...]
+    next_row_id: int
+    raw: Raw = attribute(repr=False)
+    _snapshots_by_id: Mapping[int, Snapshot] = attribute(repr=False)
+    _bytes: bytes | None = attribute(default=None, init=False, repr=False)
+    _memo: dict[str, object] = attribute(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def parse(cls, data: bytes) -> TableMetadata:
+        """The state that the bytes of a metadata file hold, plain or gzip; anything not valid is an error."""
+        return cls.from_json(parse_json(unzip(data)))
+
+    @classmethod
+    def from_json(cls, value: Json, *, place: str = "$", known: TableMetadata | None = None) -> TableMetadata:
+        """The state of a parsed document; parts that `known` holds as the same objects are not read again."""
+        metadata = _read(Node(value, place), _Known(known))
+        validity.judge(metadata)
+        return metadata
+
+    def to_bytes(self, *, compress: bool = False) -> bytes:
+        """The document as a metadata file has it; the same document gives the same bytes."""
+        if self._bytes is None:
+            # Spelled once: a commit writes these bytes to a file and then tells them to whoever asks.
+            object.__setattr__(self, "_bytes", require_size(self.spelled()))
+        data = self._bytes or b""
+        return zipped(data) if compress else data
+
+    def spelled(self, instead: Mapping[str, Json] = MappingProxyType({})) -> bytes:
+        """The document as `dump_json` gives it, with other values `instead` of some of its fields.
+
+        Snapshots that an earlier document had are not spelled again.
+        """
+        parts = []
+        listed = isinstance(self.raw.get("snapshots"), list) and "snapshots" not in instead
+        for key, value in {**self.raw, **instead}.items():
+            if key == "snapshots" and listed:
+                spelled = b"[" + b",".join([each.spelled() for each in self.snapshots]) + b"]"
+            else:
+                spelled = dump_json(value)
+            parts.append(dump_json(key) + b":" + spelled)
+        return b"{" + b",".join(parts) + b"}"
+
+    def to_json(self) -> dict[str, Json]:
+        """A copy of the document that may be changed."""
+        return copy.deepcopy(dict(self.raw))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableMetadata):
+            return NotImplemented
+        return canonical(self.raw) == canonical(other.raw)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def current_schema(self) -> TableSchema:
+        """The schema that writers use."""
+        return validity.schema_by_id(self, self.current_schema_id)
+
+    @property
+    def default_spec(self) -> TableSpec:
+        """The spec that writers use."""
+        return validity.spec_by_id(self, self.default_spec_id)
+
+    @property
+    def default_sort_order(self) -> TableOrder:
+        """The sort order that writers use."""
+        return validity.order_by_id(self, self.default_sort_order_id)
+
+    @property
+    def current_snapshot(self) -> Snapshot | None:
+        """What `main` shows, if it shows anything yet."""
+        return None if self.current_snapshot_id is None else self._snapshots_by_id[self.current_snapshot_id]
+
+    @property
+    def next_sequence_number(self) -> int:
+        """The sequence number that the next snapshot takes."""
+        return self.last_sequence_number + 1 if self.format_version > 1 else 0
+
+    def schema(self, schema_id: int) -> TableSchema | None:
+        """The schema of an id."""
+        return next((schema for schema in self.schemas if schema.schema_id == schema_id), None)
+
+    def spec(self, spec_id: int) -> TableSpec | None:
+        """The partition spec of an id."""
+        return next((spec for spec in self.specs if spec.spec_id == spec_id), None)
+
+    def sort_order(self, order_id: int) -> TableOrder | None:
+        """The sort order of an id."""
+        return next((order for order in self.sort_orders if order.order_id == order_id), None)
+
+    def snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot of an id."""
+        return self._snapshots_by_id.get(snapshot_id)
+
+    def ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
+        """The snapshot and its ancestors, newest first, as far as the table still has them."""
+        if snapshot_id == self.current_snapshot_id:
+            # A commit asks for main's several times, and it is as long as the table's history.
+            return iter(self.memo("ancestry of main", lambda: tuple(self._ancestry(snapshot_id))))
+        return self._ancestry(snapshot_id)
+
+    def memo(self, name: str, make: Callable[[], _T]) -> _T:
+        """Cache a value that follows from the document alone; each name has values of one type."""
+        if name not in self._memo:
+            self._memo[name] = make()
+        return self._memo[name]  # type: ignore[return-value]
+
+    def _ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
+        seen: set[int] = set()
+        found = self._snapshots_by_id.get(snapshot_id)
+        while found is not None and found.snapshot_id not in seen:
+            yield found
+            seen.add(found.snapshot_id)
+            found = None if found.parent_id is None else self._snapshots_by_id.get(found.parent_id)
+
+
+class _Known:
+    """Parts of an earlier state by the identity of their JSON: a commit reads only what it changed."""
+
+    def __init__(self, known: TableMetadata | None) -> None:
+        parts: list[TableSchema | TableSpec | TableOrder | Snapshot] = []
+        if known is not None:
+            parts = [*known.schemas, *known.specs, *known.sort_orders, *known.snapshots]
+        self._parts: dict[int, object] = {id(part.raw): part for part in parts}
+        if known is not None and isinstance(log := known.raw.get("snapshot-log"), list):
+            self._parts |= {id(raw): entry for raw, entry in zip(log, known.snapshot_log, strict=True)}
+        self._kept = known
+
+    def read(self, node: Node, kind: type[_T], parse: Callable[[Node], _T]) -> _T:
+        found = self._parts.get(id(node.raw))
+        return found if isinstance(found, kind) else parse(node)
+
+    def read_all(self, node: Node, key: str, kind: type[_T], parse: Callable[[Node], _T]) -> tuple[_T, ...]:
+        """The parts of an array that grows with the table: those that are known cost next to nothing."""
+        parts, place = self._parts, node.at(key)
+        found: list[_T] = []
+        for position, item in enumerate(node.items(key) if node.has(key) else []):
+            part = parts.get(id(item))
+            found.append(part if isinstance(part, kind) else parse(Node(item, f"{place}[{position}]")))
+        return tuple(found)
+
+
+def _read(node: Node, known: _Known) -> TableMetadata:
+    version = node.integer("format-version")
+    if version not in FORMAT_VERSIONS:
+        raise InputError(
+            "format_version_unsupported",
+            "the table is of a format version that cannot be read",
+            expected="1, 2 or 3",
+            got=str(version),
+            place=node.at("format-version"),
+        )
+    schemas, current_schema_id = _schemas(node, version, known)
+    specs, default_spec_id = _specs(node, version, known)
+    orders, default_order_id = _orders(node, version, known)
+    given = node.given("snapshots")
+    snapshots = known.read_all(node, "snapshots", Snapshot, parse_snapshot) if given else ()
+    current = node.optional_long("current-snapshot-id")
+    current = None if current == -1 else current
+    return TableMetadata(
+        version,
+        _uuid(node, version),
+        _location(node),
+        node.long("last-sequence-number") if version > 1 else 0,
+        node.long("last-updated-ms"),
+        node.integer("last-column-id"),
+        current_schema_id,
+        schemas,
+        default_spec_id,
+        specs,
+        _last_partition_id(node, version, specs),
+        default_order_id,
+        orders,
+        MappingProxyType(node.given_strings("properties")),
+        current,
+        snapshots,
+        MappingProxyType(_refs(node, current)),
+        known.read_all(node, "snapshot-log", SnapshotLogEntry, parse_snapshot_log_entry),
+        parse_metadata_log(node, "metadata-log"),
+        tuple(parse_statistics(item) for item in node.given_nodes("statistics")),
+        tuple(parse_partition_statistics(item) for item in node.given_nodes("partition-statistics")),
+        tuple(parse_key(item) for item in node.given_nodes("encryption-keys")),
+        node.long("next-row-id") if version >= 3 else 0,
+        node.raw,
+        MappingProxyType({snapshot.snapshot_id: snapshot for snapshot in snapshots}),
+    )
+
+
+def _uuid(node: Node, version: int) -> str | None:
+    if version == 1 and not node.has("table-uuid"):
+        return None
+    return check_uuid(node.text("table-uuid"), node.at("table-uuid"))
+
+
+def check_uuid(text: str, place: str) -> str:
+    """A UUID in its usual spelling."""
+    if not UUID_FORM.fullmatch(text):
+        raise InputError(
+            "table_uuid_invalid",
+            f"the UUID at {place} cannot be accepted",
+            expected="a UUID",
+            got=shown(text),
+            place=place,
+        )
+    return text
+
+
+def _location(node: Node) -> str:
+    return stripped_location(node.text("location"), node.at("location"))
+
+
+def stripped_location(text: str, place: str) -> str:
+    """A location without slashes at its end."""
+    if not text:
+        raise invalid(place, "a location", "an empty string")
+    bare = text.rstrip("/")
+    return f"{bare}//" if bare.endswith(":") and text.startswith("//", len(bare)) else bare
+
+
+def _schemas(node: Node, version: int, known: _Known) -> tuple[tuple[TableSchema, ...], int]:
+    if version == 1 and not node.given("schemas"):
+        only = known.read(node.node("schema"), TableSchema, parse_schema)
+        return (only,), only.schema_id
+    node.items("schemas")
+    found = tuple(known.read(item, TableSchema, parse_schema) for item in node.nodes("schemas"))
+    return found, node.integer("current-schema-id")
+
+
+def _specs(node: Node, version: int, known: _Known) -> tuple[tuple[TableSpec, ...], int]:
+    if version == 1 and not node.given("partition-specs"):
+        fields = parse_spec_fields(node, "partition-spec")
+        raw: Raw = {"spec-id": 0, "fields": node.raw["partition-spec"]}
+        return (TableSpec(0, fields, raw, node.at("partition-spec")),), 0
+    node.items("partition-specs")
+    found = tuple(known.read(item, TableSpec, parse_spec) for item in node.nodes("partition-specs"))
+    return found, node.integer("default-spec-id")
+
+
+def _orders(node: Node, version: int, known: _Known) -> tuple[tuple[TableOrder, ...], int]:
+    if version == 1 and not node.given("sort-orders"):
+        raw: Raw = {"order-id": 0, "fields": []}
+        return (TableOrder(0, (), raw, node.at("sort-orders")),), 0
+    node.items("sort-orders")
+    found = tuple(known.read(item, TableOrder, parse_order) for item in node.nodes("sort-orders"))
+    return found, node.integer("default-sort-order-id")
+
+
+def _last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -> int:
+    if version == 1 and not node.has("last-partition-id"):
+        return max((spec.highest_field_id for spec in specs), default=PARTITION_ID_FIRST - 1)
+    return node.integer("last-partition-id")
+
+
+def _refs(node: Node, current: int | None) -> dict[str, SnapshotRef]:
+    """The refs; `main` is always there when there is a current snapshot, written down or not."""
+    found: dict[str, SnapshotRef] = {}
+    if node.given("refs"):
+        refs = node.node("refs")
+        for name, value in refs.raw.items():
+            found[name] = parse_ref(Node(value, f"{refs.place}[{name[:64]!r}]"))
+    if MAIN not in found and current is not None:
+        implied = SnapshotRef(current, RefType.BRANCH)
+        found[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=ref_raw(implied))
+    return found

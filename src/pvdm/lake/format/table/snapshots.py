@@ -1,0 +1,244 @@
+"""Snapshots, refs, logs, statistics files and encryption keys of the metadata document."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.lake.format.json.document import Json, canonical, dump_json
+from pvdm.lake.format.json.node import Node, Raw, invalid, shown
+
+MAIN: Final = "main"
+REF_FIELDS_MAX: Final = 100
+RETENTION: Final = ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
+
+
+class RefType(Enum):
+    """A branch moves, a tag stays."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot; `raw` is never changed in place."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    manifest_list: str | None
+    manifests: tuple[str, ...]
+    operation: str | None
+    summary: Mapping[str, str] = attribute(hash=False)
+    schema_id: int | None
+    first_row_id: int | None
+    added_rows: int | None
+    key_id: str | None
+    raw: Raw = attribute(repr=False, compare=False)
+    place: str = attribute(repr=False, compare=False, default="$")
+    _spelled: bytes | None = attribute(default=None, init=False, repr=False, compare=False)
+    _canonical: str | None = attribute(default=None, init=False, repr=False, compare=False)
+
+    def spelled(self) -> bytes:
+        """The snapshot as a document has it; made once, since every later document of the table has it too."""
+        if self._spelled is None:
+            object.__setattr__(self, "_spelled", dump_json(self.raw))
+        return self._spelled or b""
+
+    def canonical(self) -> str:
+        """The snapshot as it is compared; made once."""
+        if self._canonical is None:
+            object.__setattr__(self, "_canonical", canonical(self.raw))
+        return self._canonical or ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """A branch or tag and how long it keeps what."""
+
+    snapshot_id: int
+    type: RefType
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+    raw: Raw = attribute(repr=False, compare=False, default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLogEntry:
+    """When `main` came to show a snapshot."""
+
+    timestamp_ms: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLogEntry:
+    """An earlier metadata file and when it was the table's state."""
+
+    timestamp_ms: int
+    metadata_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsFile:
+    """A statistics file or partition statistics file of a snapshot."""
+
+    snapshot_id: int
+    path: str
+    file_size_in_bytes: int
+    raw: Raw = attribute(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedKey:
+    """An encrypted key of the table, by its id."""
+
+    key_id: str
+    encrypted_by_id: str | None
+    raw: Raw = attribute(repr=False, compare=False)
+
+
+def parse_snapshot(node: Node) -> Snapshot:
+    """A snapshot, judged by itself."""
+    summary = node.given_strings("summary")
+    operation = summary.get("operation", "overwrite" if summary else None)
+    first_row_id, added_rows = node.optional_long("first-row-id"), node.optional_long("added-rows")
+    sequence_number = node.given_long("sequence-number") or 0
+    for key, number in (
+        ("sequence-number", sequence_number),
+        ("first-row-id", first_row_id),
+        ("added-rows", added_rows),
+    ):
+        if number is not None and number < 0:
+            raise invalid(node.at(key), "a number from 0", str(number))
+    if first_row_id is not None and added_rows is None:
+        raise InputError(
+            "snapshot_added_rows_missing",
+            f"the snapshot at {node.place} assigns row ids but does not say how many",
+            expected="added-rows beside first-row-id",
+            got="no added-rows",
+            place=node.at("added-rows"),
+        )
+    manifest_list = node.text("manifest-list") if node.given("manifest-list") else None
+    manifests = node.texts("manifests") if node.given("manifests") else ()
+    if (manifest_list is None) != node.given("manifests"):
+        raise InputError(
+            "snapshot_manifests_invalid",
+            f"the snapshot at {node.place} must name its manifests in one way",
+            expected="a manifest-list, or in old tables manifests",
+            got="neither" if manifest_list is None else "both",
+            place=node.place,
+        )
+    return Snapshot(
+        node.long("snapshot-id"),
+        node.given_long("parent-snapshot-id"),
+        sequence_number,
+        node.long("timestamp-ms"),
+        manifest_list,
+        manifests,
+        operation,
+        MappingProxyType(summary),
+        node.optional_integer("schema-id"),
+        first_row_id,
+        added_rows,
+        node.optional_text("key-id"),
+        node.raw,
+        node.place,
+    )
+
+
+def parse_ref(node: Node) -> SnapshotRef:
+    """A ref; a tag keeps no snapshots of its own, and every retention is a positive number."""
+    text = node.text("type").lower()
+    found = next((choice for choice in RefType if choice.value == text), None)
+    if found is None:
+        raise invalid(node.at("type"), "branch or tag", shown(text))
+    keep = node.optional_integer("min-snapshots-to-keep")
+    snapshot_age, ref_age = node.optional_long("max-snapshot-age-ms"), node.optional_long("max-ref-age-ms")
+    for key, number in zip(RETENTION, (keep, snapshot_age, ref_age), strict=True):
+        if number is None:
+            continue
+        if number <= 0 or (found is RefType.TAG and key != "max-ref-age-ms"):
+            raise InputError(
+                "ref_retention_invalid",
+                f"the retention at {node.at(key)} cannot be accepted",
+                expected="a number above 0, on a tag only max-ref-age-ms",
+                got=f"{number} on a {found.value}",
+                place=node.at(key),
+            )
+    require_few_fields(node.raw, node.place)
+    return SnapshotRef(node.long("snapshot-id"), found, keep, snapshot_age, ref_age, node.raw)
+
+
+def require_few_fields(ref: Raw, place: str) -> None:
+    """Few enough fields, known or not: every move of a ref copies them."""
+    if len(ref) > REF_FIELDS_MAX:
+        raise InputError(
+            "ref_fields_too_many",
+            f"the ref at {place} has too many fields",
+            expected=f"at most {REF_FIELDS_MAX}",
+            got=str(len(ref)),
+            place=place,
+        )
+
+
+def parse_statistics(node: Node) -> StatisticsFile:
+    """A statistics file with the list of its blobs."""
+    node.long("file-footer-size-in-bytes")
+    node.items("blob-metadata")
+    for blob in node.nodes("blob-metadata"):
+        blob.text("type")
+        blob.long("snapshot-id")
+        blob.long("sequence-number")
+        blob.integers("fields")
+        blob.given_strings("properties")
+    return parse_partition_statistics(node)
+
+
+def parse_partition_statistics(node: Node) -> StatisticsFile:
+    """A partition statistics file."""
+    return StatisticsFile(
+        node.long("snapshot-id"), node.text("statistics-path"), node.long("file-size-in-bytes"), node.raw
+    )
+
+
+def parse_key(node: Node) -> EncryptedKey:
+    """An encrypted key; its bytes are base64."""
+    text = node.text("encrypted-key-metadata")
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid(node.at("encrypted-key-metadata"), "base64", "something else") from None
+    node.given_strings("properties")
+    return EncryptedKey(node.text("key-id"), node.optional_text("encrypted-by-id"), node.raw)
+
+
+def parse_snapshot_log_entry(node: Node) -> SnapshotLogEntry:
+    """One line of the snapshot log."""
+    return SnapshotLogEntry(node.long("timestamp-ms"), node.long("snapshot-id"))
+
+
+def parse_metadata_log(node: Node, key: str) -> tuple[MetadataLogEntry, ...]:
+    """The metadata log."""
+    return tuple(MetadataLogEntry(item.long("timestamp-ms"), item.text("metadata-file")) for item in node.nodes(key))
+
+
+def ref_raw(ref: SnapshotRef) -> dict[str, Json]:
+    """The JSON of a ref that no document has spelled yet."""
+    made: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
+    for key, number in zip(
+        RETENTION, (ref.min_snapshots_to_keep, ref.max_snapshot_age_ms, ref.max_ref_age_ms), strict=True
+    ):
+        if number is not None:
+            made[key] = number
+    return made

@@ -1,0 +1,263 @@
+"""Updates of what a table holds: snapshots, refs, statistics files, encryption keys."""
+
+from __future__ import annotations
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.json.node import Node, invalid
+from pvdm.lake.format.table.draft import Draft
+from pvdm.lake.format.table.snapshots import (
+    MAIN,
+    RETENTION,
+    RefType,
+    Snapshot,
+    SnapshotRef,
+    StatisticsFile,
+    parse_key,
+    parse_partition_statistics,
+    parse_ref,
+    parse_snapshot,
+    parse_statistics,
+    require_few_fields,
+)
+
+_REF_KEYS = frozenset({"snapshot-id", "type", *RETENTION})
+
+
+def add_snapshot(draft: Draft, node: Node) -> None:
+    """add-snapshot: a new id, a sequence number above the last, and from format 3 on row ids not given yet."""
+    given = node.node("snapshot")
+    given.text("manifest-list")
+    given.node("summary").text("operation")
+    snapshot = parse_snapshot(given)
+    for found, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):
+        if not found:
+            raise InputError(
+                "snapshot_too_early",
+                f"a snapshot comes before the table has a {what}",
+                expected=f"a {what} first",
+                got="none yet",
+                place=given.place,
+            )
+    if snapshot.snapshot_id in draft.snapshots:
+        raise InputError(
+            "snapshot_exists",
+            "the table has a snapshot of this id",
+            expected="a new id",
+            got=str(snapshot.snapshot_id),
+            place=given.at("snapshot-id"),
+        )
+    if draft.format_version > 1:
+        _require_sequence(draft, snapshot)
+    draft.last_sequence_number = max(draft.last_sequence_number, snapshot.sequence_number)
+    if draft.format_version >= 3:
+        _give_row_ids(draft, snapshot)
+    draft.snapshots[snapshot.snapshot_id] = snapshot
+    draft.added_snapshots.add(snapshot.snapshot_id)
+    draft.changed = True
+
+
+def _require_sequence(draft: Draft, snapshot: Snapshot) -> None:
+    """A child's number is above the last; a first snapshot's may equal it, as Iceberg has it, but not lie below.
+
+    Where numbers are shared, the parent's number takes the place of the last.
+    """
+    last, number = draft.last_sequence_number, snapshot.sequence_number
+    if draft.shared_numbers:
+        parent = None if snapshot.parent_id is None else draft.snapshots.get(snapshot.parent_id)
+        last = 0 if parent is None else parent.sequence_number
+        stale = number <= last
+    else:
+        stale = number < last or (number == last and snapshot.parent_id is not None)
+    if stale:
+        raise ConflictError(
+            "snapshot_sequence_stale",
+            "the snapshot's sequence number was given to another one",
+            expected=f"above {last}",
+            got=str(number),
+            hint="load the table again and commit on its new state",
+            place=snapshot.place,
+        )
+
+
+def _give_row_ids(draft: Draft, snapshot: Snapshot) -> None:
+    first, following = snapshot.first_row_id, draft.next_row_id
+    if first is None:
+        raise InputError(
+            "snapshot_first_row_id_missing",
+            "format 3 gives every row an id",
+            expected=f"first-row-id {following}",
+            got="none",
+            place=snapshot.place,
+        )
+    if first < following and not draft.shared_numbers:
+        raise ConflictError(
+            "snapshot_row_ids_stale",
+            "the snapshot's row ids were given to others",
+            expected=f"first-row-id {following}",
+            got=str(first),
+            hint="load the table again and commit on its new state",
+            place=snapshot.place,
+        )
+    if first > following:
+        # Iceberg's builder lets it pass and then gives ids twice: next-row-id only grows by the rows added.
+        raise InputError(
+            "snapshot_row_ids_skipped",
+            "the snapshot's row ids leave others out",
+            expected=f"first-row-id {following}",
+            got=str(first),
+            place=snapshot.place,
+        )
+    draft.next_row_id = max(following, first + (snapshot.added_rows or 0))
+
+
+def remove_snapshots(draft: Draft, node: Node) -> None:
+    """remove-snapshots: with them go their statistics and the refs that point to them."""
+    gone = {found for found in node.longs("snapshot-ids") if found in draft.snapshots}
+    if not gone:
+        return
+    for snapshot_id in gone:
+        del draft.snapshots[snapshot_id]
+        draft.statistics.pop(snapshot_id, None)
+        draft.partition_statistics.pop(snapshot_id, None)
+        for name in list(draft.ref_names.get(snapshot_id, ())):
+            _remove_ref(draft, name)
+    draft.removed_snapshots = True
+    draft.changed = True
+
+
+def set_snapshot_ref(draft: Draft, node: Node) -> None:
+    """set-snapshot-ref: main is a branch and moves the current snapshot and the log with it."""
+    name = node.text("ref-name")
+    if not name:
+        raise invalid(node.at("ref-name"), "a name", "an empty string")
+    ref = parse_ref(node)
+    existing = draft.refs.get(name)
+    if existing is not None and existing == ref and not _news(node, existing):
+        return
+    snapshot = draft.snapshots.get(ref.snapshot_id)
+    if snapshot is None:
+        raise InputError(
+            "ref_snapshot_unknown",
+            f"{ref.type.value} {name[:64]!r} would point to a snapshot that the table does not have",
+            expected="a snapshot of the table",
+            got=str(ref.snapshot_id),
+            place=node.at("snapshot-id"),
+        )
+    if name == MAIN:
+        if ref.type is not RefType.BRANCH:
+            raise InputError(
+                "main_not_a_branch", "main is a branch", expected="branch", got="tag", place=node.at("type")
+            )
+        _show_on_main(draft, snapshot)
+    spelled = _spelled(ref, node, existing)
+    if existing is not None:
+        draft.ref_names[existing.snapshot_id].discard(name)
+    draft.ref_names.setdefault(ref.snapshot_id, set()).add(name)
+    draft.refs[name] = spelled
+    draft.changed = True
+
+
+def _show_on_main(draft: Draft, snapshot: Snapshot) -> None:
+    draft.current_snapshot_id = snapshot.snapshot_id
+    if draft.last_updated_ms is None:
+        draft.last_updated_ms = draft.now_ms
+    # A snapshot of this commit was current from its own time on; going back to an older one happens now.
+    is_new = snapshot.snapshot_id in draft.added_snapshots
+    when = snapshot.timestamp_ms if is_new else draft.last_updated_ms
+    draft.snapshot_log.append({"timestamp-ms": when, "snapshot-id": snapshot.snapshot_id})
+    draft.shown_by_main.append(snapshot.snapshot_id)
+
+
+def _spelled(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> SnapshotRef:
+    """The ref with its JSON: what the old one or the update has besides the known fields stays."""
+    unknown: dict[str, Json] = {}
+    if existing is not None:
+        unknown = {key: value for key, value in existing.raw.items() if key not in _REF_KEYS}
+    unknown |= _unknown(node)
+    raw: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
+    raw |= {key: node.raw[key] for key in RETENTION if node.has(key)}
+    raw |= unknown
+    require_few_fields(raw, node.place)
+    return SnapshotRef(
+        ref.snapshot_id,
+        ref.type,
+        ref.min_snapshots_to_keep,
+        ref.max_snapshot_age_ms,
+        ref.max_ref_age_ms,
+        raw,
+    )
+
+
+def _unknown(node: Node) -> dict[str, Json]:
+    return {key: value for key, value in node.raw.items() if key not in _REF_KEYS | {"action", "ref-name"}}
+
+
+def _news(node: Node, existing: SnapshotRef) -> bool:
+    """Whether the update says something of the ref that is not known here and not written down yet."""
+    return any(canonical(existing.raw.get(key)) != canonical(value) for key, value in _unknown(node).items())
+
+
+def remove_snapshot_ref(draft: Draft, node: Node) -> None:
+    """remove-snapshot-ref; without main nothing is current."""
+    name = node.text("ref-name")
+    if name in draft.refs:
+        _remove_ref(draft, name)
+
+
+def _remove_ref(draft: Draft, name: str) -> None:
+    draft.ref_names[draft.refs[name].snapshot_id].discard(name)
+    del draft.refs[name]
+    draft.changed = True
+    if name == MAIN:
+        draft.current_snapshot_id = None
+
+
+def set_statistics(draft: Draft, node: Node) -> None:
+    """set-statistics: one file a snapshot."""
+    file = parse_statistics(node.node("statistics"))
+    named = node.optional_long("snapshot-id")
+    if named is not None and named != file.snapshot_id:
+        raise InputError(
+            "statistics_snapshot_mismatch",
+            "the update names one snapshot and the file another",
+            expected=str(file.snapshot_id),
+            got=str(named),
+            place=node.at("snapshot-id"),
+        )
+    _put_statistics(draft, draft.statistics, file)
+
+
+def remove_statistics(draft: Draft, node: Node) -> None:
+    """remove-statistics; of a snapshot without any it changes nothing."""
+    draft.changed |= draft.statistics.pop(node.long("snapshot-id"), None) is not None
+
+
+def set_partition_statistics(draft: Draft, node: Node) -> None:
+    """set-partition-statistics: one file a snapshot."""
+    file = parse_partition_statistics(node.node("partition-statistics"))
+    _put_statistics(draft, draft.partition_statistics, file)
+
+
+def remove_partition_statistics(draft: Draft, node: Node) -> None:
+    """remove-partition-statistics; of a snapshot without any it changes nothing."""
+    draft.changed |= draft.partition_statistics.pop(node.long("snapshot-id"), None) is not None
+
+
+def _put_statistics(draft: Draft, files: dict[int, list[StatisticsFile]], file: StatisticsFile) -> None:
+    files.pop(file.snapshot_id, None)
+    files[file.snapshot_id] = [file]
+    draft.changed = True
+
+
+def add_encryption_key(draft: Draft, node: Node) -> None:
+    """add-encryption-key; a key of a known id is not added again."""
+    key = parse_key(node.node("encryption-key"))
+    if key.key_id not in draft.keys:
+        draft.keys[key.key_id] = key
+        draft.changed = True
+
+
+def remove_encryption_key(draft: Draft, node: Node) -> None:
+    """remove-encryption-key; one that is not there is already gone."""
+    draft.changed |= draft.keys.pop(node.text("key-id"), None) is not None

@@ -1,0 +1,1 @@
+"""View metadata documents and their updates."""

@@ -1,0 +1,1 @@
+"""Reading a snapshot: entries, deletes, scans, and columns brought to a schema."""

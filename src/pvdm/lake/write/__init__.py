@@ -1,0 +1,1 @@
+"""Writing the next snapshot of a branch, and removing branches."""

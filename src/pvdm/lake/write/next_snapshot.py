@@ -1,0 +1,418 @@
+"""The next snapshot of a branch: manifests and list from its head plus new files, entry by entry.
+
+The gate writes what `main` shows so, from verified files, and a stager without a JVM what its own branch shows.
+The gate's files lie in the vault, and so does every manifest that its snapshot lists: those of the head that anybody
+else wrote are read, checked and written again, once. The header of its list has the hash of each manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvdm.errors import VerificationError
+from pvdm.lake.format.json.document import Json, dump_json
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, ManifestList
+from pvdm.lake.format.manifest.write import WrittenManifest, carried, removed, write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.partition.spec import source_types
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import RETENTION, Snapshot, SnapshotRef
+from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
+from pvdm.lake.read.found_manifests import FoundCheck, SteadyFiles, bound_files
+from pvdm.lake.read.manifest_root import (
+    FOUND_KEY,
+    MANIFESTS_KEY,
+    found_root,
+    manifest_hashes_text,
+    read_manifest_hashes,
+)
+
+# A manifest of this size, of some thousand entries, is read at once and not written together with others any more.
+MERGED_BYTES: Final = 1_048_576
+# Manifests that are taken over are written together up to so many entries.
+MERGED_ENTRIES_MAX: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that has to lie there, synced, before anything points to it."""
+
+    name: str
+    location: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be shown: these files beside those of the head, without those that are removed."""
+
+    added: tuple[DataFile, ...]
+    removed: frozenset[str]
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A snapshot that is ready to be swapped in, with its files; and how much it takes away of the head's data.
+
+    `found_sha256` binds the head's list and manifests, where some of them were not the Steward's and were taken over.
+    """
+
+    snapshot_id: int
+    updates: tuple[Json, ...]
+    files: tuple[NewFile, ...]
+    manifest_list_sha256: str
+    removed_rows: int
+    removed_files: int
+    found_sha256: str | None = None
+
+    @property
+    def manifest_list(self) -> str:
+        """Where its list lies, which is written last."""
+        return self.files[-1].location
+
+
+def next_snapshot(
+    metadata: TableMetadata,
+    wanted: Wanted,
+    *,
+    branch: str,
+    snapshot_id: int,
+    now_ms: int,
+    place: Callable[[str], str],
+    reader: FileReader,
+    merge_from: int | None = None,
+    in_vault: bool = False,
+) -> Publication:
+    """The next snapshot of the branch, which need not be there yet; `place` says where a file of that name will lie.
+
+    From `merge_from` small manifests in that place on they are written together, so that a list does not grow forever.
+    With `in_vault` nobody else writes in that place, and every manifest that the snapshot lists lies there.
+    """
+    writer = _Writer(metadata, snapshot_id, place)
+    ref = metadata.refs.get(branch)
+    head = None if ref is None else metadata.snapshot(ref.snapshot_id)
+    base = _Head(writer, head, reader, in_vault=in_vault)
+    kept = base.kept(wanted.removed, merge_from)
+    listed = (*writer.added(wanted.added), *kept)
+    name = f"snap-{snapshot_id}.avro"
+    written = write_manifest_list(
+        ListHeader(
+            format_version=metadata.format_version,
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=None if head is None else head.snapshot_id,
+            sequence_number=metadata.next_sequence_number if metadata.format_version > 1 else None,
+            first_row_id=metadata.next_row_id if metadata.format_version > 2 else None,
+        ),
+        listed,
+        extra=base.bound(listed) if in_vault else (),
+    )
+    snapshot: dict[str, Json] = {
+        "snapshot-id": snapshot_id,
+        **({} if head is None else {"parent-snapshot-id": head.snapshot_id}),
+        "sequence-number": metadata.next_sequence_number,
+        "timestamp-ms": now_ms,
+        "manifest-list": place(name),
+        "schema-id": metadata.current_schema_id,
+        "summary": dict(_summary(base.totals(), wanted, writer.gone)),
+    }
+    if metadata.format_version > 2:
+        first = metadata.next_row_id or 0
+        snapshot |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
+    files = (*writer.files, NewFile(name, place(name), written.data))
+    gone = [file.record_count for file in writer.gone if file.content is FileContent.DATA]
+    return Publication(
+        snapshot_id,
+        _updates(snapshot, branch, ref),
+        files,
+        hashlib.sha256(written.data).hexdigest(),
+        sum(gone),
+        len(gone),
+        base.found_sha256,
+    )
+
+
+def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
+    shown: dict[str, Json] = {"ref-name": branch, "type": "branch", "snapshot-id": snapshot["snapshot-id"]}
+    return (
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {**_retention(ref), "action": "set-snapshot-ref", **shown},
+    )
+
+
+def _retention(ref: SnapshotRef | None) -> dict[str, Json]:
+    """How long the branch keeps what: an update that does not say it again would take it away."""
+    return {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
+
+
+class _Writer:
+    """Writes manifests and remembers them."""
+
+    def __init__(self, metadata: TableMetadata, snapshot_id: int, place: Callable[[str], str]) -> None:
+        self.metadata = metadata
+        self.snapshot_id = snapshot_id
+        self._place = place
+        self._home = place("any").rpartition("/")[0]
+        self.files: list[NewFile] = []
+        self.gone: list[DataFile] = []
+
+    def is_own(self, location: str) -> bool:
+        """Whether it lies where this writer writes."""
+        return location.rpartition("/")[0] == self._home
+
+    def added(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
+        """A manifest of new files; none where there is no file."""
+        if not files:
+            return ()
+        header = header_of(self.metadata, self.metadata.default_spec_id, ManifestContent.DATA)
+        entries = [
+            ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=self.snapshot_id) for file in files
+        ]
+        return (self._written(header.content, write_manifest(header, entries)),)
+
+    def rewritten(self, group: Sequence[ListedManifest], gone: Callable[[ManifestEntry], bool]) -> ManifestFile:
+        """The manifests again, as one: what goes is DELETED by this snapshot, what stays keeps every number it has."""
+        version = self.metadata.format_version
+        entries = []
+        for entry in (entry for read in group for entry in read.entries if entry.is_live):
+            if gone(entry):
+                self.gone.append(entry.data_file)
+                entries.append(removed(entry, self.snapshot_id, version))
+            else:
+                entries.append(carried(entry, version))
+        first = group[0].header
+        header = _header_with_sources(self.metadata, first.spec.spec_id, first.content)
+        return self._written(header.content, write_manifest(header, entries))
+
+    def _written(self, content: ManifestContent, manifest: WrittenManifest) -> ManifestFile:
+        name = f"{self.snapshot_id}-{'m' if content is ManifestContent.DATA else 'd'}{len(self.files)}.avro"
+        location = self._place(name)
+        self.files.append(NewFile(name, location, manifest.data))
+        return manifest.listed(location, self.snapshot_id)
+
+
+def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
+    """As `header_of`; where a partition's column was dropped since, under the newest schema that has it."""
+    header = header_of(metadata, spec_id, content)
+    wanted = {source for field in header.spec.fields for source in field.source_ids}
+    current = metadata.current_schema
+    for schema in (current, *reversed(metadata.schemas)):
+        if wanted <= source_types(to_model(schema)).keys():
+            text = dump_json(schema.raw).decode()
+            return replace(header, schema_text=text, schema_id=schema.schema_id)
+    return header
+
+
+class _Head:
+    """The branch's head and its manifests: those that are listed again, written again, or taken over."""
+
+    def __init__(self, writer: _Writer, head: Snapshot | None, reader: FileReader, *, in_vault: bool) -> None:
+        self._writer = writer
+        self._head = head
+        self._files = SteadyFiles(reader)
+        self._in_vault = in_vault
+        self._check: FoundCheck | None = None
+        self._hashes: dict[str, str] = {}
+        self.found_sha256: str | None = None
+
+    def kept(self, wanted: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
+        """The head's manifests without these files.
+
+        Written again are many small ones, those with a removed file or a delete of one, and all that are taken over.
+        """
+        head, metadata = self._head, self._writer.metadata
+        listing = None if head is None else manifest_list(metadata, head, self._files)
+        listed, foreign = self._divided(listing)
+        found: list[ManifestFile] = []
+        missing = set(wanted)
+        for group in _groups(self._writer, listed, merge_from):
+            if not wanted and len(group) == 1:
+                found += group
+                continue
+            read, hit = self._read(group, wanted, missing)
+            found.append(self._writer.rewritten(read, _gone(group, wanted)) if hit or len(group) > 1 else group[0])
+        for group in _portions(foreign):
+            read, _ = self._read(group, wanted, missing)
+            if any(entry.is_live for each in read for entry in each.entries):
+                found.append(self._writer.rewritten(read, _gone(group, wanted)))
+        if self._check is not None and head is not None and listing is not None:
+            self._check.finish()
+            self.found_sha256 = found_root(bound_files(head, listing, self._files.seen))
+        if missing:
+            raise VerificationError(
+                "removed_file_not_live",
+                "a file that would be removed is not there any more",
+                expected="a live file of main",
+                got=min(missing),
+            )
+        return tuple(found)
+
+    def bound(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
+        """What the header of the next list binds: each of its manifests, and what was taken over."""
+        written = {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
+        known = self._hashes | written
+        extra = [(MANIFESTS_KEY, manifest_hashes_text(known[each.manifest_path] for each in listed).encode())]
+        return extra if self.found_sha256 is None else [*extra, (FOUND_KEY, self.found_sha256.encode())]
+
+    def totals(self) -> dict[str, str]:
+        """The head's totals: counted where every manifest was read, else as its summary has them."""
+        if self._head is None:
+            return dict.fromkeys(_TOTALS, "0")
+        if self._check is not None:
+            return {name: str(count) for name, count in self._check.totals.items()}
+        said = {name: self._head.summary.get(f"total-{name}") for name in _TOTALS}
+        return {name: text for name, text in said.items() if text is not None}
+
+    def _divided(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
+        """The live manifests that may be listed again, and those that are taken over.
+
+        In the vault that is all of them or none: a list that the Steward wrote there names its own manifests only.
+        """
+        if self._head is None or listing is None:
+            return [], []
+        if not self._in_vault:
+            return [each for each in listing.manifests if _alive(each)], []
+        hashes = read_manifest_hashes(listing.file.text(MANIFESTS_KEY), len(listing.manifests))
+        own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
+        if hashes is not None and own and self._writer.is_own(self._head.manifest_list or ""):
+            paths = (each.manifest_path for each in listing.manifests)
+            self._hashes = dict(zip(paths, hashes, strict=True))
+            return [each for each in listing.manifests if _alive(each)], []
+        self._check = FoundCheck(self._writer.metadata, self._head, listing.header)
+        return [], list(listing.manifests)
+
+    def _read(
+        self, group: Sequence[ManifestFile], wanted: frozenset[str], missing: set[str]
+    ) -> tuple[list[ListedManifest], bool]:
+        """The group's manifests, and whether one of them has a file that goes."""
+        read = [self._read_one(each) for each in group]
+        gone = _gone(group, wanted)
+        hit = [entry for each in read for entry in each.entries if entry.is_live and gone(entry)]
+        missing -= {entry.data_file.file_path for entry in hit}
+        return read, bool(hit)
+
+    def _read_one(self, listed: ManifestFile) -> ListedManifest:
+        read = read_listed(self._writer.metadata, listed, self._files)
+        bound = self._hashes.get(listed.manifest_path)
+        if bound is not None and self._files.seen[listed.manifest_path] != bound:
+            raise VerificationError(
+                "manifest_changed",
+                "a manifest in the vault is not the one that was written",
+                expected=bound,
+                got=f"{self._files.seen[listed.manifest_path]} for {listed.manifest_path}",
+                hint="only the Steward may write there, and it never writes a name twice",
+            )
+        if self._check is not None:
+            self._check.add(read)
+        return read
+
+
+def _gone(group: Sequence[ManifestFile], wanted: frozenset[str]) -> Callable[[ManifestEntry], bool]:
+    return _dangling(wanted) if group[0].content is ManifestContent.DELETES else _named(wanted)
+
+
+def _portions(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """What is taken over and written together: manifests of one spec and content, as many as make one of usual size."""
+    kinds: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
+    for each in foreign:
+        kinds.setdefault((each.partition_spec_id, each.content), []).append(each)
+    for group in kinds.values():
+        part: list[ManifestFile] = []
+        for each in group:
+            sizes = [*map(_size, part), _size(each)]
+            if part and (sum(n for n, _ in sizes) > MERGED_BYTES or sum(n for _, n in sizes) > MERGED_ENTRIES_MAX):
+                yield part
+                part = []
+            part.append(each)
+        if part:
+            yield part
+
+
+def _size(listed: ManifestFile) -> tuple[int, int]:
+    """Bytes and live entries; a list that does not say how many has its manifest written alone."""
+    counts = (listed.added_files_count, listed.existing_files_count)
+    entries = MERGED_ENTRIES_MAX if None in counts else sum(each or 0 for each in counts)
+    return listed.manifest_length, entries
+
+
+def _groups(writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None) -> list[list[ManifestFile]]:
+    """What is written together, if it is written: small manifests of one spec where they are many, else each alone."""
+    if merge_from is None:
+        return [[each] for each in listed]
+    small: dict[int, list[ManifestFile]] = {}
+    for each in listed:
+        if (
+            each.content is ManifestContent.DATA
+            and each.manifest_length < MERGED_BYTES
+            and writer.is_own(each.manifest_path)
+        ):
+            small.setdefault(each.partition_spec_id, []).append(each)
+    many = [group for group in small.values() if len(group) >= merge_from]
+    merged = {each.manifest_path for group in many for each in group}
+    alone = [[each] for each in listed if each.manifest_path not in merged]
+    return alone + [part for group in many for part in _filled(group)]
+
+
+def _filled(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """The group in parts that are each no longer small; the last one may be."""
+    part: list[ManifestFile] = []
+    for each in group:
+        part.append(each)
+        if sum(one.manifest_length for one in part) >= MERGED_BYTES:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _alive(listed: ManifestFile) -> bool:
+    """A manifest of deleted entries alone belongs to the snapshot that wrote it."""
+    return listed.added_files_count != 0 or listed.existing_files_count != 0
+
+
+def _named(paths: frozenset[str]) -> Callable[[ManifestEntry], bool]:
+    return lambda entry: entry.data_file.file_path in paths
+
+
+def _dangling(paths: frozenset[str]) -> Callable[[ManifestEntry], bool]:
+    """Delete files of one data file that goes; those of several, and equality deletes, stay and do no harm."""
+
+    def gone(entry: ManifestEntry) -> bool:
+        file = entry.data_file
+        return file.content is FileContent.POSITION_DELETES and file.referenced_data_file in paths
+
+    return gone
+
+
+_TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
+
+
+def _summary(totals: Mapping[str, str], wanted: Wanted, gone: Sequence[DataFile]) -> dict[str, str]:
+    """As Iceberg's own writers word it; totals are carried on from the head where it has them."""
+    data = [file for file in gone if file.content is FileContent.DATA]
+    deletes = [file for file in gone if file.content is not FileContent.DATA]
+    changed = {
+        "data-files": (len(wanted.added), len(data)),
+        "records": (sum(file.record_count for file in wanted.added), sum(file.record_count for file in data)),
+        "files-size": (
+            sum(file.file_size_in_bytes for file in wanted.added),
+            sum(file.file_size_in_bytes for file in gone),
+        ),
+        "delete-files": (0, len(deletes)),
+        "position-deletes": (0, sum(file.record_count for file in deletes)),
+        "equality-deletes": (0, 0),
+    }
+    made = {"operation": "overwrite" if wanted.removed else "append", **wanted.summary}
+    for name, (plus, minus) in changed.items():
+        made |= {f"added-{name}": str(plus)} if plus else {}
+        made |= {("deleted-" if name in ("data-files", "records") else "removed-") + name: str(minus)} if minus else {}
+        before = totals.get(name)
+        if before is not None and before.isascii() and before.isdigit():
+            made[f"total-{name}"] = str(int(before) + plus - minus)
+    return made

@@ -1,0 +1,1 @@
+"""Rows of the catalog: namespaces, tables, views, repeated requests and files to delete."""

@@ -1,0 +1,201 @@
+"""Namespaces of the catalog: found by their levels, owned by a domain, dropped but never deleted."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import bindparam, select, update
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.ledger import ids
+from pvdm.ledger.catalog.view_names import has_views
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.catalog import namespaces, tables
+from pvdm.ledger.unit import Unit
+from pvdm.model import canonical_json
+
+NAMESPACE_LEVELS_MAX: Final = 32
+NAMESPACE_PROPERTIES_MAX_BYTES: Final = 262_144
+_KEYS_KNOWN: Final = 1_024
+_NO_PROPERTIES: Final = "{}"
+
+Levels = tuple[str, ...]
+
+_BY_LEVELS: Final = select(namespaces).where(
+    namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None)
+)
+_BY_ID: Final = select(namespaces).where(
+    namespaces.c.namespace_id == bindparam("of_id"), namespaces.c.dropped_micros.is_(None)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace as the ledger has it; `protected_by` is the contract that tables in it are born under."""
+
+    namespace_id: str
+    levels: Levels
+    domain: str
+    properties: Mapping[str, str]
+    protected_by: str | None
+
+
+def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, str]) -> Namespace:
+    """A new namespace; one that is there is `namespace_exists`."""
+    unit.lock_name("namespaces")
+    if find(unit, levels) is not None:
+        raise ConflictError("namespace_exists", f"Namespace already exists: {shown(levels)}")
+    made = Namespace(secrets.token_hex(16), levels, ids.name(domain, "domain"), properties, None)
+    unit.insert(
+        namespaces,
+        namespace_id=made.namespace_id,
+        levels=key(levels),
+        parent=key(levels[:-1]),
+        domain=domain,
+        properties=_properties(properties),
+        protected_by=None,
+        dropped_micros=None,
+    )
+    return made
+
+
+def find(unit: Unit, levels: Levels) -> Namespace | None:
+    """The namespace, if it is there."""
+    row = unit.row(_BY_LEVELS, of_levels=key(levels))
+    return None if row is None else of_row(row)
+
+
+def get(unit: Unit, levels: Levels) -> Namespace:
+    """The namespace; not being there is an error."""
+    found = find(unit, levels)
+    if found is None:
+        raise InputError("namespace_unknown", f"Namespace does not exist: {shown(levels)}")
+    return found
+
+
+def find_id(unit: Unit, namespace_id: str) -> Namespace | None:
+    """The namespace by its own id, if it is there."""
+    row = unit.row(_BY_ID, of_id=namespace_id)
+    return None if row is None else of_row(row)
+
+
+def children(unit: Unit, parent: Levels, *, after: Levels | None = None, count: int = 1_000) -> list[Namespace]:
+    """The namespaces directly inside this one, by their keys; `()` is the top."""
+    wanted = select(namespaces).where(namespaces.c.parent == key(parent), namespaces.c.dropped_micros.is_(None))
+    if after is not None:
+        wanted = wanted.where(namespaces.c.levels > key(after))
+    return [of_row(row) for row in unit.rows(wanted.order_by(namespaces.c.levels).limit(count))]
+
+
+def owners(unit: Unit) -> list[tuple[Levels, str]]:
+    """The levels and the domain of every namespace that is there."""
+    wanted = select(namespaces.c.levels, namespaces.c.domain).where(namespaces.c.dropped_micros.is_(None))
+    return [(levels_of_key(row["levels"]), row["domain"]) for row in unit.rows(wanted.order_by(namespaces.c.levels))]
+
+
+def set_properties(unit: Unit, found: Namespace, properties: Mapping[str, str]) -> None:
+    """Replace the properties."""
+    _change(unit, found, properties=_properties(properties))
+
+
+def protect(unit: Unit, found: Namespace, contract_hash: str | None) -> None:
+    """Tables that are created in it from now on are born protected by this contract, or free again."""
+    if contract_hash is not None:
+        ids.sha256(contract_hash, "contract hash")
+    _change(unit, found, protected_by=contract_hash)
+
+
+def drop(unit: Unit, found: Namespace) -> None:
+    """End the namespace; one that holds namespaces, tables or views is refused."""
+    unit.lock_name("namespaces")
+    require_still(unit, found)
+    unit.lock_name(f"names {found.namespace_id}")
+    wanted = select(tables.c.table_id).where(
+        tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None)
+    )
+    held = unit.row(wanted.limit(1)) is not None or has_views(unit, found.namespace_id)
+    if held or children(unit, found.levels, count=1):
+        raise ConflictError("namespace_not_empty", f"Namespace is not empty: {shown(found.levels)}")
+    _change(unit, found, dropped_micros=unit.at_micros)
+
+
+def require_still(unit: Unit, judged: Namespace) -> None:
+    """The namespace as it was judged, kept so until the end of the unit; else `namespace_moved`."""
+    row = unit.locked(namespaces, namespace_id=judged.namespace_id)
+    if row is None or row["dropped_micros"] is not None or of_row(row) != judged:
+        raise ConflictError(
+            "namespace_moved", "the namespace has changed since it was judged", got=shown(judged.levels)
+        )
+
+
+def key(levels: Sequence[str]) -> str:
+    """The levels as one text in which no two lists look alike."""
+    return _key(tuple(levels))
+
+
+@functools.lru_cache(maxsize=_KEYS_KNOWN)
+def _key(levels: Levels) -> str:
+    return canonical_json.dump(list(levels)).decode()
+
+
+def shown(levels: Sequence[str]) -> str:
+    """The levels for people."""
+    return ".".join(levels)
+
+
+def _change(unit: Unit, found: Namespace, **changed: object) -> None:
+    require_still(unit, found)
+    values = {**changed, "at_micros": unit.at_micros}
+    unit.execute(update(namespaces).where(namespaces.c.namespace_id == found.namespace_id).values(**values))
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    if any("\0" in text for pair in properties.items() for text in pair):
+        raise InputError(
+            "namespace_property_invalid",
+            "a property of the namespace cannot be accepted",
+            expected="text without the character U+0000, which PostgreSQL cannot show",
+            got="one with it",
+        )
+    text = canonical_json.dump(dict(properties))
+    if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
+        raise InputError(
+            "namespace_properties_too_large",
+            "the namespace's properties are too large",
+            expected=f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes",
+            got=str(len(text)),
+        )
+    return text.decode()
+
+
+@functools.lru_cache(maxsize=_KEYS_KNOWN)
+def levels_of_key(text: str) -> Levels:
+    """The levels of what `key` wrote."""
+    levels = canonical_json.parse(text.encode(), size_max_bytes=len(text.encode()))
+    if not isinstance(levels, list):
+        raise AssertionError("a namespace's row holds what was put into it")
+    return tuple(str(level) for level in levels)
+
+
+def of_row(row: Row) -> Namespace:
+    """The namespace of a row that holds all of its columns."""
+    return Namespace(
+        row["namespace_id"],
+        levels_of_key(row["levels"]),
+        row["domain"],
+        _properties_of(row["properties"]),
+        row["protected_by"],
+    )
+
+
+def _properties_of(text: str) -> dict[str, str]:
+    if text == _NO_PROPERTIES:
+        return {}
+    properties = canonical_json.parse(text.encode(), size_max_bytes=NAMESPACE_PROPERTIES_MAX_BYTES)
+    if not isinstance(properties, dict):
+        raise AssertionError("a namespace's row holds what was put into it")
+    return {str(name): str(value) for name, value in properties.items()}

@@ -1,0 +1,67 @@
+"""Requests of the catalog that happen once: a caller's key, what was asked with it, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import delete, select, tuple_
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.ledger import ids
+from pvdm.ledger.schema.catalog import catalog_requests
+from pvdm.ledger.unit import Unit
+
+REQUEST_ANSWER_MAX_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request that was answered; `answer` holds what its answer can be made of again."""
+
+    identity: str
+    key: str
+    request_sha256: str
+    status: int
+    answer: str
+
+
+def find(unit: Unit, identity: str, key: str) -> Request | None:
+    """What came of the caller's request with this key, if there was one."""
+    row = unit.row(
+        select(catalog_requests).where(
+            catalog_requests.c.identity == identity, catalog_requests.c.idempotency_key == key
+        )
+    )
+    if row is None:
+        return None
+    return Request(identity, key, row["request_sha256"], row["status"], row["answer"])
+
+
+def add(unit: Unit, request: Request) -> None:
+    """Note it in the transaction that does it; a key that was used meanwhile undoes all of it."""
+    if len(request.answer.encode()) > REQUEST_ANSWER_MAX_BYTES:
+        raise InputError(
+            "request_answer_too_large",
+            "the answer is too large to be kept for a repeated request",
+            expected=f"at most {REQUEST_ANSWER_MAX_BYTES} bytes",
+            got=str(len(request.answer.encode())),
+        )
+    added = unit.insert_new(
+        catalog_requests,
+        identity=ids.name(request.identity, "identity"),
+        idempotency_key=ids.name(request.key, "idempotency key"),
+        request_sha256=ids.sha256(request.request_sha256, "request hash"),
+        status=request.status,
+        answer=request.answer,
+    )
+    if not added:
+        raise ConflictError("idempotency_key_taken", "the same request was done at the same time", got=request.key)
+
+
+def remove_before(unit: Unit, at_micros: int, *, count: int) -> int:
+    """Forget the oldest requests from before this time, so many at most; says how many it was."""
+    key = (catalog_requests.c.identity, catalog_requests.c.idempotency_key)
+    old = select(*key).where(catalog_requests.c.at_micros < at_micros)
+    oldest = old.order_by(catalog_requests.c.at_micros).limit(count)
+    return int(unit.execute(delete(catalog_requests).where(tuple_(*key).in_(oldest))).rowcount)

@@ -1,0 +1,167 @@
+"""The catalog's views: which metadata file each of them shows, swapped only from the one that was judged."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+
+from pvdm.errors import ConflictError
+from pvdm.ledger import ids
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.namespaces import Namespace
+from pvdm.ledger.catalog.tables import Pointer
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.views import views
+from pvdm.ledger.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRow:
+    """A view as the ledger has it; `revision` counts every change of the row."""
+
+    view_id: str
+    namespace_id: str
+    name: str
+    domain: str
+    view_uuid: str
+    location: str
+    pointer: Pointer
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewView:
+    """What a view is created with."""
+
+    name: str
+    view_uuid: str
+    location: str
+    pointer: Pointer
+
+
+def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
+    """Add the view to the namespace as it was judged; a name or a UUID that is taken is a conflict."""
+    namespaces.require_still(unit, home)
+    unit.lock_name(f"names {home.namespace_id}")
+    _require_free(unit, home.namespace_id, new.name)
+    if find_uuid(unit, new.view_uuid) is not None:
+        raise ConflictError("view_uuid_taken", "a view with this UUID is in the catalog", got=new.view_uuid)
+    view_id = secrets.token_hex(16)
+    unit.insert(
+        views,
+        view_id=view_id,
+        namespace_id=home.namespace_id,
+        name=ids.name(new.name, "view name"),
+        domain=ids.name(home.domain, "domain"),
+        view_uuid=ids.name(new.view_uuid.lower(), "view UUID"),
+        location=new.location,
+        metadata_location=new.pointer.location,
+        metadata_sha256=ids.sha256(new.pointer.sha256, "metadata hash"),
+        revision=0,
+        dropped_micros=None,
+    )
+    return _get(unit, view_id)
+
+
+def find(unit: Unit, namespace_id: str, name: str) -> ViewRow | None:
+    """The view of that name, if it is there."""
+    wanted = select(views).where(
+        views.c.namespace_id == namespace_id, views.c.name == name, views.c.dropped_micros.is_(None)
+    )
+    row = unit.row(wanted)
+    return None if row is None else _view(row)
+
+
+def find_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
+    """The view of that UUID, however it is spelled, if it is there."""
+    row = unit.row(select(views).where(views.c.view_uuid == view_uuid.lower(), views.c.dropped_micros.is_(None)))
+    return None if row is None else _view(row)
+
+
+def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
+    """The newest view that was dropped while it showed this metadata file, if one was."""
+    wanted = select(views).where(views.c.metadata_location == metadata_location, views.c.dropped_micros.is_not(None))
+    row = unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1))
+    return None if row is None else _view(row)
+
+
+def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int = 1_000) -> list[ViewRow]:
+    """The views of a namespace by name."""
+    wanted = select(views).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
+    if after is not None:
+        wanted = wanted.where(views.c.name > after)
+    return [_view(row) for row in unit.rows(wanted.order_by(views.c.name).limit(count))]
+
+
+def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location: str) -> ViewRow:
+    """Show another metadata file, if namespace and row are still those that were judged; else `view_moved`."""
+    namespaces.require_still(unit, home)
+    require_still(unit, judged)
+    sha256 = ids.sha256(to.sha256, "metadata hash")
+    _change(unit, judged, metadata_location=to.location, metadata_sha256=sha256, location=location)
+    return _get(unit, judged.view_id)
+
+
+def rename(unit: Unit, judged: ViewRow, homes: tuple[Namespace, Namespace], name: str) -> None:
+    """Give the view another name, perhaps in another namespace, if that is free."""
+    for home in sorted(homes, key=lambda each: each.namespace_id):
+        # In one order, so that two that wait never wait in a circle.
+        namespaces.require_still(unit, home)
+    unit.lock_name(f"names {homes[1].namespace_id}")
+    require_still(unit, judged)
+    _require_free(unit, homes[1].namespace_id, name)
+    _change(unit, judged, namespace_id=homes[1].namespace_id, name=ids.name(name, "view name"))
+
+
+def drop(unit: Unit, home: Namespace, judged: ViewRow) -> None:
+    """End the view; its row and its history stay."""
+    namespaces.require_still(unit, home)
+    require_still(unit, judged)
+    _change(unit, judged, dropped_micros=unit.at_micros)
+
+
+def require_still(unit: Unit, judged: ViewRow) -> None:
+    """The row as it was judged, kept so until the end of the unit; else `view_moved`."""
+    row = unit.locked(views, view_id=judged.view_id)
+    if row is None or row["dropped_micros"] is not None or _view(row) != judged:
+        raise ConflictError(
+            "view_moved",
+            "the view has changed since it was judged",
+            expected=f"revision {judged.revision}",
+            got="none" if row is None else f"revision {row['revision']}",
+        )
+
+
+def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
+    """Neither a view nor a table has the name."""
+    if find(unit, namespace_id, name) is not None:
+        raise ConflictError("view_exists", f"View already exists: {name}")
+    if tables.find(unit, namespace_id, name) is not None:
+        raise ConflictError("name_of_table", f"Table with same name already exists: {name}")
+
+
+def _get(unit: Unit, view_id: str) -> ViewRow:
+    row = unit.found(views, view_id=view_id)
+    if row is None:
+        raise AssertionError("rows of views are never deleted")
+    return _view(row)
+
+
+def _change(unit: Unit, judged: ViewRow, **changed: object) -> None:
+    values = {**changed, "revision": judged.revision + 1, "at_micros": unit.at_micros}
+    unit.execute(update(views).where(views.c.view_id == judged.view_id).values(**values))
+
+
+def _view(row: Row) -> ViewRow:
+    return ViewRow(
+        row["view_id"],
+        row["namespace_id"],
+        row["name"],
+        row["domain"],
+        row["view_uuid"],
+        row["location"],
+        Pointer(row["metadata_location"], row["metadata_sha256"]),
+        row["revision"],
+    )

@@ -1,0 +1,336 @@
+"""Open a ledger by URL: SQLite for one host, PostgreSQL beyond; settings without which nothing is durable are enforced.
+
+PostgreSQL runs at READ COMMITTED with explicit locks, not SERIALIZABLE. Every rule here is a key, a locked row or a
+named lock, and a statement after a lock must see what its last holder committed; a serializable snapshot is taken
+before the lock is granted and would not. SERIALIZABLE would also abort innocent writers that only share the events'
+index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError
+from pvdm.ledger.failures import SERIALIZATION, Phase, translate
+from pvdm.ledger.fair_lock import Turns
+from pvdm.ledger.named_locks import file_lock, lock_names, session_lock, transaction_lock
+from pvdm.ledger.unit import Unit, begin
+
+T = TypeVar("T")
+
+TRANSACTION_TRIES_MAX: Final = 8
+TURNS_AT_ONCE_MAX: Final = 8
+_SYNCHRONOUS_EXTRA: Final = 3
+_LEDGER_MODE: Final = 0o600
+_NOT_PRIVATE: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each kind of waiting may take."""
+
+    connect_seconds: int = 10
+    busy_seconds: int = 10
+    statement_seconds: int = 30
+    idle_seconds: int = 60
+
+
+class Ledger:
+    """An open database; hands out units of work."""
+
+    def __init__(self, engine: Engine, *, timeouts: Timeouts) -> None:
+        self._engine = engine
+        self._timeouts = timeouts
+        self._unpooled: Engine | None = None
+        self._turning: Engine | None = None
+        self._begin_here()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._engine.url.render_as_string(hide_password=True)})"
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engine.dialect.name
+
+    @property
+    def file(self) -> Path | None:
+        """The file that it is, where it is one on this machine."""
+        named = self._engine.url.database
+        return Path(named).absolute() if self.dialect == "sqlite" and named else None
+
+    @contextlib.contextmanager
+    def write(self, *, at_micros: int) -> Iterator[Unit]:
+        """One writing transaction, all of whose rows carry this time; it ends undone unless `commit` was called."""
+        with begin(self._own_engine(), self._turns, writing=True, at_micros=at_micros) as unit:
+            yield unit
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Unit]:
+        """One consistent view that cannot write. Keep it short: on SQLite an open reader holds up every commit."""
+        with begin(self._own_engine(), self._turns, writing=False, at_micros=0) as unit:
+            yield unit
+
+    def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
+        """Run the work and commit; again only after a serialization failure, which surely left nothing behind."""
+        for tried in range(1, TRANSACTION_TRIES_MAX + 1):
+            try:
+                with self.write(at_micros=at_micros) as unit:
+                    result = work(unit)
+                    unit.commit()
+                    return result
+            except ConflictError as error:
+                if error.code != SERIALIZATION or tried == TRANSACTION_TRIES_MAX:
+                    raise
+                time.sleep(random.uniform(0, 0.01 * 2**tried))  # noqa: S311 - spreads retries, guards nothing
+        raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """While nobody else of this ledger's Stewards is alone under the name; its writers are not held up by it."""
+        if self.file is not None:
+            with file_lock(self.file, name, wait=True):
+                yield
+            return
+        # No unit of work: whoever is alone may begin some.
+        with transaction_lock(self._own_engine(), name):
+            yield
+
+    @contextlib.contextmanager
+    def try_alone(self, name: str) -> Iterator[bool]:
+        """The same for as long as it takes, without waiting: False where another holds the name.
+
+        The lock of a process that died is free at once; that of a host which is gone, when its connection is found so.
+        """
+        if self.file is not None:
+            with file_lock(self.file, name, wait=False) as held:
+                yield held
+            return
+        with session_lock(self._unpooled_engine(), name) as held:
+            yield held
+
+    @contextlib.contextmanager
+    def in_turn(self, names: Sequence[str]) -> Iterator[None]:
+        """After the Stewards on the same PostgreSQL database that asked for one of the names before, in their order.
+
+        Correctness does not depend on it: a caller that waits too long, or finds no free connection, goes on. SQLite
+        serves one Steward, whose threads wait for each other elsewhere.
+        """
+        stack = contextlib.ExitStack()
+        if self.dialect == "postgresql":
+            with contextlib.suppress(SQLAlchemyError):
+                # Connections of their own: the holder of a turn needs another one for its transaction.
+                lock_names(stack.enter_context(self._turn_engine().begin()), [f"turn {name}" for name in names])
+        try:
+            yield
+        finally:
+            # A turn that the server has ended meanwhile says nothing about what was done in it.
+            with contextlib.suppress(SQLAlchemyError):
+                stack.close()
+
+    @contextlib.contextmanager
+    def anew(self) -> Iterator[Ledger]:
+        """The same database by connections that nobody used before, each closed after use: what others are shown."""
+        yield Ledger(self._unpooled_engine(), timeouts=self._timeouts)
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        for engine in (self._engine, self._turning):
+            if engine is not None:
+                engine.dispose(close=self._process == os.getpid())
+
+    def _turn_engine(self) -> Engine:
+        engine = self._own_engine()
+        with self._turning_lock:
+            if self._turning is None:
+                few = {"pool_size": TURNS_AT_ONCE_MAX, "max_overflow": 0, "pool_timeout": 0}
+                self._turning = _open_postgresql(engine.url, self._timeouts, QueuePool, **few)
+            return self._turning
+
+    def _own_engine(self) -> Engine:
+        """After a fork the parent's connections are left alone: a socket or file lock cannot serve two processes."""
+        if self._process != os.getpid():
+            self._engine.dispose(close=False)
+            if self._turning is not None:
+                self._turning.dispose(close=False)
+            self._begin_here()
+        return self._engine
+
+    def _unpooled_engine(self) -> Engine:
+        """Kept without any connection: it knows the statements, whose making costs more than a connection."""
+        engine = self._own_engine()
+        if self._unpooled is None:
+            self._unpooled = _open(engine.url, self._timeouts, poolclass=NullPool)
+        return self._unpooled
+
+    def _begin_here(self) -> None:
+        """Turns are among the threads of one process; PostgreSQL takes many writers, and queues them itself."""
+        self._process = os.getpid()
+        self._turns = Turns(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
+        self._unpooled = None
+        self._turning = None
+        self._turning_lock = threading.Lock()
+
+
+def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
+    """Connect, set what durability needs, and refuse a database that cannot give it. Does not migrate."""
+    limits = timeouts or Timeouts()
+    return Ledger(_open(_parse(url), limits, poolclass=QueuePool), timeouts=limits)
+
+
+def _open(url: URL, limits: Timeouts, *, poolclass: type[Pool]) -> Engine:
+    """An engine whose database was reached and found durable."""
+    opened = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
+    engine = opened(url, limits, poolclass)
+    try:
+        with engine.connect() as connection:
+            if engine.dialect.name == "postgresql":
+                _require_durable(connection)
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise translate(error, Phase.CONNECT) from None
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise _url_invalid("another form") from None
+    match parsed.drivername:
+        case "sqlite" | "sqlite+pysqlite":
+            if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
+                raise _url_invalid("no plain file name")
+            return parsed.set(drivername="sqlite+pysqlite")
+        case "postgresql" | "postgres" | "postgresql+psycopg":
+            return parsed.set(drivername="postgresql+psycopg")
+        case other:
+            raise _url_invalid(other)
+
+
+def _url_invalid(got: str) -> InputError:
+    return InputError(
+        "ledger_url_invalid",
+        "the ledger's address cannot be used",
+        expected="sqlite:///FILE or postgresql://USER@HOST/DATABASE",
+        got=got,
+    )
+
+
+def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
+    _make_private(Path(str(url.database)))
+    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_waiting(limits, poolclass))
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _record: object) -> None:
+        try:
+            _settle_pragmas(connection, limits)
+        except BaseException:
+            connection.close()
+            raise
+
+    return engine
+
+
+def _settle_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
+    connection.isolation_level = None  # the driver opens no transaction of its own; a `Link` does
+    for pragma in (
+        f"busy_timeout = {limits.busy_seconds * 1000}",
+        "foreign_keys = ON",
+        "recursive_triggers = ON",  # INSERT OR REPLACE then meets the rule against DELETE
+        "synchronous = EXTRA",  # FULL does not sync the directory after the journal is unlinked
+        "cell_size_check = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    mode = connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
+    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+    if (mode, synchronous) != ("delete", _SYNCHRONOUS_EXTRA):
+        raise _not_durable("journal_mode delete, synchronous 3", f"{mode}, {synchronous}")
+
+
+def _make_private(path: Path) -> None:
+    """The file belongs to its owner alone; SQLite gives its journals the same mode.
+
+    One that others can read or write already, such as a backup that was made without care, is refused.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LEDGER_MODE)
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        os.close(descriptor)
+    except OSError as error:
+        raise UnavailableError(
+            "ledger_unreachable", "the ledger's file cannot be opened", got=os.strerror(error.errno or 0)
+        ) from None
+    if mode & _NOT_PRIVATE:
+        raise NotAllowedError(
+            "ledger_mode",
+            f"{path.name} may be read or written by others",
+            expected="mode 0600",
+            got=f"mode {mode:04o}",
+            hint=f"find out who could read or change it; then chmod 600 {path.name}",
+        )
+
+
+def _waiting(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
+    """How long to wait for a connection, where there are only so many."""
+    return {"pool_timeout": limits.connect_seconds} if poolclass is QueuePool else {}
+
+
+def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: int) -> Engine:
+    settings = {
+        "statement_timeout": limits.statement_seconds * 1000,
+        "lock_timeout": limits.busy_seconds * 1000,
+        "idle_in_transaction_session_timeout": limits.idle_seconds * 1000,
+        "synchronous_commit": "on",
+        "client_min_messages": "warning",
+        # So soon the server ends what a host that is gone has begun, and the locks that it holds.
+        "tcp_keepalives_idle": 10,
+        "tcp_keepalives_interval": 5,
+        "tcp_keepalives_count": 3,
+    }
+    return create_engine(
+        url,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        poolclass=poolclass,
+        **(_waiting(limits, poolclass) | pool),
+        connect_args={
+            "connect_timeout": limits.connect_seconds,
+            "application_name": "pvdm",
+            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": limits.statement_seconds * 1000,
+        },
+    )
+
+
+def _require_durable(connection: Connection) -> None:
+    names = ("fsync", "full_page_writes", "server_encoding")
+    row = connection.execute(text(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")).one()
+    if tuple(row) != ("on", "on", "UTF8"):
+        raise _not_durable("fsync on, full_page_writes on, encoding UTF8", ", ".join(row))
+
+
+def _not_durable(expected: str, got: str) -> UnavailableError:
+    return UnavailableError(
+        "ledger_not_durable", "the database could lose what it acknowledged", expected=expected, got=got
+    )

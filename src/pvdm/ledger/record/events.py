@@ -1,0 +1,96 @@
+"""The step log: append-only; triggers write every inserted and changed row into it, code adds notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import func, or_, select
+
+from pvdm.errors import InputError
+from pvdm.ledger import ids
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.work import events
+from pvdm.ledger.unit import Unit
+from pvdm.model import canonical_json
+
+EVENTS_PAGE_MAX_ROWS: Final = 1000
+_BY_TRIGGER: Final = frozenset({"insert", "update"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step: what happened to which row, before and after."""
+
+    event_id: int
+    at_micros: int
+    kind: str
+    subject: str
+    row_key: str
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+
+
+def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, canonical_json.Value]) -> None:
+    """Append something that is no row change, such as an operator's confirmation."""
+    if kind in _BY_TRIGGER:
+        raise InputError("event_kind_reserved", "only the database writes such events", got=kind)
+    unit.insert(
+        events,
+        kind=ids.name(kind, "event kind"),
+        subject=ids.name(subject, "event subject"),
+        row_key=row_key,
+        old=None,
+        new=canonical_json.dump(facts).decode(),
+    )
+
+
+def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
+    """The steps of one row after an id, oldest first, all of them or so many.
+
+    A key of several columns is joined by slashes.
+    """
+    wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key, events.c.event_id > after)
+    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
+
+
+def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
+    """The next events after an id, oldest first; `about`: those of a row of this key, or with it as a value.
+
+    On PostgreSQL ids are drawn before the commit, so a lower id may appear after a higher one was read; a follower
+    reads again from a little below.
+    """
+    limit = min(count, EVENTS_PAGE_MAX_ROWS)
+    wanted = select(events).where(events.c.event_id > after)
+    if about is not None:
+        value = json.dumps(about)
+        within = [column.contains(value, autoescape=True) for column in (events.c.old, events.c.new)]
+        wanted = wanted.where(or_(events.c.row_key == about, *within))
+    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
+
+
+def newest(unit: Unit, kind: str, subject: str, row_key: str) -> Event | None:
+    """The last step of this kind about one row."""
+    about = (events.c.subject == subject) & (events.c.row_key == row_key) & (events.c.kind == kind)
+    row = unit.row(select(events).where(about).order_by(events.c.event_id.desc()).limit(1))
+    return None if row is None else _event(row)
+
+
+def high_water_micros(unit: Unit) -> int | None:
+    """The latest time that anything in the ledger happened; None for an empty one."""
+    found: int | None = unit.execute(select(func.max(events.c.at_micros))).scalar_one()
+    return found
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        row["event_id"],
+        row["at_micros"],
+        row["kind"],
+        row["subject"],
+        row["row_key"],
+        None if row["old"] is None else json.loads(row["old"]),
+        None if row["new"] is None else json.loads(row["new"]),
+    )

@@ -1,0 +1,95 @@
+"""The transparency log's tables: entries, level hashes and checkpoints, read and appended in the caller's unit of work.
+
+`LedgerLog` has the shape that `pvdm.trust.log` asks for (its Protocol `LogStorage`) without knowing that room.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from sqlalchemy import TextClause, func, select, text
+
+from pvdm.errors import ConflictError, VerificationError
+from pvdm.ledger.schema.work import log_checkpoints, log_entries, log_hashes
+from pvdm.ledger.unit import Unit
+
+# A node is (level, index): the complete subtree over leaves index << level up to (index + 1) << level.
+NodeT = TypeVar("NodeT", bound=tuple[int, int])
+
+_NODES_AT_ONCE: Final = 512
+_LOCK: Final = "log"
+_LAST: Final = select(func.max(log_entries.c.entry_index))
+
+
+class LedgerLog:
+    """The log as one unit of work sees it."""
+
+    __slots__ = ("_unit",)
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def hold(self) -> None:
+        """Wait until no other unit appends; then the size that is read is still the size at `append`."""
+        self._unit.lock_name(_LOCK)
+
+    def size(self) -> int:
+        """How many entries the log has."""
+        last: int | None = self._unit.execute(_LAST).scalar_one()
+        return 0 if last is None else last + 1
+
+    def read_hashes(self, nodes: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """The hashes of complete subtrees, in the order asked; a missing one is an error."""
+        found: dict[tuple[int, int], bytes] = {}
+        wanted = sorted({(node[0], node[1]) for node in nodes})
+        for at in range(0, len(wanted), _NODES_AT_ONCE):
+            part = wanted[at : at + _NODES_AT_ONCE]
+            levels = {f"level_{number}": node[0] for number, node in enumerate(part)}
+            positions = {f"position_{number}": node[1] for number, node in enumerate(part)}
+            rows = self._unit.execute(_at_places(len(part)), {**levels, **positions}).mappings().all()
+            found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in rows}
+        missing = [node for node in wanted if node not in found]
+        if missing:
+            raise _incomplete(f"hash {missing[0][1]} of level {missing[0][0]}")
+        return [found[node[0], node[1]] for node in nodes]
+
+    def read_entries(self, start: int, end: int) -> Sequence[bytes]:
+        """The entries from `start` up to, but without, `end`; a missing one is an error."""
+        index = log_entries.c.entry_index
+        rows = self._unit.rows(select(log_entries).where(index >= start, index < end).order_by(index))
+        if [row["entry_index"] for row in rows] != list(range(start, end)):
+            raise _incomplete(f"entries {start} to {end}")
+        return [bytes(row["entry"]) for row in rows]
+
+    def newest_checkpoint(self) -> bytes | None:
+        """The signed note that was stored with the last append; None while the log is empty."""
+        row = self._unit.row(select(log_checkpoints).order_by(log_checkpoints.c.size.desc()).limit(1))
+        return None if row is None else bytes(row["note"])
+
+    def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[NodeT, bytes], checkpoint: bytes) -> None:
+        """Store all of it in the caller's transaction; if the size is not `at`, raise `log_moved` and store nothing."""
+        self.hold()
+        size = self.size()
+        if size != at:
+            raise ConflictError("log_moved", "another append was first", expected=f"size {at}", got=f"size {size}")
+        numbered = enumerate(entries, start=at)
+        self._unit.insert_many(log_entries, [{"entry_index": index, "entry": entry} for index, entry in numbered])
+        nodes = [{"level": node[0], "position": node[1], "hash": value} for node, value in hashes.items()]
+        self._unit.insert_many(log_hashes, nodes)
+        self._unit.insert(log_checkpoints, size=at + len(entries), note=checkpoint)
+
+
+@functools.cache
+def _at_places(count: int) -> TextClause:
+    """Hashes by level and position. SQLite scans the whole table for `IN (VALUES ...)`; around a SELECT it searches."""
+    places = ", ".join(f"(:level_{number}, :position_{number})" for number in range(count))
+    return text(
+        "SELECT level, position, hash FROM log_hashes"  # noqa: S608 - made of numbers only
+        f" WHERE (level, position) IN (SELECT * FROM (VALUES {places}) AS wanted)"
+    )
+
+
+def _incomplete(what: str) -> VerificationError:
+    return VerificationError("log_incomplete", "the stored log has a gap", expected=what, got="nothing")

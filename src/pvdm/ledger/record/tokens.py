@@ -1,0 +1,310 @@
+"""Bearer tokens: 256 random bits, stored as their SHA-256 only, with role, domain, expiry and revocation."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from sqlalchemy import bindparam, case, func, select, update
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.ledger import ids
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.work import tokens
+from pvdm.ledger.unit import Unit
+from pvdm.model.role import Role
+from pvdm.model.token_text import draw_token_text, token_sha256
+
+EVERY_DOMAIN: Final = "*"
+# Asked with every request, made once: to make a statement takes longer than to run it.
+_BY_SECRET: Final = select(tokens).where(tokens.c.secret_sha256 == bindparam("of_secret"))
+
+
+class BearerToken:
+    """A token's text; it is shown once, to whom it is given."""
+
+    __slots__ = ("_text",)
+
+    @staticmethod
+    def draw() -> BearerToken:
+        """Draw a new random text."""
+        return BearerToken(draw_token_text())
+
+    @property
+    def sha256(self) -> str:
+        """What the ledger keeps of it."""
+        return token_sha256(self._text)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself; call it only where it is handed over or hashed."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "BearerToken()"
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError("tokens are not compared")
+
+    def __hash__(self) -> NoReturn:
+        raise TypeError("tokens are not hashed")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("tokens are not pickled")
+
+    def __format__(self, spec: str) -> NoReturn:
+        raise TypeError("tokens are not formatted")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token allows, and to whom it was given; `attempt_id` binds it to one attempt, `parent_id` to a token.
+
+    After a rotation `successor_id` names the token that replaces it, from `replaced_micros` on.
+    """
+
+    token_id: str
+    role: Role
+    domain: str
+    name: str
+    expires_micros: int
+    attempt_id: str | None = None
+    revoked_micros: int | None = None
+    parent_id: str | None = None
+    issued_micros: int = 0
+    replaced_micros: int | None = None
+    successor_id: str | None = None
+    ended: bool = False
+
+    @property
+    def life_micros(self) -> int:
+        """How long it was issued for."""
+        return self.expires_micros - self.issued_micros
+
+    def reaches(self, domain: str) -> bool:
+        """Whether it is good in that domain."""
+        return self.domain in (EVERY_DOMAIN, domain)
+
+
+def issue(
+    unit: Unit,
+    role: Role,
+    *,
+    secret_sha256: str,
+    domain: str,
+    name: str,
+    expires_micros: int,
+    attempt_id: str | None = None,
+    parent_id: str | None = None,
+) -> Grant:
+    """A new token; only the caller has its text. It ends with its parent, if it has one.
+
+    If the parent was rotated, its successor is in its place.
+    """
+    if expires_micros <= unit.at_micros:
+        raise InputError(
+            "token_expiry_invalid", "the token would be expired", expected="a later time", got=str(expires_micros)
+        )
+    grant = Grant(
+        secrets.token_hex(16),
+        role,
+        ids.name(domain, "domain"),
+        ids.name(name, "name"),
+        expires_micros,
+        attempt_id,
+        parent_id=parent_id,
+        issued_micros=unit.at_micros,
+    )
+    unit.insert(
+        tokens,
+        token_id=grant.token_id,
+        secret_sha256=secret_sha256,
+        role=role,
+        domain=domain,
+        name=name,
+        attempt_id=attempt_id,
+        parent_id=parent_id,
+        issued_micros=unit.at_micros,
+        expires_micros=expires_micros,
+        replaced_micros=None,
+        successor_id=None,
+        revoked_micros=None,
+    )
+    return grant
+
+
+def issued_before(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: str) -> Grant | None:
+    """The token of this hash that was derived for the attempt from `lasting`, or from what that replaces; or None."""
+    row = unit.row(_BY_SECRET, of_secret=secret_sha256)
+    if row is None:
+        return None
+    found = _grant(row)
+    origin = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
+    if (origin, found.attempt_id) != (lasting.token_id, attempt_id):
+        raise ConflictError(
+            "token_secret_taken",
+            "a token of this hash was issued for something else",
+            expected="the SHA-256 of a new text of 256 random bits",
+            got="one that is in use",
+        )
+    return found
+
+
+def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
+    """What the token allows; unknown, revoked, rotated and expired are four errors.
+
+    The look-up is by hash: what its timing could tell is a hash of the guess, which helps nobody to guess the text.
+    """
+    row = unit.row(_BY_SECRET, of_secret=token.sha256)
+    if row is None:
+        raise unknown()
+    grant = _grant(row)
+    judged = grant
+    while True:
+        require_live(judged, now_micros)
+        if judged.parent_id is None:
+            return grant
+        judged = newest(unit, get(unit, judged.parent_id))
+
+
+def unknown() -> NotAllowedError:
+    """The Steward has no token of this text: one of another Steward, or not the whole text of one."""
+    return NotAllowedError(
+        "token_unknown",
+        "the token is not known",
+        hint="look whether --url names the Steward that issued it, and whether the token file holds its whole text; "
+        "else ask an operator of the Steward for a new one",
+    )
+
+
+def newest(unit: Unit, grant: Grant) -> Grant:
+    """The last successor of the token; the token itself if it was never rotated.
+
+    A revoked token on the way is an error: who revokes it ends what was derived from it, whatever replaced it before.
+    """
+    while grant.successor_id is not None:
+        _require_unrevoked(grant)
+        grant = get(unit, grant.successor_id)
+    return grant
+
+
+def require_live(grant: Grant, now_micros: int) -> None:
+    """Neither revoked, nor replaced, nor expired. A token that was replaced at once has ended on every clock."""
+    _require_unrevoked(grant)
+    if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
+        raise NotAllowedError(
+            "token_rotated",
+            "the token was replaced by a rotation, and the overlap is over",
+            hint="put its successor into the token file or into the engine's settings; ask the operator who rotated it",
+            token_id=grant.token_id,
+            successor_id=str(grant.successor_id),
+        )
+    if grant.expires_micros <= now_micros:
+        raise NotAllowedError(
+            "token_expired",
+            "the token has expired",
+            expected="a token that is still good",
+            got="one that has expired",
+            hint="ask an operator of the Steward for a new one",
+            token_id=grant.token_id,
+        )
+
+
+def _require_unrevoked(grant: Grant) -> None:
+    # Whatever a clock that lags behind may say: a revocation is never set for later.
+    if grant.revoked_micros is not None:
+        raise NotAllowedError(
+            "token_revoked",
+            "the token was revoked",
+            hint="ask an operator of the Steward why, and for a new one",
+            token_id=grant.token_id,
+        )
+
+
+def revoke(unit: Unit, token_id: str) -> Grant:
+    """End a token and all that were derived from it, now; a second time changes nothing."""
+    if lock(unit, token_id).revoked_micros is None:
+        _change(unit, token_id, revoked_micros=unit.at_micros)
+    return get(unit, token_id)
+
+
+def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> Grant:
+    """End a token at a time, or now if that is past, and name its successor; an earlier end stays.
+
+    What was derived from it goes on under the successor.
+    """
+    found = lock(unit, token_id)
+    end = max(unit.at_micros, from_micros)
+    if found.replaced_micros is not None:
+        end = min(end, found.replaced_micros)
+    _change(unit, token_id, replaced_micros=end, successor_id=successor_id)
+    return get(unit, token_id)
+
+
+def lock(unit: Unit, token_id: str) -> Grant:
+    """What the token of that id allows, under a lock that holds until the end."""
+    row = unit.locked(tokens, token_id=token_id)
+    if row is None:
+        raise _unknown(token_id)
+    return _grant(row)
+
+
+def _change(unit: Unit, token_id: str, **changed: int | str) -> None:
+    unit.execute(update(tokens).where(tokens.c.token_id == token_id).values(**changed, at_micros=unit.at_micros))
+
+
+def get(unit: Unit, token_id: str) -> Grant:
+    """What the token of that id allows, whatever its state."""
+    row = unit.found(tokens, token_id=token_id)
+    if row is None:
+        raise _unknown(token_id)
+    return _grant(row)
+
+
+def listed(unit: Unit) -> list[Grant]:
+    """Every token that was ever issued, without its text."""
+    return [_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEnd:
+    """When the last token of one holder ends: a rotation leaves an old one that ends earlier."""
+
+    role: Role
+    domain: str
+    name: str
+    end_micros: int
+
+
+def ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
+    """When each holder's tokens end, of those that are good now and were not derived from another."""
+    whose = (tokens.c.role, tokens.c.domain, tokens.c.name)
+    revoked = tokens.c.revoked_micros
+    end = case((revoked < tokens.c.expires_micros, revoked), else_=tokens.c.expires_micros)
+    wanted = select(*whose, func.max(end).label("end_micros"))
+    wanted = wanted.where(tokens.c.parent_id.is_(None), end > now_micros).group_by(*whose)
+    return [TokenEnd(Role(row["role"]), row["domain"], row["name"], row["end_micros"]) for row in unit.rows(wanted)]
+
+
+def _unknown(token_id: str) -> InputError:
+    return InputError("token_unknown", "there is no token with this id", got=ascii(token_id[:80]))
+
+
+def _grant(row: Row) -> Grant:
+    return Grant(
+        row["token_id"],
+        Role(row["role"]),
+        row["domain"],
+        row["name"],
+        row["expires_micros"],
+        row["attempt_id"],
+        row["revoked_micros"],
+        row["parent_id"],
+        row["issued_micros"],
+        row["replaced_micros"],
+        row["successor_id"],
+        row["replaced_micros"] is not None and row["replaced_micros"] <= row["at_micros"],
+    )

@@ -1,0 +1,1 @@
+"""Rows about work: workloads, chunks, attempts, nonces, claims and what verification found."""

@@ -1,0 +1,195 @@
+"""Announced publications: what an upstream catalog is about to be asked to show, kept until it is known what it shows.
+
+An open one is the lock on its table: nobody else announces, and none of its attempts and nonces is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select, update
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.ledger import ids
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.upstream import announced, announced_attempts
+from pvdm.ledger.unit import Unit
+from pvdm.model.states import ANNOUNCED, AnnouncedState
+
+ORDER_MAX_BYTES: Final = 67_108_864
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnnounced:
+    """What is announced: the snapshot, who sends it, the attempts with their nonces, and all that is to be done."""
+
+    announced_id: str
+    table_uuid: str
+    workload_id: str
+    snapshot_id: str
+    attempts: tuple[tuple[str, str], ...]
+    override_nonce: str | None
+    holder: str
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An announced publication as the ledger has it."""
+
+    announced_id: str
+    table_uuid: str
+    workload_id: str
+    snapshot_id: str
+    holder: str
+    order: str
+    state: AnnouncedState
+    at_micros: int
+
+
+def announce(unit: Unit, new: NewAnnounced) -> Announced:
+    """Be the one that publishes to the table now; one that is not settled yet is `publication_under_way`."""
+    require_none(unit, new.table_uuid)
+    unit.insert(
+        announced,
+        announced_id=ids.random_id(new.announced_id, "announced id"),
+        table_uuid=ids.name(new.table_uuid, "table UUID"),
+        workload_id=new.workload_id,
+        snapshot_id=ids.snapshot_id(new.snapshot_id),
+        override_nonce=new.override_nonce,
+        holder=ids.name(new.holder, "holder"),
+        order_text=_order(new.order),
+        state=ANNOUNCED.initial,
+        reason="announced",
+    )
+    rows = [{"announced_id": new.announced_id, "attempt_id": each, "nonce": nonce} for each, nonce in new.attempts]
+    unit.insert_many(announced_attempts, rows)
+    return get(unit, new.announced_id)
+
+
+def get(unit: Unit, announced_id: str) -> Announced:
+    """The announced publication; not being there is an error."""
+    row = unit.found(announced, announced_id=announced_id)
+    if row is None:
+        raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
+    return _announced(row)
+
+
+def opened(unit: Unit) -> list[Announced]:
+    """Every one that is not settled, oldest first: what a starting Steward asks the upstream about."""
+    wanted = select(announced).where(announced.c.state == AnnouncedState.OPEN)
+    return [_announced(row) for row in unit.rows(wanted.order_by(announced.c.at_micros, announced.c.announced_id))]
+
+
+def open_at(unit: Unit, table_uuid: str) -> Announced | None:
+    """The one at this table that is not settled."""
+    wanted = select(announced).where(announced.c.table_uuid == table_uuid, announced.c.state == AnnouncedState.OPEN)
+    row = unit.row(wanted)
+    return None if row is None else _announced(row)
+
+
+def of_attempt(unit: Unit, attempt_id: str) -> list[Announced]:
+    """Everything that was ever announced of an attempt."""
+    both = announced_attempts.c.announced_id == announced.c.announced_id
+    wanted = select(announced).join(announced_attempts, both).where(announced_attempts.c.attempt_id == attempt_id)
+    return [_announced(row) for row in unit.rows(wanted.order_by(announced.c.at_micros, announced.c.announced_id))]
+
+
+def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | None:
+    """The publication that this snapshot of the table is, or may be; one that was taken back is none."""
+    wanted = select(announced).where(
+        announced.c.table_uuid == table_uuid,
+        announced.c.snapshot_id == snapshot_id,
+        announced.c.state != AnnouncedState.RELEASED,
+    )
+    row = unit.row(wanted)
+    return None if row is None else _announced(row)
+
+
+def snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
+    """Which of these were announced and are not settled: their files may be shown any moment."""
+    return {each.snapshot_id for each in opened(unit)} & set(snapshot_ids)
+
+
+def require_unsaid(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> None:
+    """None of these ids is a publication's: who looks for one at the upstream finds that one, or nothing."""
+    wanted = select(announced.c.snapshot_id).where(
+        announced.c.table_uuid == table_uuid, announced.c.snapshot_id.in_(snapshot_ids)
+    )
+    row = unit.row(wanted.order_by(announced.c.snapshot_id).limit(1)) if snapshot_ids else None
+    if row is not None:
+        raise NotAllowedError(
+            "snapshot_id_taken",
+            "a publication has this snapshot's id",
+            expected="an id of its own",
+            got=row["snapshot_id"],
+            hint="nothing was changed; draw another one",
+        )
+
+
+def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
+    """Out of OPEN, by whoever is first; says whether that was this one. The other way round is refused."""
+    row = unit.locked(announced, announced_id=announced_id)
+    if row is None:
+        raise InputError("announced_unknown", "the ledger knows no such publication", got=ascii(announced_id[:80]))
+    state = AnnouncedState(row["state"])
+    if state is to:
+        return False
+    if not ANNOUNCED.allows(state, to):
+        raise ConflictError("announced_settled", "the publication is settled otherwise", expected=to, got=state)
+    changed = {"state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+    unit.execute(update(announced).where(announced.c.announced_id == announced_id).values(**changed))
+    return True
+
+
+def require_none(unit: Unit, table_uuid: str) -> None:
+    """Nothing is under way at the table."""
+    found = open_at(unit, table_uuid)
+    if found is not None:
+        raise ConflictError(
+            "publication_under_way",
+            "a publication to this table is under way at its upstream catalog",
+            expected="none that is not settled",
+            got=f"snapshot {found.snapshot_id} of workload {found.workload_id}",
+            hint="it is settled first, by itself; then try again",
+        )
+
+
+def require_attempt_free(unit: Unit, attempt_id: str) -> None:
+    """No publication of the attempt is under way: what becomes of it is what its upstream shows."""
+    for each in of_attempt(unit, attempt_id):
+        if each.state is AnnouncedState.OPEN:
+            raise ConflictError(
+                "attempt_announced",
+                "a publication of this attempt is under way at its upstream catalog",
+                expected="a settled one",
+                got=f"snapshot {each.snapshot_id}",
+                hint="it is settled first, by itself; then try again",
+                attempt_id=attempt_id,
+            )
+
+
+def _order(text: str) -> str:
+    if len(text.encode()) > ORDER_MAX_BYTES:
+        raise InputError(
+            "announced_too_large",
+            "the publication is too large to be announced",
+            expected=f"at most {ORDER_MAX_BYTES} bytes",
+            got=str(len(text.encode())),
+        )
+    return text
+
+
+def _announced(row: Row) -> Announced:
+    return Announced(
+        row["announced_id"],
+        row["table_uuid"],
+        row["workload_id"],
+        row["snapshot_id"],
+        row["holder"],
+        row["order_text"],
+        AnnouncedState(row["state"]),
+        row["at_micros"],
+    )

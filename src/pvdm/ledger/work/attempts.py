@@ -1,0 +1,371 @@
+"""Attempts: one live try at a chunk, moved only along the table of `pvdm.model.states`, each step in the step log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select, update
+
+from pvdm.errors import ConflictError, InputError, VerificationError
+from pvdm.ledger import ids
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.work import NoncePurpose, attempts, published
+from pvdm.ledger.schema.work import workloads as workload_table
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import announced, chunks, nonces, workloads
+from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadState
+
+ATTEMPTS_MAX: Final = 100
+ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOpening:
+    """What the Steward has drawn for a new attempt."""
+
+    attempt_id: str
+    workload_id: str
+    chunk_id: str
+    branch: str
+    prefix: str
+    nonce: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt as the ledger has it."""
+
+    attempt_id: str
+    workload_id: str
+    chunk_id: str
+    number: int
+    branch: str
+    prefix: str
+    state: AttemptState
+    staged_snapshot_id: str | None
+    reason: str
+    at_micros: int
+
+
+def find(unit: Unit, attempt_id: str) -> Attempt | None:
+    """The attempt, if there is one."""
+    row = unit.found(attempts, attempt_id=attempt_id)
+    return None if row is None else _attempt(row)
+
+
+def opened_before(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
+    """The attempt that was opened under this id, if there is one; it must be at this chunk."""
+    found = find(unit, attempt_id)
+    if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
+        raise InputError("attempt_parameters_differ", "the attempt was opened otherwise", got=attempt_id)
+    return found
+
+
+def get(unit: Unit, attempt_id: str) -> Attempt:
+    """The attempt; not being there is an error."""
+    found = find(unit, attempt_id)
+    if found is None:
+        raise InputError("attempt_unknown", "the ledger knows no such attempt", got=ascii(attempt_id[:80]))
+    return found
+
+
+def lock(unit: Unit, attempt_id: str) -> Attempt:
+    """The attempt under a lock that holds until the unit ends: what is judged of it stays so."""
+    return _locked(unit, attempt_id)
+
+
+def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
+    """Every attempt at the chunk, first to last."""
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id == chunk_id)
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.number))]
+
+
+def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
+    """Every attempt at the first of these chunks, as many chunks as fit on a page with all of their attempts."""
+    counts = select(attempts.c.chunk_id, func.count().label("tried")).where(
+        attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(chunk_ids)
+    )
+    tried = {row["chunk_id"]: int(row["tried"]) for row in unit.rows(counts.group_by(attempts.c.chunk_id))}
+    found: dict[str, list[Attempt]] = {}
+    rows = 0
+    for chunk_id in chunk_ids:
+        rows += tried.get(chunk_id, 0)
+        if rows > ATTEMPTS_PAGE_MAX_ROWS:
+            break
+        found[chunk_id] = []
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(list(found)))
+    for row in unit.rows(wanted.order_by(attempts.c.number)):
+        found[row["chunk_id"]].append(_attempt(row))
+    return found
+
+
+def live(unit: Unit) -> list[Attempt]:
+    """Every attempt that has not ended: what a starting Steward looks after."""
+    wanted = select(attempts).where(attempts.c.state.in_(ATTEMPT.live())).order_by(attempts.c.at_micros)
+    return [_attempt(row) for row in unit.rows(wanted)]
+
+
+def waiting(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
+    """How many attempts are in each state that is not an end, and since when the oldest is; None where none is."""
+    wanted = select(attempts.c.state, func.count().label("number"), func.min(attempts.c.at_micros).label("since"))
+    wanted = wanted.where(attempts.c.state.in_(ATTEMPT.live())).group_by(attempts.c.state)
+    found = {row["state"]: (row["number"], row["since"]) for row in unit.rows(wanted)}
+    return {AttemptState(state): found.get(state, (0, None)) for state in ATTEMPT.live()}
+
+
+def ended_at(unit: Unit, table_uuid: str) -> list[Attempt]:
+    """Every attempt at a table that has ended, oldest first."""
+    both = workload_table.c.workload_id == attempts.c.workload_id
+    wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
+    wanted = wanted.where(attempts.c.state.in_(ATTEMPT.terminal()))
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))]
+
+
+def live_of(unit: Unit, workload_id: str) -> list[Attempt]:
+    """Every attempt of a workload that has not ended."""
+    wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.state.in_(ATTEMPT.live()))
+    return [_attempt(row) for row in unit.rows(wanted.order_by(attempts.c.at_micros))]
+
+
+def last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
+    """Of each workload, how many chunks' last attempts stand where; a chunk that nobody has tried is not counted."""
+    last = (
+        select(attempts.c.workload_id, attempts.c.chunk_id, func.max(attempts.c.number).label("last"))
+        .where(attempts.c.workload_id.in_(workload_ids))
+        .group_by(attempts.c.workload_id, attempts.c.chunk_id)
+        .subquery()
+    )
+    both = (
+        (attempts.c.workload_id == last.c.workload_id)
+        & (attempts.c.chunk_id == last.c.chunk_id)
+        & (attempts.c.number == last.c.last)
+    )
+    counted = select(attempts.c.workload_id, attempts.c.state, func.count().label("chunks")).join(last, both)
+    found: dict[str, dict[AttemptState, int]] = {}
+    for row in unit.rows(counted.group_by(attempts.c.workload_id, attempts.c.state)):
+        found.setdefault(row["workload_id"], {})[AttemptState(row["state"])] = int(row["chunks"])
+    return found
+
+
+def live_on(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
+    """The attempt that has not ended and whose branch of this table it is."""
+    both = workload_table.c.workload_id == attempts.c.workload_id
+    wanted = select(attempts).join(workload_table, both).where(workload_table.c.table_uuid == table_uuid)
+    wanted = wanted.where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live())).limit(1)
+    row = unit.row(wanted)
+    return None if row is None else _attempt(row)
+
+
+def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
+    """The chunk's next attempt, STAGING, with its first nonce; the same attempt id again returns what it opened.
+
+    `most` is how many may fail; those that were rolled back have a limit of their own.
+    """
+    unit.lock_name(f"workload {opening.workload_id}")
+    ids.random_id(opening.attempt_id, "attempt id")
+    earlier = find(unit, opening.attempt_id)
+    if earlier is not None:
+        return _same(earlier, opening)
+    workload = workloads.get(unit, opening.workload_id)
+    if workload.state is not WorkloadState.OPEN:
+        raise ConflictError("workload_moved", "the workload has ended", expected="OPEN", got=workload.state)
+    number = _next_number(unit, opening, min(most, ATTEMPTS_MAX))
+    unit.insert(
+        attempts,
+        attempt_id=opening.attempt_id,
+        workload_id=opening.workload_id,
+        chunk_id=opening.chunk_id,
+        number=number,
+        branch=ids.name(opening.branch, "branch"),
+        prefix=ids.name(opening.prefix, "prefix"),
+        state=ATTEMPT.initial,
+        staged_snapshot_id=None,
+        reason=ids.reason(opening.reason),
+    )
+    _draw(unit, opening.attempt_id, opening.nonce)
+    return get(unit, opening.attempt_id)
+
+
+def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str | None, reason: str) -> Attempt:
+    """Into VERIFYING, from STAGING or COMMITTING; draws the new nonce and aborts the old one.
+
+    Where nothing was staged there is no snapshot: a chunk without rows.
+    """
+    found = _locked(unit, attempt_id)
+    staged = None if staged_snapshot_id is None else ids.snapshot_id(staged_snapshot_id)
+    moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
+    held = nonces.held_by(unit, attempt_id)
+    if held is not None:
+        nonces.abort(unit, held.nonce, reason="a new one was drawn for verifying")
+    _draw(unit, attempt_id, nonce)
+    return moved
+
+
+def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
+    """VERIFYING to COMMITTING: PASS, or FAIL waived by break-glass."""
+    return _move(unit, _locked(unit, attempt_id), AttemptState.COMMITTING, reason)
+
+
+def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
+    """Into VERIFICATION_FAILED or ROLLED_BACK; its nonce is aborted. Ending it the same way again is no change."""
+    if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
+        raise InputError("attempt_end_invalid", "an attempt does not end so", expected="a terminal state", got=to)
+    found = _locked(unit, attempt_id)
+    if found.state is to:
+        return found
+    moved = _move(unit, found, to, reason)
+    held = nonces.held_by(unit, attempt_id)
+    if held is not None:
+        nonces.abort(unit, held.nonce, reason=f"the attempt is {to}")
+    return moved
+
+
+def publish(
+    unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
+) -> Attempt:
+    """COMMITTING to COMMITTED: nonce, (workload, chunk) and state at once, where the pointer is swapped."""
+    found = _locked(unit, attempt_id)
+    if found.state is not AttemptState.COMMITTING:
+        raise _moved(found, AttemptState.COMMITTING)
+    held = nonces.find(unit, nonce)
+    if held is None or held.attempt_id != attempt_id:
+        raise VerificationError(
+            "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
+        )
+    nonces.commit(unit, nonce, snapshot_id=snapshot_id)
+    return _published(unit, found, nonce, snapshot_id, extent)
+
+
+def settle(unit: Unit, attempt_id: str, nonce: str, answer: nonces.CatalogAnswer) -> Attempt:
+    """Settle the nonce; where the catalog shows the snapshot, the attempt is published as well. Idempotent."""
+    found = _locked(unit, attempt_id)
+    known = nonces.find(unit, nonce)
+    if known is None or known.attempt_id != attempt_id:
+        raise VerificationError(
+            "nonce_of_other_attempt", "the nonce is not this attempt's", expected=attempt_id, got=nonce
+        )
+    settled = nonces.settle(unit, nonce, answer)
+    if isinstance(answer, nonces.CommittedAs) and found.state is not AttemptState.COMMITTED:
+        return _published(unit, found, settled.nonce, answer.snapshot_id)
+    return found
+
+
+def _published(
+    unit: Unit, found: Attempt, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
+) -> Attempt:
+    first = unit.insert_new(
+        published,
+        workload_id=found.workload_id,
+        chunk_id=found.chunk_id,
+        attempt_id=found.attempt_id,
+        nonce=nonce,
+        snapshot_id=snapshot_id,
+        rows_added=None if extent is None else extent.rows_added,
+        files_added=None if extent is None else extent.files_added,
+        rows_removed=None if extent is None else extent.rows_removed,
+        files_removed=None if extent is None else extent.files_removed,
+    )
+    if not first:
+        raise _already_published(unit, found.workload_id, found.chunk_id)
+    return _move(unit, found, AttemptState.COMMITTED, f"published as snapshot {snapshot_id}")
+
+
+def _already_published(unit: Unit, workload_id: str, chunk_id: str) -> VerificationError:
+    before = chunks.publication(unit, workload_id, chunk_id)
+    return VerificationError(
+        "chunk_published",
+        f"chunk {chunk_id} of workload {workload_id} is published",
+        expected="an unpublished chunk",
+        got="unknown" if before is None else f"snapshot {before.snapshot_id}",
+    )
+
+
+def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
+    """One more than before; everything before it must have ended, and not in publication."""
+    if chunks.publication(unit, opening.workload_id, opening.chunk_id) is not None:
+        raise _already_published(unit, opening.workload_id, opening.chunk_id)
+    mine = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
+    alive = unit.row(select(attempts).where(mine, attempts.c.state.in_(ATTEMPT.live())))
+    if alive is not None:
+        raise ConflictError(
+            "attempt_live",
+            f"attempt {alive['number']} of chunk {opening.chunk_id} has not ended",
+            expected="no live attempt",
+            got=alive["state"],
+            attempt_id=alive["attempt_id"],
+        )
+    counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
+    rows = unit.rows(counted.where(mine).group_by(attempts.c.state))
+    tried = {row["state"]: int(row["tried"]) for row in rows}
+    _require_left(opening, "failed", tried.get(AttemptState.VERIFICATION_FAILED, 0), most)
+    _require_left(opening, "rolled back", tried.get(AttemptState.ROLLED_BACK, 0), ROLLED_BACK_MAX)
+    return max((int(row["last"]) for row in rows), default=0) + 1
+
+
+def _require_left(opening: AttemptOpening, how: str, got: int, most: int) -> None:
+    """Only what was verified counts as a failure: a job that was killed has not told anybody anything."""
+    if got >= most:
+        raise InputError(
+            "attempts_used_up",
+            f"chunk {opening.chunk_id} has no attempt left",
+            expected=f"at most {most} {how}",
+            got=str(got),
+            hint="find out why. Rows that failed and are wanted all the same: `pvdm break-glass`, while the workload "
+            f"is open. Else an operator gives it up with `pvdm abandon {opening.workload_id} --reason TEXT`, after "
+            "which break-glass is no longer possible, and another workload id starts anew",
+        )
+
+
+def _draw(unit: Unit, attempt_id: str, nonce: str) -> None:
+    nonces.reserve(unit, nonce, purpose=NoncePurpose.ATTEMPT, holder=attempt_id, attempt_id=attempt_id)
+
+
+def _locked(unit: Unit, attempt_id: str) -> Attempt:
+    row = unit.locked(attempts, attempt_id=attempt_id)
+    return get(unit, attempt_id) if row is None else _attempt(row)
+
+
+def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **more: str | None) -> Attempt:
+    if not ATTEMPT.allows(found.state, to):
+        raise _moved(found, to)
+    if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:
+        announced.require_attempt_free(unit, found.attempt_id)
+    changed = {**more, "state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+    unit.execute(update(attempts).where(attempts.c.attempt_id == found.attempt_id).values(**changed))
+    return get(unit, found.attempt_id)
+
+
+def _moved(found: Attempt, to: AttemptState) -> ConflictError:
+    before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
+    return ConflictError(
+        "attempt_moved",
+        f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}",
+        expected=" or ".join(before) or "no state at all",
+        got=found.state,
+        attempt_id=found.attempt_id,
+    )
+
+
+def _same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
+    asked = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
+    if asked != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
+        raise InputError("attempt_parameters_differ", "the attempt was opened otherwise", got=opening.attempt_id)
+    return earlier
+
+
+def _attempt(row: Row) -> Attempt:
+    return Attempt(
+        row["attempt_id"],
+        row["workload_id"],
+        row["chunk_id"],
+        row["number"],
+        row["branch"],
+        row["prefix"],
+        AttemptState(row["state"]),
+        row["staged_snapshot_id"],
+        row["reason"],
+        row["at_micros"],
+    )

@@ -1,0 +1,190 @@
+"""Chunks: planned with their workload, never changed, each published at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+
+from pvdm.errors import InputError
+from pvdm.ledger import ids
+from pvdm.ledger.batches import in_batches
+from pvdm.ledger.connection import Row
+from pvdm.ledger.schema.work import chunks, published, workloads
+from pvdm.ledger.unit import Unit
+from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
+
+CHUNKS_MAX: Final = 100_000
+CHUNKS_PAGE_MAX_ROWS: Final = 1_000
+CHUNKS_PAGE_MAX_BYTES: Final = 4_194_304
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One part of the plan; the definition is the plan's own canonical text."""
+
+    chunk_id: str
+    definition: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a publication shows: the chunk's own rows and files, and those that its whole snapshot takes away.
+
+    Chunks that become visible together have one snapshot, and it takes away what they replace together.
+    """
+
+    rows_added: int
+    files_added: int
+    rows_removed: int
+    files_removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What made a chunk visible; without an extent it is known from its receipt alone."""
+
+    workload_id: str
+    chunk_id: str
+    attempt_id: str
+    nonce: str
+    snapshot_id: str
+    at_micros: int
+    extent: Extent | None = None
+
+
+def plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
+    """Store the chunks of a workload that is being opened."""
+    if not 1 <= len(planned) <= CHUNKS_MAX:
+        raise InputError(
+            "chunks_too_many",
+            "the plan's size cannot be accepted",
+            expected=f"1 to {CHUNKS_MAX} chunks",
+            got=str(len(planned)),
+        )
+    if len({chunk.chunk_id for chunk in planned}) != len(planned):
+        raise InputError("chunk_repeated", "the plan names a chunk twice")
+    for chunk in planned:
+        if len(chunk.definition) > CHUNK_DEFINITION_MAX_BYTES:
+            raise InputError(
+                "chunk_definition_too_large",
+                "a chunk's definition is too large",
+                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes",
+                got=str(len(chunk.definition)),
+            )
+    rows = [
+        {
+            "workload_id": workload_id,
+            "chunk_id": ids.name(chunk.chunk_id, "chunk id"),
+            "ordinal": ordinal,
+            "definition": chunk.definition.decode(),
+        }
+        for ordinal, chunk in enumerate(planned)
+    ]
+    unit.insert_many(chunks, rows)
+
+
+def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
+    """The plan, in its order."""
+    wanted = select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal)
+    return [Chunk(row["chunk_id"], row["definition"].encode()) for row in unit.rows(wanted)]
+
+
+def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
+    """One chunk of the plan, if it has such a one."""
+    row = unit.found(chunks, workload_id=workload_id, chunk_id=chunk_id)
+    return None if row is None else Chunk(row["chunk_id"], row["definition"].encode())
+
+
+def defined(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
+    """The plan's next chunks after so many of them, in its order; as many as a page holds, but at least one."""
+    wanted = select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
+    limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
+    found: list[Chunk] = []
+    size = 0
+    for row in unit.rows(limited):
+        chunk = Chunk(row["chunk_id"], row["definition"].encode())
+        size += len(chunk.definition)
+        if found and size > CHUNKS_PAGE_MAX_BYTES:
+            break
+        found.append(chunk)
+    return found
+
+
+def count(unit: Unit, workload_id: str) -> int:
+    """How many chunks the plan has."""
+    wanted = select(func.count()).select_from(chunks).where(chunks.c.workload_id == workload_id)
+    return int(unit.execute(wanted).scalar_one())
+
+
+def counts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
+    """How many chunks the plan of each of these workloads has."""
+    wanted = select(chunks.c.workload_id, func.count().label("planned")).where(chunks.c.workload_id.in_(workload_ids))
+    return {row["workload_id"]: int(row["planned"]) for row in unit.rows(wanted.group_by(chunks.c.workload_id))}
+
+
+def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
+    """The ids of the plan's next chunks after so many of them, in its order."""
+    wanted = select(chunks.c.chunk_id).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
+    limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
+    return [row["chunk_id"] for row in unit.rows(limited)]
+
+
+def publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
+    """What published the chunk, if anything did."""
+    wanted = select(published).where(published.c.workload_id == workload_id, published.c.chunk_id == chunk_id)
+    row = unit.row(wanted)
+    return None if row is None else _published(row)
+
+
+def publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
+    """Every published chunk of a workload, or of these chunks of it, in the plan's order."""
+    both = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
+    wanted = select(published).join(chunks, both).where(published.c.workload_id == workload_id)
+    if chunk_ids is not None:
+        wanted = wanted.where(published.c.chunk_id.in_(chunk_ids))
+    return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
+
+
+def published_count(unit: Unit, workload_id: str) -> int:
+    """How many chunks of the plan are published."""
+    wanted = select(func.count()).select_from(published).where(published.c.workload_id == workload_id)
+    return int(unit.execute(wanted).scalar_one())
+
+
+def published_as(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]:
+    """What those of the attempts made visible that were published, by attempt id."""
+    wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
+    return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
+
+
+def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
+    """Whether the gate has shown this snapshot of the table."""
+    both = workloads.c.workload_id == published.c.workload_id
+    wanted = select(published.c.snapshot_id).join(workloads, both)
+    wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id == snapshot_id)
+    return unit.row(wanted.limit(1)) is not None
+
+
+def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
+    """Which of these snapshots a publication ever made visible."""
+    found: set[str] = set()
+    for some in in_batches(snapshot_ids):
+        wanted = select(published.c.snapshot_id).where(published.c.snapshot_id.in_(some))
+        found |= {row["snapshot_id"] for row in unit.rows(wanted)}
+    return found
+
+
+def _published(row: Row) -> Published:
+    counted = (row["rows_added"], row["files_added"], row["rows_removed"], row["files_removed"])
+    return Published(
+        row["workload_id"],
+        row["chunk_id"],
+        row["attempt_id"],
+        row["nonce"],
+        row["snapshot_id"],
+        row["at_micros"],
+        None if None in counted else Extent(*counted),
+    )

@@ -1,0 +1,252 @@
+"""Workloads: opened once by id; the same id with other parameters is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select, update
+
+from pvdm.errors import ConflictError, InputError
+from pvdm.ledger import ids
+from pvdm.ledger.batches import in_batches
+from pvdm.ledger.connection import Row
+from pvdm.ledger.restore import used_ids
+from pvdm.ledger.schema.work import Atomicity, published, workloads
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import chunks
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.model.states import WORKLOAD, WorkloadState
+
+PARAMETERS_MAX_BYTES: Final = 65_536
+NEWER_COLUMNS_MAX_BYTES: Final = 65_536
+WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a caller asks for; two openings of one id must agree in all of it."""
+
+    workload_id: str
+    contract_hash: str
+    table_uuid: str
+    source: str
+    parameters: bytes
+    atomicity: Atomicity
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What the Steward fixes at the first opening, for as long as the workload lives."""
+
+    source_snapshot_id: str | None
+    plan_hash: str
+    epoch: int
+    chunks: Sequence[Chunk]
+    newer_columns: bytes = b"[]"
+    """Iceberg's JSON of the columns that the source had, and its pinned snapshot had not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload as the ledger has it."""
+
+    opening: Opening
+    source_snapshot_id: str | None
+    plan_hash: str
+    epoch: int
+    newer_columns: bytes
+    state: WorkloadState
+    reason: str
+    at_micros: int
+
+
+def find(unit: Unit, workload_id: str) -> Workload | None:
+    """The workload, if it was ever opened."""
+    row = unit.found(workloads, workload_id=workload_id)
+    return None if row is None else _workload(row)
+
+
+def get(unit: Unit, workload_id: str) -> Workload:
+    """The workload; not being there is an error."""
+    found = find(unit, workload_id)
+    if found is None:
+        raise InputError("workload_unknown", "the ledger knows no such workload", got=ascii(workload_id[:128]))
+    return found
+
+
+def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int = 100) -> list[Workload]:
+    """The next workloads by id; of one domain, or of all."""
+    wanted = select(workloads).order_by(workloads.c.workload_id).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    if after is not None:
+        wanted = wanted.where(workloads.c.workload_id > after)
+    return [_workload(row) for row in unit.rows(wanted)]
+
+
+def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload]:
+    """Those that were opened or ended last, the latest first; of one domain, or of all."""
+    order = (workloads.c.at_micros.desc(), workloads.c.workload_id)
+    wanted = select(workloads).order_by(*order).limit(min(count, WORKLOADS_PAGE_MAX_ROWS))
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    return [_workload(row) for row in unit.rows(wanted)]
+
+
+def total(unit: Unit, *, domain: str | None) -> int:
+    """How many there are; of one domain, or of all."""
+    wanted = select(func.count().label("total")).select_from(workloads)
+    if domain is not None:
+        wanted = wanted.where(workloads.c.domain == domain)
+    row = unit.row(wanted)
+    return 0 if row is None else int(row["total"])
+
+
+def still_open(unit: Unit) -> list[Workload]:
+    """Every workload that has not ended."""
+    wanted = select(workloads).where(workloads.c.state == WorkloadState.OPEN).order_by(workloads.c.workload_id)
+    return [_workload(row) for row in unit.rows(wanted)]
+
+
+def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None:
+    """The pinned snapshot of the workload that was last to publish something of this source in this table."""
+    both = published.c.workload_id == workloads.c.workload_id
+    wanted = select(workloads.c.source_snapshot_id).join(published, both)
+    wanted = wanted.where(workloads.c.table_uuid == table_uuid, workloads.c.source == source)
+    row = unit.row(wanted.order_by(published.c.at_micros.desc(), workloads.c.at_micros.desc()).limit(1))
+    return None if row is None else row["source_snapshot_id"]
+
+
+def published_in(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
+    """The workloads that published these snapshots of the table."""
+    both = published.c.workload_id == workloads.c.workload_id
+    found = []
+    for some in in_batches(sorted(snapshot_ids)):
+        wanted = select(workloads).join(published, both).distinct()
+        wanted = wanted.where(workloads.c.table_uuid == table_uuid, published.c.snapshot_id.in_(some))
+        found += [_workload(row) for row in unit.rows(wanted.order_by(workloads.c.workload_id))]
+    return found
+
+
+def reopened(unit: Unit, opening: Opening) -> Workload | None:
+    """The workload of an earlier opening with the same parameters, so that nothing is pinned a second time."""
+    found = find(unit, opening.workload_id)
+    if found is not None:
+        _require_same(opening, found.opening)
+    return found
+
+
+def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
+    """Open the workload with its chunks, or return the one that is open under this id; what it pinned stays pinned."""
+    _judge(opening, pinned)
+    used_ids.require_unspent(unit, opening.workload_id)
+    created = unit.insert_new(
+        workloads,
+        workload_id=opening.workload_id,
+        contract_hash=opening.contract_hash,
+        table_uuid=opening.table_uuid,
+        source=opening.source,
+        source_snapshot_id=pinned.source_snapshot_id,
+        parameters=opening.parameters.decode(),
+        atomicity=opening.atomicity,
+        domain=opening.domain,
+        plan_hash=pinned.plan_hash,
+        epoch=pinned.epoch,
+        newer_columns=pinned.newer_columns.decode(),
+        state=WORKLOAD.initial,
+        reason="opened",
+    )
+    if created:
+        chunks.plan(unit, opening.workload_id, pinned.chunks)
+    found = get(unit, opening.workload_id)
+    _require_same(opening, found.opening)
+    return found
+
+
+def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
+    """Complete or abandon; asking again for the state it has is no change. Waits for attempts that are being opened."""
+    unit.lock_name(f"workload {workload_id}")
+    row = unit.locked(workloads, workload_id=workload_id)
+    if row is None:
+        return get(unit, workload_id)
+    if row["state"] == to:
+        return _workload(row)
+    if not WORKLOAD.allows(row["state"], to):
+        raise ConflictError("workload_moved", "the workload has ended otherwise", expected=to, got=row["state"])
+    changed = {"state": to, "reason": ids.reason(reason), "at_micros": unit.at_micros}
+    unit.execute(update(workloads).where(workloads.c.workload_id == workload_id).values(**changed))
+    return get(unit, workload_id)
+
+
+def _judge(opening: Opening, pinned: Pinned) -> None:
+    ids.workload_id(opening.workload_id)
+    ids.sha256(opening.contract_hash, "contract hash")
+    ids.sha256(pinned.plan_hash, "plan hash")
+    ids.name(opening.table_uuid, "table UUID")
+    ids.name(opening.source, "source")
+    ids.name(opening.domain, "domain")
+    if pinned.source_snapshot_id is not None:
+        ids.snapshot_id(pinned.source_snapshot_id)
+    if len(opening.parameters) > PARAMETERS_MAX_BYTES:
+        raise InputError(
+            "workload_parameters_too_large",
+            "the workload's parameters are too large",
+            expected=f"at most {PARAMETERS_MAX_BYTES} bytes",
+            got=str(len(opening.parameters)),
+        )
+    if len(pinned.newer_columns) > NEWER_COLUMNS_MAX_BYTES:
+        raise InputError(
+            "newer_columns_too_large",
+            "too many columns came to the source after its newest snapshot",
+            expected=f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema",
+            got=str(len(pinned.newer_columns)),
+            hint="write to the source once more, so that a snapshot has the columns, and open the workload then",
+        )
+
+
+def _require_same(asked: Opening, stored: Opening) -> None:
+    differing = [
+        name
+        for name in ("contract_hash", "table_uuid", "source", "parameters", "atomicity", "domain")
+        if getattr(asked, name) != getattr(stored, name)
+    ]
+    if differing:
+        alone = differing == ["parameters"]
+        raise InputError(
+            "workload_parameters_differ",
+            f"workload {asked.workload_id} was opened with other parameters",
+            expected=_told(stored.parameters) if alone else "the same " + ", ".join(differing),
+            got=_told(asked.parameters) if alone else "others",
+            hint="use the first parameters to resume it, or another workload id",
+            workload_id=asked.workload_id,
+        )
+
+
+def _told(parameters: bytes) -> str:
+    """The parameters as they are kept, which is JSON."""
+    return ascii(parameters.decode())[1:-1][:200]
+
+
+def _workload(row: Row) -> Workload:
+    opening = Opening(
+        row["workload_id"],
+        row["contract_hash"],
+        row["table_uuid"],
+        row["source"],
+        row["parameters"].encode(),
+        Atomicity(row["atomicity"]),
+        row["domain"],
+    )
+    return Workload(
+        opening,
+        row["source_snapshot_id"],
+        row["plan_hash"],
+        row["epoch"],
+        row["newer_columns"].encode(),
+        WorkloadState(row["state"]),
+        row["reason"],
+        row["at_micros"],
+    )

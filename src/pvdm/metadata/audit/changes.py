@@ -1,0 +1,203 @@
+"""What one snapshot of `main` changed, found from its manifests and its parent's; nothing may come or go unseen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
+from pvdm.lake.format.manifest.write import carried
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.read.entries import manifest_list, read_listed
+from pvdm.lake.read.found_manifests import check_found
+from pvdm.metadata.audit.evidence import ManifestFiles
+from pvdm.trust.refusal import refused
+
+EntryFacts: TypeAlias = tuple[DataFile, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The files that a snapshot added and removed, and the partition specs under which it added them."""
+
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    spec_ids: frozenset[int]
+
+    @property
+    def rows_added(self) -> int:
+        """By the manifests' counts."""
+        return sum(file.record_count for file in self.added)
+
+    @property
+    def rows_removed(self) -> int:
+        """By the manifests' counts."""
+        return sum(file.record_count for file in self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfSnapshot:
+    """Reads as `lake` asks for it, in the name of one snapshot."""
+
+    files: ManifestFiles
+    snapshot_id: int
+
+    def read(self, location: str, *, most: int) -> bytes:
+        return self.files.read(self.snapshot_id, location, most=most)
+
+
+class Manifests:
+    """The lists and manifests of one table's snapshots."""
+
+    def __init__(self, metadata: TableMetadata, files: ManifestFiles) -> None:
+        self._metadata = metadata
+        self._files = files
+
+    def listed(self, snapshot: Snapshot) -> ManifestList:
+        """The snapshot's list, each manifest once."""
+        found = manifest_list(self._metadata, snapshot, _OfSnapshot(self._files, snapshot.snapshot_id))
+        require_listed_once(found.manifests)
+        return found
+
+    def found(self, snapshot: Snapshot) -> str:
+        """The checks of a protection on the snapshot, and the hash over its list and manifests."""
+        return check_found(self._metadata, snapshot, _OfSnapshot(self._files, snapshot.snapshot_id))
+
+    def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
+        """The entries of manifests that this snapshot names, with every number that they inherit."""
+        reader = _OfSnapshot(self._files, named_by)
+        return tuple(entry for each in listed for entry in read_listed(self._metadata, each, reader).entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A snapshot's list beside its parent's; a parent that the table no longer has is None."""
+
+    snapshot: Snapshot
+    listed: tuple[ManifestFile, ...]
+    before: tuple[ManifestFile, ...] | None
+
+    @property
+    def written(self) -> tuple[ManifestFile, ...]:
+        """The manifests that the snapshot wrote itself."""
+        return tuple(each for each in self.listed if each.added_snapshot_id == self.snapshot.snapshot_id)
+
+    @property
+    def kept(self) -> tuple[ManifestFile, ...]:
+        """The manifests that it carries on."""
+        return tuple(each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id)
+
+    def replaced(self) -> tuple[ManifestFile, ...]:
+        """The parent's manifests with files that are not listed any more; all others stand there as they were."""
+        return () if self.before is None else require_carried(self.before, self.kept)
+
+    def changed(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> Changed:
+        """What came and went: entries of what was written, beside those of what it replaced."""
+        if self.before is not None:
+            require_rewritten([entry for entry in replaced if entry.is_live], entries)
+        require_own(entries, self.snapshot)
+        added = tuple(entry.data_file for entry in entries if entry.status is EntryStatus.ADDED)
+        removed = [entry.data_file for entry in entries if entry.status is EntryStatus.DELETED]
+        require_no_deletes(added)
+        data = tuple(file for file in removed if file.content is FileContent.DATA)
+        require_dangling(data, removed)
+        specs = frozenset(each.partition_spec_id for each in self.written if each.added_files_count)
+        return Changed(added, data, specs)
+
+
+def require_listed_once(listed: Sequence[ManifestFile]) -> None:
+    """A manifest that is listed twice would show its files twice."""
+    paths = [each.manifest_path for each in listed]
+    if len(set(paths)) != len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise refused("audit_manifest_twice", "the snapshot lists a manifest twice", "each manifest once", twice)
+
+
+def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]) -> tuple[ManifestFile, ...]:
+    """What the snapshot did not write itself stands in its parent's list, word for word; what of that is gone now."""
+    known = {each.manifest_path: each for each in before}
+    for each in kept:
+        old = known.pop(each.manifest_path, None)
+        if old is None or _listed_words(old, each) != _listed_words(each, each):
+            raise refused(
+                "audit_manifest_not_carried",
+                "the snapshot lists a manifest that neither it nor its parent wrote so",
+                "a manifest of the parent, unchanged" if old is None else "the parent's words for it",
+                each.manifest_path,
+            )
+    return tuple(each for each in known.values() if each.added_files_count != 0 or each.existing_files_count != 0)
+
+
+def _listed_words(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
+    """Without what format 1 leaves open; row ids are given to old manifests once, when the table comes to format 3."""
+    return replace(
+        listed,
+        sequence_number=listed.sequence_number or 0,
+        min_sequence_number=listed.min_sequence_number or 0,
+        first_row_id=other.first_row_id if listed.first_row_id is None else listed.first_row_id,
+    )
+
+
+def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
+    """What stood in manifests that are gone is kept or removed by those that came, entry by entry, with its numbers."""
+    old, new = (
+        Counter(map(entry_facts, live)),
+        Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED),
+    )
+    if old != new:
+        lost, invented = old - new, new - old
+        raise refused(
+            "audit_entries_not_carried",
+            "manifests were written again with other entries",
+            f"{sum(old.values())} entries as the parent has them",
+            f"{sum(lost.values())} lost and {sum(invented.values())} that were not there",
+        )
+    rows = {(entry.data_file.file_path, entry.data_file.first_row_id) for entry in live}
+    for entry in entries:
+        kept = (entry.data_file.file_path, entry.data_file.first_row_id)
+        if entry.status is EntryStatus.EXISTING and kept not in rows and (kept[0], None) not in rows:
+            raise refused("audit_row_ids_not_carried", "a kept file has other row ids", "those that it had", kept[0])
+
+
+def entry_facts(entry: ManifestEntry) -> EntryFacts:
+    """An entry without what a writer leaves out or decides itself."""
+    file = replace(carried(entry, 2).data_file, first_row_id=None)
+    return file, entry.sequence_number, entry.file_sequence_number
+
+
+def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
+    """What is marked as added or removed was added or removed by this snapshot."""
+    for entry in entries:
+        if entry.status is not EntryStatus.EXISTING and entry.snapshot_id != snapshot.snapshot_id:
+            raise refused(
+                "audit_entry_of_other_snapshot",
+                "an entry is marked as another snapshot's change",
+                snapshot.snapshot_id,
+                f"{entry.snapshot_id} for {entry.data_file.file_path}",
+            )
+
+
+def require_no_deletes(added: Iterable[DataFile]) -> None:
+    """No proof is about delete files: none comes in."""
+    for file in added:
+        if file.content is not FileContent.DATA:
+            raise refused("audit_delete_file_added", "the snapshot adds a delete file", "data files", file.file_path)
+
+
+def require_dangling(data: Iterable[DataFile], gone: Iterable[DataFile]) -> None:
+    """A delete file goes only with the data file that it is about: else deleted rows come back."""
+    paths = {file.file_path for file in data}
+    for file in gone:
+        about = file.referenced_data_file
+        position = file.content is FileContent.POSITION_DELETES and about in paths
+        if file.content is not FileContent.DATA and not position:
+            raise refused(
+                "audit_delete_file_removed",
+                "the snapshot removes a delete file whose data file stays",
+                "delete files of removed data files",
+                file.file_path,
+            )

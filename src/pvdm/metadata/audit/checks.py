@@ -1,0 +1,290 @@
+"""What a receipt and its proofs must say of one snapshot: small checks, each with its own code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from pvdm.digest.plan import fingerprint
+from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, Snapshot
+from pvdm.lake.read.manifest_root import MANIFESTS_KEY, read_manifest_hashes
+from pvdm.metadata.audit.changes import Changed
+from pvdm.metadata.audit.evidence import Evidence
+from pvdm.metadata.audit.statements import ProvedChunk
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.receipt import Receipt
+from pvdm.trust.refusal import refused
+
+
+def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
+    """The UUID is what counts: a table of the same name may be another one."""
+    if (receipt.table.catalog, receipt.table.uuid) != (evidence.table.catalog, evidence.table.uuid):
+        raise refused(
+            "audit_receipt_wrong_table", "the receipt is for another table", evidence.table.uuid, receipt.table.uuid
+        )
+
+
+def require_receipt_branch(receipt: Receipt) -> None:
+    """What consumers see is `main`."""
+    if receipt.branch != MAIN:
+        raise refused("audit_receipt_wrong_branch", "the receipt is for another branch", MAIN, repr(receipt.branch))
+
+
+def require_receipt_snapshot(receipt: Receipt, snapshot: Snapshot) -> None:
+    """From the snapshot's parent to the snapshot."""
+    for what, expected, got in (
+        ("snapshot", snapshot.snapshot_id, receipt.new_snapshot_id),
+        ("parent snapshot", snapshot.parent_id, receipt.old_snapshot_id),
+    ):
+        if expected != got:
+            raise refused("audit_receipt_wrong_snapshot", f"the receipt names another {what}", expected, got)
+
+
+def require_list(receipt: Receipt, data: bytes) -> None:
+    """The manifest list is the one that was published, to the byte."""
+    got = hashlib.sha256(data).hexdigest()
+    if got != receipt.manifest_list_sha256:
+        raise refused(
+            "audit_list_changed",
+            "the manifest list is not the one that was published",
+            receipt.manifest_list_sha256,
+            got,
+        )
+
+
+def require_bound(listed: ManifestList) -> dict[str, str]:
+    """The hash of every manifest that the list names, by its location; the receipt binds them with the list."""
+    hashes = read_manifest_hashes(listed.file.text(MANIFESTS_KEY), len(listed.manifests))
+    if hashes is None:
+        raise refused(
+            "audit_manifest_unbound",
+            "the published list does not bind its manifests",
+            f"the hashes of {len(listed.manifests)} manifests",
+            "none, or others",
+        )
+    return dict(zip((each.manifest_path for each in listed.manifests), hashes, strict=True))
+
+
+def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, str | None]]) -> None:
+    """Manifests have the bytes that the list, and so its receipt, binds."""
+    for location, got in manifests:
+        if got != bound.get(location):
+            raise refused(
+                "audit_manifests_changed",
+                "a manifest is not the one that was published",
+                bound.get(location, "a manifest of the list"),
+                f"{got or 'another'} for {location}",
+            )
+
+
+def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
+    """The first publication after a protection lists nothing of before, and binds all of it; gives the hash."""
+    if kept or root is None:
+        raise refused(
+            "audit_manifest_unbound",
+            "the snapshot carries manifests on that no receipt binds",
+            "manifests that the Steward wrote, and the hash of those that it found",
+            kept[0].manifest_path if kept else "no hash of what was found",
+        )
+    return root
+
+
+def require_found(bound: str, got: str) -> None:
+    """What protection found is what the snapshot before it still shows."""
+    if got != bound:
+        raise refused(
+            "audit_found_changed",
+            "the list or a manifest from before the protection is not the one that was found",
+            bound,
+            got,
+        )
+
+
+def require_metadata(receipt: Receipt, evidence: Evidence) -> None:
+    """Where the publication's document is still the table's, it has the bytes that the receipt names."""
+    now = evidence.metadata
+    if receipt.metadata_path == now.path and receipt.metadata_sha256 != now.sha256:
+        raise refused(
+            "audit_metadata_changed",
+            "the table's document is not the one that was published",
+            receipt.metadata_sha256,
+            now.sha256,
+        )
+
+
+def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evidence, metadata: TableMetadata) -> None:
+    """The publication's document is one of the table's, as far back as the table remembers them."""
+    log = metadata.metadata_log
+    # The oldest that is remembered is older than this one, which must then be remembered too.
+    remembers = bool(log) and log[0].timestamp_ms < snapshot.timestamp_ms
+    known = {evidence.metadata.path, *(entry.metadata_file for entry in log)}
+    if remembers and receipt.metadata_path not in known:
+        raise refused(
+            "audit_metadata_unknown",
+            "the table never showed the document that the receipt names",
+            "one of the table's documents",
+            receipt.metadata_path,
+        )
+
+
+def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
+    """The proofs are of the receipt's workload, one a chunk."""
+    seen: set[str] = set()
+    for chunk in chunks:
+        attempt = chunk.proof.core.attempt
+        if attempt.workload_id != receipt.workload_id:
+            raise refused(
+                "audit_proof_wrong_workload",
+                "a proof is of another workload",
+                receipt.workload_id,
+                attempt.workload_id,
+            )
+        if attempt.chunk_id in seen:
+            raise refused(
+                "audit_chunk_twice", "two proofs of the receipt are about one chunk", "one a chunk", attempt.chunk_id
+            )
+        seen.add(attempt.chunk_id)
+
+
+def require_target(core: ProofCore, evidence: Evidence) -> None:
+    """The proof is about this table's `main`."""
+    table = core.target.table
+    if (table.catalog, table.uuid, core.target.branch) != (evidence.table.catalog, evidence.table.uuid, MAIN):
+        raise refused(
+            "audit_proof_wrong_table",
+            "a proof is for another table or branch",
+            f"{evidence.table.uuid}, {MAIN}",
+            f"{table.uuid}, {core.target.branch}",
+        )
+
+
+def require_contract(core: ProofCore, standing: Collection[str | None]) -> None:
+    """The contract is the one that the table was protected under when it was published."""
+    if core.attempt.contract_sha256 not in standing:
+        raise refused(
+            "audit_proof_wrong_contract",
+            "the proof is under another contract than the table was",
+            " or ".join(sorted(each for each in standing if each is not None)) or "none: it was not protected",
+            core.attempt.contract_sha256,
+        )
+
+
+def require_logged_before(last_index: int, receipt_index: int) -> None:
+    """A proof or an override was in the log before anything was published with it."""
+    if last_index >= receipt_index:
+        raise refused(
+            "audit_logged_too_late",
+            "what the publication rests on was logged after it",
+            f"before entry {receipt_index}",
+            last_index,
+        )
+
+
+def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
+    """PASS, or a FAIL whose exact bytes an override names."""
+    if core.verdict.passed:
+        return
+    classes = ", ".join(found.value for found in core.verdict.classes)
+    if override is None:
+        raise refused(
+            "audit_verdict_not_pass", "rows were published that failed", "PASS, or an override", f"FAIL ({classes})"
+        )
+    same = override.table.uuid == core.target.table.uuid and override.file_hashes == core.files.staged_hashes
+    if not same:
+        raise refused(
+            "audit_override_for_others",
+            "the override is for other bytes than those that failed and were published",
+            f"{len(override.file_hashes)} files of the override",
+            f"{len(core.files.staged_hashes)} files, others",
+        )
+
+
+def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass | None) -> None:
+    """An override that waives nothing was used for something else."""
+    if override is not None and all(chunk.proof.core.verdict.passed for chunk in chunks):
+        raise refused("audit_override_of_pass", "the receipt names an override, and nothing failed", "a FAIL", "PASS")
+
+
+def require_added(chunks: Sequence[ProvedChunk], changed: Changed) -> dict[str, AddedFile]:
+    """The files that came are exactly those of the proofs, by path and size; gives them."""
+    bound: dict[str, AddedFile] = {}
+    for chunk in chunks:
+        for file in chunk.proof.core.files.added:
+            if file.published_path in bound:
+                raise refused(
+                    "audit_file_proved_twice", "two chunks bind one file", "each file once", file.published_path
+                )
+            bound[file.published_path] = file
+    shown = [(file.file_path, file.file_size_in_bytes) for file in changed.added]
+    proved = {(file.published_path, file.published_size_bytes) for file in bound.values()}
+    if len(set(shown)) != len(shown) or set(shown) != proved:
+        raise refused(
+            "audit_files_added_differ",
+            "the snapshot adds other files than its proofs bind",
+            name_paths(sorted(path for path, _ in proved - set(shown)), "every file of the proofs"),
+            name_paths(sorted(path for path, _ in set(shown) - proved), "no other, but one twice or none of them"),
+        )
+    return bound
+
+
+def require_removed(chunks: Sequence[ProvedChunk], changed: Changed) -> None:
+    """The files that went are exactly those of the proofs."""
+    proved = {path for chunk in chunks for path in chunk.proof.core.files.removed}
+    shown = [file.file_path for file in changed.removed]
+    if len(set(shown)) != len(shown) or set(shown) != proved:
+        raise refused(
+            "audit_files_removed_differ",
+            "the snapshot removes other files than its proofs bind",
+            name_paths(sorted(proved - set(shown)), "every file of the proofs"),
+            name_paths(sorted(set(shown) - proved), "no other, but one twice or none of them"),
+        )
+
+
+def require_rows(chunks: Sequence[ProvedChunk], changed: Changed) -> None:
+    """As many rows as were verified; a FAIL may not know."""
+    counts = [chunk.proof.core.rows.staged for chunk in chunks]
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts) and sum(known) != changed.rows_added:
+        raise refused(
+            "audit_rows_differ", "the manifests count other rows than the proofs", sum(known), changed.rows_added
+        )
+
+
+def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[int, str]) -> None:
+    """The snapshot is read with the schema that the rows were verified under."""
+    found = None if snapshot.schema_id is None else fingerprints.get(snapshot.schema_id)
+    if found != core.target.schema_fingerprint:
+        raise refused(
+            "audit_schema_differs",
+            "the snapshot is read with another schema than its rows were verified under",
+            core.target.schema_fingerprint,
+            found or f"no schema {snapshot.schema_id}",
+        )
+
+
+def require_spec(core: ProofCore, changed: Changed) -> None:
+    """The files lie in partitions of the spec that the proof names."""
+    if changed.spec_ids - {core.target.spec_id}:
+        raise refused(
+            "audit_spec_differs",
+            "files are listed under another partition spec than the proof's",
+            core.target.spec_id,
+            ", ".join(str(each) for each in sorted(changed.spec_ids)),
+        )
+
+
+def schema_fingerprints(metadata: TableMetadata) -> dict[int, str]:
+    """The fingerprint of every schema that the table has."""
+    return {schema.schema_id: fingerprint(to_model(schema)).hex() for schema in metadata.schemas}
+
+
+def name_paths(paths: Sequence[str], otherwise: str) -> str:
+    """The first of them, and how many more there are."""
+    if not paths:
+        return otherwise
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -1,0 +1,96 @@
+"""A document that a receipt binds, checked again to its last data file before a table may show it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pvdm.lake.file_context import in_file
+from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
+from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import Snapshot
+from pvdm.lake.read.entries import manifest_list, read_listed
+from pvdm.lake.read.found_manifests import SteadyFiles
+from pvdm.metadata.audit import checks
+from pvdm.metadata.gate.checks_ledger import check_10_bytes
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.receipt import Receipt
+from pvdm.trust.refusal import refused
+from pvdm.verify.fetch import Files
+
+_THREADS: Final = 8
+
+
+def read_receipted(receipt: Receipt, data: bytes) -> TableMetadata:
+    """The document of a receipt: its bytes, its table, and the snapshot that it shows must be those of the receipt."""
+    got = hashlib.sha256(data).hexdigest()
+    if got != receipt.metadata_sha256:
+        raise refused(
+            "audit_metadata_changed", "the document is not the one that was published", receipt.metadata_sha256, got
+        )
+    metadata = TableMetadata.parse(data)
+    if metadata.table_uuid is None or metadata.table_uuid.lower() != receipt.table.uuid:
+        raise refused(
+            "audit_metadata_of_other_table",
+            "the document is of another table than its receipt",
+            receipt.table.uuid,
+            metadata.table_uuid,
+        )
+    checks.require_receipt_branch(receipt)
+    checks.require_receipt_snapshot(receipt, _head(receipt, metadata))
+    return metadata
+
+
+def _head(receipt: Receipt, metadata: TableMetadata) -> Snapshot:
+    head = metadata.current_snapshot_id
+    found = None if head is None else metadata.snapshot(head)
+    if found is None:
+        raise refused(
+            "audit_receipt_wrong_snapshot", "main of the document shows nothing", receipt.new_snapshot_id, "none"
+        )
+    return found
+
+
+def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> None:
+    """Every proof that the receipt names is there, is about its table, and is a PASS or waived by its override."""
+    for proof_id, core in cores.items():
+        if core is None:
+            raise refused("audit_proof_missing", "a proof that the receipt names is not there", proof_id, "none")
+        if core.target.table.uuid != receipt.table.uuid:
+            raise refused(
+                "audit_proof_wrong_table",
+                "a proof is about another table",
+                receipt.table.uuid,
+                core.target.table.uuid,
+            )
+        if not core.verdict.passed and receipt.override_id is None:
+            raise refused("audit_verdict_not_pass", "a proof says FAIL, and nothing waives it", "PASS", "FAIL")
+
+
+def require_published_bytes(
+    receipt: Receipt, metadata: TableMetadata, added: Sequence[AddedFile], files: Files
+) -> dict[str, int | None]:
+    """The files that `main` of the document shows, each with the snapshot that added it.
+
+    The list, its manifests, and those of the added files that are shown must have the bound bytes; the error about one
+    of them names it (`file`).
+    """
+    head = _head(receipt, metadata)
+    reader = SteadyFiles(files)
+    with in_file(head.manifest_list or receipt.metadata_path):
+        if head.manifest_list is not None:
+            checks.require_list(receipt, reader.read(head.manifest_list, most=MANIFEST_LIST_MAX_BYTES))
+        listed = manifest_list(metadata, head, reader)
+        bound = checks.require_bound(listed)
+    live: dict[str, int | None] = {}
+    for each in listed.manifests:
+        with in_file(each.manifest_path):
+            reader.read(each.manifest_path, most=MANIFEST_MAX_BYTES)
+            checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
+            entries = read_listed(metadata, each, reader).entries
+        live |= {entry.data_file.file_path: entry.snapshot_id for entry in entries if entry.is_live}
+    check_10_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
+    return live

@@ -1,0 +1,155 @@
+"""The gate's way for signed migrations: from exactly the approved state to exactly the approved state, and no data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+from pvdm.errors import NotAllowedError
+from pvdm.lake.format.json.document import Json, canonical
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.defaults import initial_defaults
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.state import state_changes, state_of
+from pvdm.model.statements.migration import Migration, TableState
+from pvdm.trust.verify import Verified
+
+# What was signed names the old state on both sides: another signature on it would be as stale.
+_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
+
+
+def permit_migration(
+    approved: Verified[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
+) -> Permit:
+    """The permit for the swap from this row to these bytes, once it is what the operator has signed."""
+    said = approved.predicate
+    require_table(said.table.uuid, row)
+    require_state(said.before, before, require_protected(row), again=_AGAIN)
+    require_same_table(before, after)
+    require_same_data(before, after)
+    require_same_defaults(before, after)
+    require_result(said.after, after)
+    return Permit(row.table_uuid, row.pointer.sha256, hashlib.sha256(data).hexdigest())
+
+
+def require_table(table_uuid: str, row: TableRow) -> None:
+    """The UUID is what counts: a table of the same name may be another one."""
+    if row.table_uuid != table_uuid:
+        raise NotAllowedError(
+            "approval_wrong_table",
+            "the approval is for another table than the one of that name",
+            expected=row.table_uuid,
+            got=table_uuid,
+            hint="nothing was changed",
+        )
+
+
+def require_protected(row: TableRow) -> str:
+    """The contract that the table is protected under."""
+    if row.contract_hash is None:
+        raise NotAllowedError(
+            "not_protected",
+            f"{row.name} is not protected",
+            expected="a table under a contract",
+            got="none",
+            hint="nothing was changed; a table without protection changes by ordinary commits",
+        )
+    return row.contract_hash
+
+
+def require_state(
+    approved: TableState, metadata: TableMetadata, contract_sha256: str, *, again: str = "sign again"
+) -> None:
+    """The table is in the state that the operator saw; what moved meanwhile is named."""
+    found = state_of(metadata, contract_sha256)
+    moved = state_changes(approved, found)
+    if moved:
+        raise NotAllowedError(
+            "approval_stale",
+            f"the table is not in the state that was approved: other {' and '.join(name for name, _, _ in moved)}",
+            expected=", ".join(f"{name} {old}" for name, old, _ in moved),
+            got=", ".join(f"{name} {new}" for name, _, new in moved),
+            hint=f"nothing was changed; look at the table as it is now, and {again}",
+        )
+
+
+def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
+    """A migration changes neither which table it is nor where it lies."""
+    for what, old, new in (
+        ("UUID", before.table_uuid, after.table_uuid),
+        ("location", before.location, after.location),
+    ):
+        if old != new:
+            raise NotAllowedError(
+                "migration_moves_table",
+                f"a migration cannot change the table's {what}",
+                expected=str(old),
+                got=str(new),
+                hint="nothing was changed",
+            )
+
+
+def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
+    """A migration changes nothing that is shown: rows come and go by proofs alone."""
+    for (what, old), (_, new) in zip(_data(before), _data(after), strict=True):
+        if old != new:
+            raise NotAllowedError(
+                "migration_moves_data",
+                f"a migration cannot change the table's {what}",
+                expected=f"the {what} as before",
+                got="others",
+                hint="nothing was changed; stage rows on a branch and publish them by a proof",
+            )
+
+
+def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
+    """A column keeps its initial default: files without the column show it, and were proved without another one."""
+    old, new = _defaults(before), _defaults(after)
+    for field_id in sorted(old.keys() & new.keys()):
+        if new[field_id] - old[field_id]:
+            raise NotAllowedError(
+                "migration_moves_data",
+                "a migration cannot change the initial default of a column that is there",
+                expected=f"that of column {field_id} as before",
+                got="another one, so that rows of older files would show it",
+                hint="nothing was changed; add a new column with that initial default",
+            )
+
+
+def _defaults(metadata: TableMetadata) -> dict[int, set[str]]:
+    """The initial default, or none, that each schema of the table gives a column, by the column's id."""
+    found: dict[int, set[str]] = {}
+    for schema in metadata.schemas:
+        defaults = initial_defaults(schema)
+        for field_id in schema.fields:
+            found.setdefault(field_id, set()).add(repr(defaults.get(field_id)))
+    return found
+
+
+def require_result(approved: TableState, after: TableMetadata) -> None:
+    """The updates lead to the state that the operator saw, to the last property."""
+    found = state_of(after, approved.contract_sha256)
+    moved = state_changes(approved, found)
+    if moved:
+        raise NotAllowedError(
+            "migration_result_differs",
+            f"the updates lead to another state than was approved: other {' and '.join(name for name, _, _ in moved)}",
+            expected=", ".join(f"{name} {old}" for name, old, _ in moved),
+            got=", ".join(f"{name} {new}" for name, _, new in moved),
+            hint="nothing was changed; propose the migration again with this version of pvdm",
+        )
+
+
+def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """What is shown, each part in one spelling; the current snapshot is the one that the ref `main` has."""
+    refs: dict[str, Json] = {name: ref.raw for name, ref in metadata.refs.items()}
+    log: list[Json] = [[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log]
+    yield "snapshots", canonical([snapshot.raw for snapshot in metadata.snapshots])
+    yield "refs", canonical(refs)
+    yield "snapshot log", canonical(log)
+    yield "statistics", canonical([file.raw for file in metadata.statistics])
+    yield "partition statistics", canonical([file.raw for file in metadata.partition_statistics])
+    yield "sequence number", str(metadata.last_sequence_number)
+    yield "row ids", str(metadata.next_row_id)

@@ -1,0 +1,115 @@
+"""What a publication does to the ledger, as a value: done with the swap, or noted before an upstream is asked.
+
+All of it is known before anything shows, so that a crash in between loses nothing that has to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvdm.ledger.work.announced import ORDER_MAX_BYTES
+from pvdm.ledger.work.chunks import Extent
+from pvdm.metadata.gate.proposal import Shown
+from pvdm.model import canonical_json
+from pvdm.model.canonical_json import Value
+from pvdm.model.contract import Source
+from pvdm.model.fields import Fields
+from pvdm.model.filter.claim import Claim
+
+_KEYS: Final = ("parts", "source", "claim", "override_nonce", "manifest_list", "proof_ids", "shown")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPart:
+    """One attempt that becomes visible, the nonce that pays for it, and how much it is."""
+
+    attempt_id: str
+    nonce: str
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The attempts, their source as the contract has it, what they take, the override, and what the receipt says."""
+
+    parts: tuple[OrderPart, ...]
+    source: Source
+    claim: Claim | None
+    override_nonce: str | None
+    manifest_list: str
+    shown: Shown
+
+    def seen_as(self, *, metadata_path: str, metadata_sha256: str, published_at: int) -> Order:
+        """The same with the document in which it is seen, where that is known only afterwards."""
+        shown = replace(
+            self.shown, metadata_path=metadata_path, metadata_sha256=metadata_sha256, published_at=published_at
+        )
+        return replace(self, shown=shown)
+
+    def to_text(self) -> str:
+        """The order as the ledger keeps it."""
+        claim = self.claim
+        said: Value = {
+            "parts": [[each.attempt_id, each.nonce, *_numbers(each.extent)] for each in self.parts],
+            "source": [self.source.table, self.source.manifest, self.source.uuid],
+            "claim": None
+            if claim is None
+            else [
+                claim.column,
+                claim.kind,
+                claim.lower.hex(),
+                None if claim.upper is None else claim.upper.hex(),
+                claim.text,
+            ],
+            "override_nonce": self.override_nonce,
+            "manifest_list": self.manifest_list,
+            "proof_ids": list(self.shown.proof_ids),
+            "shown": self.shown.facts(),
+        }
+        return canonical_json.dump(said).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Order:
+        """What `to_text` wrote."""
+        said = canonical_json.parse(text.encode(), size_max_bytes=ORDER_MAX_BYTES)
+        fields = Fields(said, "an order", _KEYS)
+        ids = fields.value("proof_ids")
+        proof_ids = tuple(str(each) for each in ids) if isinstance(ids, Sequence) else ()
+        return cls(
+            tuple(_part(each) for each in _listed(fields.value("parts"))),
+            _source(fields.value("source")),
+            _claim(fields.value("claim")),
+            fields.optional_text("override_nonce"),
+            fields.text("manifest_list"),
+            Shown.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
+        )
+
+
+def _numbers(extent: Extent) -> list[Value]:
+    return [extent.rows_added, extent.files_added, extent.rows_removed, extent.files_removed]
+
+
+def _part(value: Value) -> OrderPart:
+    attempt_id, nonce, *numbers = _listed(value)
+    added, files, gone, gone_files = (int(str(each)) for each in numbers)
+    return OrderPart(str(attempt_id), str(nonce), Extent(added, files, gone, gone_files))
+
+
+def _source(value: Value) -> Source:
+    table, manifest, uuid = (None if each is None else str(each) for each in _listed(value))
+    return Source(table, manifest, uuid)
+
+
+def _claim(value: Value) -> Claim | None:
+    if value is None:
+        return None
+    column, kind, lower, upper, text = (None if each is None else str(each) for each in _listed(value))
+    return Claim(column, kind, bytes.fromhex(lower or ""), None if upper is None else bytes.fromhex(upper), text or "")
+
+
+def _listed(value: Value) -> Sequence[Value]:
+    if not isinstance(value, list | tuple):
+        raise AssertionError("an order holds what was put into it")
+    return value

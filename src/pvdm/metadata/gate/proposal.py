@@ -1,0 +1,201 @@
+"""What is put before the gate, and what comes of it: proofs, verified files and the ledger's own words about them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import PvdmError, UnavailableError
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.workloads import Workload
+from pvdm.model.canonical_json import Value
+from pvdm.model.contract import BoundContract
+from pvdm.model.fields import Fields, decimal
+from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.table import TableRef
+
+# Besides `proof_expired`: what another verification may cure, since the table moved and not the bytes.
+MOVED: Final = frozenset(
+    {
+        "proof_wrong_schema",
+        "proof_wrong_spec",
+        "proof_wrong_format",
+        "base_left_main",
+        "boundary_moved",
+        "deletes_newer",
+    }
+)
+# What is wrong with the table itself, as its catalog shows it: no word about what was staged and proved.
+IN_DOUBT: Final = frozenset(
+    {
+        "location_outside",
+        "location_reserved",
+        "metadata_file_changed",
+        "metadata_file_foreign",
+        "metadata_file_missing",
+        "upstream_answer_wrong",
+        "upstream_elsewhere",
+        "upstream_location_changed",
+        "upstream_metadata_changed",
+        "upstream_table_other",
+    }
+)
+
+
+@contextlib.contextmanager
+def doubting() -> Iterator[None]:
+    """What is wrong with the table itself is told as that."""
+    try:
+        yield
+    except PvdmError as error:
+        if error.code in IN_DOUBT:
+            raise in_doubt(error) from error
+        raise
+
+
+def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
+    """An upstream may answer with what it showed before something was staged: that says nothing about what was."""
+    if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
+        return
+    raise _doubt(f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
+
+
+def in_doubt(error: PvdmError) -> UnavailableError:
+    """A table that its catalog does not show as it must be: what was staged waits, and is not to blame for it."""
+    return _doubt(f"{error.code}: {error.message}", **error.details)
+
+
+def _doubt(got: str, **details: str | int) -> UnavailableError:
+    return UnavailableError(
+        "table_in_doubt",
+        "nothing is published to the table as it is shown now",
+        expected="the table as the ledger knows it",
+        got=got,
+        hint="nothing is lost, and it is tried again; whoever runs the Steward finds out what became of the table",
+        **details,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A signed statement as the ledger keeps it, with its place in the log and the time of that entry."""
+
+    kind: StatementKind
+    envelope: bytes
+    index: int
+    at_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """A break-glass override, and all proofs of the FAIL that it names."""
+
+    override: Logged
+    failed: tuple[Logged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One chunk: its attempt, every notary's proof for its nonce, and the files of its verified manifest."""
+
+    attempt: Attempt
+    nonce: str
+    core_sha256: str
+    proofs: tuple[Logged, ...]
+    files: tuple[DataFile, ...]
+    waiver: Waiver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One publication: a chunk, or under atomicity `workload` every chunk with the statement that binds them."""
+
+    workload: Workload
+    bound: BoundContract
+    chunk_ids: frozenset[str]
+    parts: tuple[Part, ...]
+    statement: Logged | None
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a publication made visible: everything that its receipt will say, but who signs it."""
+
+    workload_id: str
+    proof_ids: tuple[str, ...]
+    override_id: str | None
+    table: TableRef
+    branch: str
+    old_snapshot_id: int | None
+    new_snapshot_id: int
+    manifest_list_sha256: str
+    metadata_path: str
+    metadata_sha256: str
+    published_at: int
+
+    def receipt(self, notary: str, epoch: int) -> Receipt:
+        """The receipt, to be signed by this notary with its key of this epoch."""
+        return Receipt(
+            notary,
+            epoch,
+            self.workload_id,
+            self.proof_ids,
+            self.override_id,
+            self.table,
+            self.branch,
+            self.old_snapshot_id,
+            self.new_snapshot_id,
+            self.manifest_list_sha256,
+            self.metadata_path,
+            self.metadata_sha256,
+            self.published_at,
+        )
+
+    def facts(self) -> dict[str, Value]:
+        """What the ledger notes of it; the proofs are known by what they published, and may be many."""
+        return {
+            "workload_id": self.workload_id,
+            "override_id": self.override_id,
+            "table": self.table.to_json(),
+            "branch": self.branch,
+            "old_snapshot_id": decimal(self.old_snapshot_id),
+            "new_snapshot_id": decimal(self.new_snapshot_id),
+            "manifest_list_sha256": self.manifest_list_sha256,
+            "metadata_path": self.metadata_path,
+            "metadata_sha256": self.metadata_sha256,
+        }
+
+    @classmethod
+    def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> Shown:
+        """What `facts` noted, with the proofs that the ledger has for it."""
+        keys = ("workload_id", "override_id", "table", "branch", "old_snapshot_id", "new_snapshot_id")
+        hashes = ("manifest_list_sha256", "metadata_path", "metadata_sha256")
+        fields = Fields(value, "what was published", (*keys, *hashes))
+        return cls(
+            fields.text("workload_id"),
+            proof_ids,
+            fields.optional_text("override_id"),
+            TableRef.from_json(fields.value("table")),
+            fields.text("branch"),
+            fields.optional_decimal("old_snapshot_id"),
+            fields.decimal("new_snapshot_id"),
+            fields.text("manifest_list_sha256"),
+            fields.text("metadata_path"),
+            fields.text("metadata_sha256"),
+            published_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became visible, and the receipt that says so."""
+
+    shown: Shown
+    receipt_id: str

@@ -1,0 +1,146 @@
+"""The Steward's own snapshot of `main`: from its head plus verified files, wherever the head is by now.
+
+Nothing that a producer wrote as metadata is taken over; a `main` that has moved meanwhile is no other case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from pvdm.errors import NotAllowedError, VerificationError
+from pvdm.lake.format.json.document import canonical
+from pvdm.lake.format.json.node import Raw
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
+from pvdm.lake.format.table.structure import structure_sha256
+from pvdm.lake.read.entries import FileReader
+from pvdm.lake.write.branches import BranchRemoval, reached
+from pvdm.lake.write.next_snapshot import NewFile, Publication, Wanted, next_snapshot
+from pvdm.metadata.gate.context import of_main
+from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.target import Base
+
+# As Iceberg's own writers do it (`commit.manifest.min-count-to-merge`).
+MERGE_FROM: Final = 100
+
+NOTHING_GOES: Final = BranchRemoval()
+
+_K = TypeVar("_K", str, int)
+
+__all__ = ["NewFile", "Publication", "Wanted", "permit_publication", "publication"]
+
+
+def publication(
+    metadata: TableMetadata,
+    wanted: Wanted,
+    *,
+    snapshot_id: int,
+    now_ms: int,
+    place: Callable[[str], str],
+    reader: FileReader,
+    found_sha256: str | None,
+) -> Publication:
+    """The next snapshot of `main`; `place` says where a file of that name will lie, in the vault.
+
+    `found_sha256` is what protection found: a `main` that is taken over must still be that.
+    """
+    with of_main(but=("removed_file_not_live",)):
+        made = next_snapshot(
+            metadata,
+            wanted,
+            branch=MAIN,
+            snapshot_id=snapshot_id,
+            now_ms=now_ms,
+            place=place,
+            reader=reader,
+            merge_from=MERGE_FROM,
+            in_vault=True,
+        )
+        require_as_found(found_sha256, made.found_sha256)
+        return made
+
+
+def require_as_found(bound: str | None, found: str | None) -> None:
+    """The list and the manifests that are taken over have the bytes that they had when the table was protected."""
+    if bound is not None and found is not None and bound != found:
+        raise VerificationError(
+            "found_manifests_changed",
+            "the manifest list or a manifest of main was changed after the table was protected",
+            expected=bound,
+            got=found,
+            hint="bring the files back, or look at what main shows now, and unprotect and protect the table anew",
+        )
+
+
+def permit_publication(
+    base: Base, made: Publication, after: TableMetadata, data: bytes, gone: BranchRemoval = NOTHING_GOES
+) -> Permit:
+    """The permit for the swap from this base to these bytes, once all that they change is what was made.
+
+    `gone` are the branches that were judged, and go with it.
+    """
+    require_only(base.metadata, made, after, gone)
+    return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
+
+
+def require_only(
+    before: TableMetadata, made: Publication, after: TableMetadata, gone: BranchRemoval = NOTHING_GOES
+) -> None:
+    """`main` shows the new snapshot; every other ref, snapshot and statistics file, and all structure, is as before.
+
+    But for `gone`: staging branches, and snapshots that nothing else holds, their statistics among them.
+    """
+    update = made.updates[0]
+    snapshot = update.get("snapshot") if isinstance(update, dict) else None
+    new = after.current_snapshot
+    made_id = (made.snapshot_id,)
+    held = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
+    kept = tuple(None if MAIN not in each.refs else replace(each.refs[MAIN], snapshot_id=0) for each in (before, after))
+    for what, same in (
+        ("snapshot of main", new is not None and new.canonical() == canonical(snapshot)),
+        ("retention of main", before.current_snapshot is None or kept[0] == kept[1]),
+        ("structure", structure_sha256(before) == structure_sha256(after)),
+        ("set of refs", _same(_refs(before, but=gone.refs), _refs(after))),
+        ("set of snapshots", _same(_snapshots(before, but=gone.snapshot_ids), _snapshots(after, but=made_id))),
+        ("history of main", set(gone.snapshot_ids) & reached(before, held) == gone.expired),
+        ("kept history of main", _is_oldest(before, gone.expired)),
+        ("statistics", _statistics_kept(before.statistics, gone) == after.statistics),
+        ("partition statistics", _statistics_kept(before.partition_statistics, gone) == after.partition_statistics),
+    ):
+        if not same:
+            raise NotAllowedError(
+                "publication_changes_more",
+                f"the publication would lead to another {what} than it may",
+                expected=f"the {what} as the gate made it",
+                got="another",
+                hint="nothing was published",
+            )
+
+
+def _is_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:
+    """Whether these are the oldest of `main`'s history, without a gap, and not its head."""
+    shown = [] if before.current_snapshot_id is None else list(before.ancestry(before.current_snapshot_id))
+    kept = shown[: len(shown) - len(expired)]
+    return not expired or (bool(kept) and not any(each.snapshot_id in expired for each in kept))
+
+
+def _refs(metadata: TableMetadata, *, but: Collection[str] = ()) -> dict[str, Raw]:
+    return {name: ref.raw for name, ref in metadata.refs.items() if name != MAIN and name not in but}
+
+
+def _snapshots(metadata: TableMetadata, *, but: Collection[int] = ()) -> dict[int, Raw]:
+    return {each.snapshot_id: each.raw for each in metadata.snapshots if each.snapshot_id not in but}
+
+
+def _statistics_kept(files: Sequence[StatisticsFile], gone: BranchRemoval) -> tuple[StatisticsFile, ...]:
+    return tuple(each for each in files if each.snapshot_id not in gone.snapshot_ids)
+
+
+def _same(old: Mapping[_K, Raw], new: Mapping[_K, Raw]) -> bool:
+    """Parts that a commit left alone are the same objects, so that a long history is not spelled out again."""
+    return old.keys() == new.keys() and all(
+        each is new[key] or canonical(each) == canonical(new[key]) for key, each in old.items()
+    )

@@ -1,0 +1,38 @@
+"""A table as approvals name it, and what differs between two states; needs no ledger."""
+
+from __future__ import annotations
+
+from pvdm.digest.plan import fingerprint
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.structure import structure_sha256
+from pvdm.model.statements.migration import TableState, TableTarget
+from pvdm.model.statements.table import TableRef
+
+
+def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
+    """The table's state under a contract, as approvals and proofs name it."""
+    return TableState(
+        contract_sha256,
+        fingerprint(to_model(metadata.current_schema)).hex(),
+        metadata.default_spec_id,
+        metadata.format_version,
+        structure_sha256(metadata),
+    )
+
+
+def target_of(table: TableRef, metadata: TableMetadata, contract_sha256: str) -> TableTarget:
+    """The table as it comes under a contract, or leaves it: its state, and what its `main` shows."""
+    return TableTarget(table, state_of(metadata, contract_sha256), metadata.current_snapshot_id)
+
+
+def state_changes(old: TableState, new: TableState) -> list[tuple[str, object, object]]:
+    """What is other in the second state, in words, with both values."""
+    facts = (
+        ("contract", old.contract_sha256, new.contract_sha256),
+        ("schema", old.schema_fingerprint, new.schema_fingerprint),
+        ("partition spec", old.spec_id, new.spec_id),
+        ("format version", old.format_version, new.format_version),
+        ("structure", old.structure_sha256, new.structure_sha256),
+    )
+    return [(name, before, after) for name, before, after in facts if before != after]

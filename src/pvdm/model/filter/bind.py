@@ -1,0 +1,203 @@
+"""Binds a filter to a schema: columns that exist, predicates that their types know, literals in the types' own form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model.filter.expression import (
+    Always,
+    And,
+    Boolean,
+    Compare,
+    Expression,
+    IsNan,
+    IsNull,
+    Literal,
+    Not,
+    Number,
+    OneOf,
+    Operator,
+    Or,
+    Parameter,
+    Predicate,
+    StartsWith,
+    Text,
+    Typed,
+)
+from pvdm.model.filter.literal import is_boolean, is_numeric, parse_literal, spelled
+from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Schema, Type
+
+_OPAQUE: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN})
+_FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
+_UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
+_EQUALITY: Final = (Operator.EQUAL, Operator.NOT_EQUAL)
+_NAMES_SHOWN: Final = 20
+_DIGITS: Final = frozenset({Kind.INT, Kind.LONG})
+# Types other than its own, strings aside, whose literals may have the text of a parameter's value.
+_SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
+    Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
+    Kind.LONG: frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
+    Kind.TIMESTAMP: frozenset({Kind.TIMESTAMP_NS}),
+    Kind.TIMESTAMPTZ: frozenset({Kind.TIMESTAMPTZ_NS}),
+}
+
+_Bound = Callable[[Literal, str, Type], Typed | Parameter]
+"""Gives a literal of a column's type, or refuses it."""
+
+
+def bind(expression: Expression, schema: Schema, parameters: Mapping[str, str]) -> Expression:
+    """The same filter with typed literals, parameters put in; `str` of it is its canonical text."""
+
+    def typed(literal: Literal, column: str, kind: Type) -> Typed:
+        return parse_typed(literal, column, kind, parameters)
+
+    return _bound(expression, schema, typed)
+
+
+def require_bindable(expression: Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
+    """Refuse a filter that cannot be bound to the schema, whatever values its parameters of these types get."""
+
+    def check_literal(literal: Literal, column: str, kind: Type) -> Typed | Parameter:
+        if not isinstance(literal, Parameter):
+            return parse_typed(literal, column, kind, {})
+        require_spellable(literal.name, parameters[literal.name], column, kind)
+        return literal
+
+    _bound(expression, schema, check_literal)
+
+
+def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> None:
+    """Refuse a parameter none of whose values is a literal of the column's type."""
+    texts = (PrimitiveType(Kind.STRING), kind)
+    if given in texts or kind in texts[:1]:
+        return
+    if isinstance(given, PrimitiveType):
+        if isinstance(kind, PrimitiveType) and kind.kind in _SAME_TEXT.get(given.kind, ()):
+            return
+        if given.kind in _DIGITS and isinstance(kind, DecimalType | FixedType):
+            return
+    raise InputError(
+        "parameter_type_differs",
+        f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}",
+        expected=f"a parameter of type {kind}",
+        got=f"one of type {given}",
+        hint=f"give parameters.{parameter} the type of the column, or name another column",
+        column=column,
+    )
+
+
+def _bound(expression: Expression, schema: Schema, typed: _Bound) -> Expression:
+    match expression:
+        case And(parts):
+            return And(tuple(_bound(part, schema, typed) for part in parts))
+        case Or(parts):
+            return Or(tuple(_bound(part, schema, typed) for part in parts))
+        case Not(part):
+            return Not(_bound(part, schema, typed))
+        case Always():
+            return expression
+        case _:
+            return _predicate(expression, schema, typed)
+
+
+def column_type(schema: Schema, name: str) -> Type:
+    """The type of a column of the table itself; fields inside a column have no name here."""
+    for field in schema.fields:
+        if field.name == name:
+            return field.type
+    shown = schema.names[:_NAMES_SHOWN]
+    inside = any(name.startswith(f"{field.name}.") for field in schema.fields)
+    raise InputError(
+        "filter_column_unknown",
+        "the filter names a column that the source does not have",
+        expected="one of " + ", ".join(shown) + ("" if len(shown) == len(schema.names) else ", …"),
+        got=ascii(name[:80]),
+        hint="filters look at whole columns, not at fields inside one" if inside else None,
+    )
+
+
+def require_ordered(column: str, kind: Type) -> None:
+    """Only what has one order everywhere can be cut into ranges or compared by `<`."""
+    require_simple(column, kind)
+    if kind in _UNORDERED:
+        raise _unsuited(column, "a type with an order", kind)
+
+
+def _predicate(predicate: Predicate, schema: Schema, typed: _Bound) -> Predicate:
+    kind = column_type(schema, predicate.column)
+    if isinstance(predicate, IsNull):
+        return predicate
+    require_simple(predicate.column, kind)
+    match predicate:
+        case Compare(column, operator, literal):
+            if operator not in _EQUALITY:
+                require_ordered(column, kind)
+            return replace(predicate, literal=typed(literal, column, kind))
+        case OneOf(column, literals, _):
+            return replace(predicate, literals=tuple(typed(each, column, kind) for each in literals))
+        case IsNan(column):
+            if kind not in _FLOATS:
+                raise _unsuited(column, "a float or double for `is nan`", kind)
+            return predicate
+        case StartsWith(column, prefix, _):
+            if kind != PrimitiveType(Kind.STRING):
+                raise _unsuited(column, "a string for `starts with`", kind)
+            return replace(predicate, prefix=typed(prefix, column, kind))
+
+
+def require_simple(column: str, kind: Type) -> None:
+    """Only simple types have literals."""
+    simple = isinstance(kind, PrimitiveType | DecimalType | FixedType)
+    if not simple or (isinstance(kind, PrimitiveType) and kind.kind in _OPAQUE):
+        raise _unsuited(column, "a simple type; others can only be asked for null", kind)
+
+
+def parse_typed(literal: Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> Typed:
+    """The literal, or the parameter's value, in the form of the column's type; refused where it is none of that."""
+    match literal:
+        case Typed():
+            raise AssertionError("a bound filter is not bound again")
+        case Parameter(name):
+            if name not in parameters:
+                raise InputError(
+                    "parameter_missing",
+                    "the filter needs a parameter that has no value",
+                    expected=name,
+                    got=", ".join(sorted(parameters)) or "none",
+                )
+            text = parameters[name]
+        case Boolean():
+            _require_spelling(literal, column, kind)
+            text = str(literal)
+        case Text(text) | Number(text):
+            _require_spelling(literal, column, kind)
+    value = parse_literal(text, kind)
+    spelling = spelled(value, kind)
+    if spelling is None:
+        raise AssertionError("what a text spells has a spelling")
+    return Typed(value, spelling, kind)
+
+
+def _require_spelling(literal: Text | Number | Boolean, column: str, kind: Type) -> None:
+    """A quoted number is a text: who means the one and writes the other is told, not guessed at."""
+    numeric, boolean = is_numeric(kind), is_boolean(kind)
+    if not isinstance(literal, Number if numeric else Boolean if boolean else Text):
+        wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"
+        raise InputError(
+            "literal_invalid",
+            "the literal is not of its column's type",
+            expected=f"{wanted} for {ascii(column)[1:-1]} of {kind}",
+            got=ascii(str(literal)[:80])[1:-1],
+        )
+
+
+def _unsuited(column: str, expected: str, kind: Type) -> InputError:
+    return InputError(
+        "predicate_unsuited",
+        f"column {ascii(column)[1:-1][:80]} cannot be asked this",
+        expected=expected,
+        got=str(kind)[:120],
+    )

@@ -1,0 +1,192 @@
+"""Claims: which part of a target an append workload publishes, as an interval of order-preserving bytes."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model.filter.literal import literal_text
+from pvdm.model.schema import Kind, PrimitiveType
+
+CLAIM_VALUE_MAX_BYTES: Final = 1024
+WAY_TO_CORRECT: Final = "an operator migrates the table to a contract that overwrites"
+"""Who appended a part cannot append to it again; both that refusal and a published workload name this way."""
+
+_INTEGER_TYPES: Final = frozenset(
+    {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+)
+_DECIMAL: Final = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
+_DECIMAL_BYTES: Final = 33
+_LONG_LAST: Final = 2**63 - 1
+_NULL: Final = b"\x00"
+_VALUE: Final = b"\x01"
+_ABOVE_VALUES: Final = b"\x02"
+
+ClaimValue = bool | int | str | bytes | uuid.UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A half-open interval of one typed column; `upper` None has no end, and no column at all claims everything.
+
+    `column` is what two claims are compared by: the column's name, until `of_column` has put its identity there.
+    """
+
+    column: str | None
+    kind: str | None
+    lower: bytes
+    upper: bytes | None
+    text: str
+
+    @classmethod
+    def everything(cls) -> Claim:
+        """The whole target, rows with a null claim column included."""
+        return cls(None, None, b"", None, "everything")
+
+    @classmethod
+    def value(cls, column: str, column_type: str, value: ClaimValue) -> Claim:
+        """The rows that hold exactly this value, or null."""
+        key = _encode(column_type, value)
+        return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {value_text(column_type, value)}")
+
+    @classmethod
+    def between(
+        cls,
+        column: str,
+        column_type: str,
+        lower: ClaimValue,
+        upper: ClaimValue,
+        *,
+        after_lower: bool = False,
+        after_upper: bool = False,
+    ) -> Claim:
+        """The rows from `lower` to just below `upper`, or just after either; None leaves a side open.
+
+        Null is in no range.
+        """
+        low = _VALUE if lower is None else edge(column_type, lower, after_lower)
+        high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after_upper)
+        first, last = value_text(column_type, lower), value_text(column_type, upper)
+        if low >= high:
+            raise _invalid("a lower bound below the upper one", f"{first} to {last}")
+        above = "" if lower is None else f"{first} {'<' if after_lower else '<='} "
+        below = "" if upper is None else f" {'<=' if after_upper else '<'} {last}"
+        return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
+
+    def of_column(self, identity: str) -> Claim:
+        """The same interval of the column with this identity; `text` keeps the name that people know."""
+        return replace(self, column=identity)
+
+    def overlaps(self, other: Claim) -> bool:
+        """Whether one row could be in both; what cannot be compared (another column or type) is taken to overlap."""
+        if self.column is None or other.column is None or (self.column, self.kind) != (other.column, other.kind):
+            return True
+        return (other.upper is None or self.lower < other.upper) and (self.upper is None or other.lower < self.upper)
+
+
+def way_to_publish_rest(claim: str) -> str:
+    """What becomes of rows that a workload with this claim has not published, once it cannot go on."""
+    return (
+        f"the claim on {claim} stays, also on what is not published: no other workload can append to it; "
+        f"to publish the rest, {WAY_TO_CORRECT}, and you run the whole part under a new workload id"
+    )
+
+
+def _kind(column_type: str) -> str:
+    """Types whose encodings compare with each other share a kind: a widened column keeps its claims."""
+    if column_type in ("int", "long"):
+        return "integer"
+    if found := _DECIMAL.fullmatch(column_type):
+        return f"decimal scale {int(found[2])}"
+    if column_type in _INTEGER_TYPES or column_type in ("boolean", "string", "uuid", "binary"):
+        return column_type
+    if column_type.startswith("fixed["):
+        return "binary"
+    raise _invalid("a claim column of a type with one total order", column_type)
+
+
+def _encode(column_type: str, value: ClaimValue) -> bytes:
+    """Bytes that compare as the values do."""
+    kind = _kind(column_type)
+    if value is None:
+        return _NULL
+    match kind, value:
+        case "boolean", bool():
+            body = b"\x01" if value else b"\x00"
+        case _, bool():
+            raise _invalid(column_type, "a boolean")
+        case "string", str():
+            body = _utf8(value)
+        case "uuid", uuid.UUID():
+            body = value.bytes
+        case "binary", bytes():
+            body = value
+        case _, int() if kind.startswith("decimal"):
+            body = _integer(value, _DECIMAL_BYTES)
+        case _, int() if kind == "integer" or kind in _INTEGER_TYPES:
+            body = _integer(value, 8)
+        case _:
+            raise _invalid(f"a value of type {column_type}", type(value).__name__)
+    if len(body) > CLAIM_VALUE_MAX_BYTES:
+        raise _invalid(f"at most {CLAIM_VALUE_MAX_BYTES} bytes", str(len(body)))
+    return _VALUE + body
+
+
+def edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
+    """Where a range begins or ends: just before the value, or just after it."""
+    return _encode(column_type, value) + (b"\x00" if after else b"")
+
+
+def _integer(value: int, width: int) -> bytes:
+    try:
+        return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
+    except OverflowError:
+        raise _invalid(f"a number of {width} bytes", str(value)[:40]) from None
+
+
+def _utf8(value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise _invalid("well-formed Unicode", "a lone surrogate") from None
+
+
+def value_text(column_type: str, value: ClaimValue) -> str:
+    """For people and for the step log: as a filter spells it; text is quoted, so that no control character gets there.
+
+    What has no spelling, as a day after the year 9999, is its number.
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return f"0x{value.hex()}"
+        case str():
+            return ascii(value)
+        case int():
+            return _spelled(column_type, value) or str(value)
+        case _:
+            return str(value)
+
+
+def _spelled(column_type: str, value: int) -> str | None:
+    if found := _DECIMAL.fullmatch(column_type):
+        return f"{Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -int(found[2]))):f}"
+    return literal_text(value, PrimitiveType(Kind(column_type))) if column_type in _INTEGER_TYPES else None
+
+
+def successor(column_type: str, value: ClaimValue) -> int | None:
+    """The next value of a type that counts; None for other types, and where it would be too large or unspellable."""
+    if not isinstance(value, int) or isinstance(value, bool) or value == _LONG_LAST:
+        return None
+    return None if _spelled(column_type, value + 1) is None else value + 1
+
+
+def _invalid(expected: str, got: str) -> InputError:
+    return InputError("claim_invalid", "the claim cannot be accepted", expected=expected, got=got)

@@ -1,0 +1,244 @@
+"""Reads a filter from its text; every refusal says at which character."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.model.filter.expression import (
+    KEYWORDS,
+    Always,
+    And,
+    Boolean,
+    Compare,
+    Expression,
+    IsNan,
+    IsNull,
+    Literal,
+    Not,
+    Number,
+    OneOf,
+    Operator,
+    Or,
+    Parameter,
+    Predicate,
+    StartsWith,
+    Text,
+)
+
+EXPRESSION_MAX_CHARACTERS: Final = 65_536
+EXPRESSION_DEPTH_MAX: Final = 64
+LITERALS_MAX: Final = 10_000
+
+_TOKEN: Final = re.compile(
+    r"""
+      (?P<space>\s+)
+    | (?P<parameter>\$\{[A-Za-z_][A-Za-z0-9_]{0,63}\})
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<column>`(?:[^`]|``)+`)
+    | (?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?(?![A-Za-z0-9_.]))
+    | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<operator><=|>=|!=|<>|=|<|>)
+    | (?P<mark>[(),])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    position: int
+
+    def __str__(self) -> str:
+        return self.text or "the end"
+
+
+def parse_expression(text: str) -> Expression:
+    """The filter that this text spells."""
+    if len(text) > EXPRESSION_MAX_CHARACTERS:
+        raise InputError(
+            "expression_too_long",
+            "the filter is too long",
+            expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters",
+            got=str(len(text)),
+        )
+    parser = _Parser(_tokens(text))
+    found = parser.any_of(0)
+    parser.end()
+    return found
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _unread(text, position)
+        kind = str(match.lastgroup)
+        if kind == "word" and match[0].lower() in KEYWORDS:
+            found.append(_Token("keyword", match[0].lower(), position))
+        elif kind != "space":
+            found.append(_Token(kind, match[0], position))
+        position = match.end()
+    found.append(_Token("end", "", position))
+    return found
+
+
+class _Parser:
+    """One method a level of the grammar."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._literals = 0
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> _Token:
+        token = self._next
+        self._at += 1
+        return token
+
+    def _is(self, text: str) -> bool:
+        return self._next.kind in ("keyword", "mark") and self._next.text == text
+
+    def _skip(self, text: str) -> bool:
+        found = self._is(text)
+        if found:
+            self._at += 1
+        return found
+
+    def _want(self, text: str) -> None:
+        if not self._skip(text):
+            raise self._unexpected(f"`{text}`")
+
+    def _unexpected(self, expected: str) -> InputError:
+        return _invalid(expected, str(self._next), self._next.position)
+
+    def end(self) -> None:
+        """Nothing is left over."""
+        if self._next.kind != "end":
+            raise self._unexpected("`and`, `or`, or the end")
+
+    def any_of(self, depth: int) -> Expression:
+        """Parts joined by `or`."""
+        parts = [self._all_of(depth)]
+        while self._skip("or"):
+            parts.append(self._all_of(depth))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _all_of(self, depth: int) -> Expression:
+        parts = [self._opposite(depth)]
+        while self._skip("and"):
+            parts.append(self._opposite(depth))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _opposite(self, depth: int) -> Expression:
+        if depth > EXPRESSION_DEPTH_MAX:
+            raise _invalid(f"at most {EXPRESSION_DEPTH_MAX} levels", "more", self._next.position)
+        if self._skip("not"):
+            return Not(self._opposite(depth + 1))
+        if self._skip("("):
+            found = self.any_of(depth + 1)
+            self._want(")")
+            return found
+        if self._skip("true"):
+            return Always()
+        return self._predicate()
+
+    def _predicate(self) -> Predicate:
+        column = self._column()
+        if self._next.kind == "operator":
+            sign = self._take().text
+            operator = Operator("!=" if sign == "<>" else sign)
+            return Compare(column, operator, self._literal())
+        if self._skip("is"):
+            negated = self._skip("not")
+            if self._skip("null"):
+                return IsNull(column, negated)
+            if self._skip("nan"):
+                return IsNan(column, negated)
+            raise self._unexpected("`null` or `nan`")
+        negated = self._skip("not")
+        if self._skip("in"):
+            return OneOf(column, self._list(), negated)
+        if self._skip("starts"):
+            self._want("with")
+            return StartsWith(column, self._prefix(), negated)
+        raise self._unexpected("a comparison, `is`, `in` or `starts with`")
+
+    def _column(self) -> str:
+        if self._next.kind == "word":
+            return self._take().text
+        if self._next.kind == "column":
+            return self._take().text[1:-1].replace("``", "`")
+        raise self._unexpected("a column")
+
+    def _list(self) -> tuple[Literal, ...]:
+        self._want("(")
+        found = [self._literal()]
+        while self._skip(","):
+            found.append(self._literal())
+        self._want(")")
+        return tuple(found)
+
+    def _prefix(self) -> Text | Parameter:
+        found = self._literal()
+        if not isinstance(found, Text | Parameter):
+            raise _invalid("a quoted text or a parameter", str(found), self._tokens[self._at - 1].position)
+        return found
+
+    def _literal(self) -> Literal:
+        self._literals += 1
+        if self._literals > LITERALS_MAX:
+            raise _invalid(f"at most {LITERALS_MAX} literals", "more", self._next.position)
+        token = self._next
+        made: Literal
+        if token.kind == "text":
+            made = Text(token.text[1:-1].replace("''", "'"))
+        elif token.kind == "number":
+            made = Number(token.text)
+        elif token.kind == "parameter":
+            made = Parameter(token.text[2:-1])
+        elif token.kind == "keyword" and token.text in ("true", "false"):
+            made = Boolean(token.text == "true")
+        else:
+            raise self._unexpected("a literal")
+        self._take()
+        return made
+
+
+_GRAMMAR: Final = "the grammar is closed: comparisons, in, is null, is nan, starts with, joined by and, or, not"
+_TOP_LEVEL: Final = "filters look at whole columns; a column whose own name has a dot is written in backquotes"
+
+
+def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> InputError:
+    return InputError(
+        "expression_invalid",
+        f"the filter cannot be read at character {position + 1}",
+        expected=expected,
+        got=got if got.isascii() and got.isprintable() and len(got) <= 80 else ascii(got[:80]),
+        hint=hint,
+        character=position + 1,
+    )
+
+
+def _unread(text: str, position: int) -> InputError:
+    """Where no token begins: what was meant can often be told."""
+    rest = text[position:]
+    if rest.startswith("``"):
+        return _invalid("a name in the backquotes", "none", position)
+    if rest[0] in "'`":
+        return _invalid(f"the closing {rest[0]}", "the end", len(text))
+    if rest[0] == "." and position and (text[position - 1].isalnum() or text[position - 1] in "_`"):
+        return _invalid("a column of the table itself", "a field inside a column", position, hint=_TOP_LEVEL)
+    if rest.startswith("$"):
+        return _invalid("a parameter as ${name}", rest.split()[0], position)
+    return _invalid("a name, a literal, an operator or a bracket", re.split(r"[\s(),]", rest)[0] or rest[0], position)

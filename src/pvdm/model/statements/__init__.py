@@ -1,0 +1,1 @@
+"""Signed statements as values: the proof and its core, receipts, approvals, overrides and the rest."""

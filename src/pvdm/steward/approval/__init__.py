@@ -1,0 +1,1 @@
+"""Operators' signed approvals: protections and migrations."""

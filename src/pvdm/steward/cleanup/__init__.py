@@ -1,0 +1,1 @@
+"""What ended attempts leave behind: clean-up, quarantine, orphans and the vault."""

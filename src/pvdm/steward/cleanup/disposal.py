@@ -1,0 +1,445 @@
+"""What an ended attempt leaves: kept in quarantine or removed, its branch and snapshots gone; never a live file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm import fault
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.commit import Change
+from pvdm.catalog.references import References, Search, UndecidedError
+from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
+from pvdm.catalog.upstream.target import fence_of
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError, UnavailableError, VerificationError
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.prefix import Left, Prefix, prefix_at
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.lake.write.branches import BranchRemoval
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import events, proofs
+from pvdm.ledger.schema.verify import DisposalWord
+from pvdm.ledger.work import announced, attempts, quarantine, verified, workloads
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.verified import DisposalRecord
+from pvdm.model.contract import OnFail
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.files import AddedFile
+from pvdm.model.statements.proof import Proof
+from pvdm.model.states import ATTEMPT, AttemptState
+from pvdm.steward.access import OWN, OWN_WHERE_UNPROTECTED
+from pvdm.steward.pipeline.keyed_lock import Turns
+from pvdm.steward.pipeline.unfinished import working_on
+from pvdm.steward.work.opened import contract_of
+from pvdm.steward.work.opening import is_adopted, staged_head
+from pvdm.steward.work.sources import levels_of
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files, Seen
+
+BRANCH_TRIES_MAX: Final = 8
+NOTED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that has ended, with what decides over its files.
+
+    It could begin to write at `opened_micros`, by one Steward's clock, and after the event `opened_event`.
+    """
+
+    attempt: Attempt
+    table_uuid: str
+    row: TableRow | None
+    core: ProofCore | None
+    on_fail: OnFail
+    bytes_max: int
+    opened_micros: int
+    opened_event: int
+
+    @property
+    def published(self) -> bool:
+        """Whether its files are what `main` shows."""
+        return self.attempt.state is AttemptState.COMMITTED
+
+
+class _DoneError(Exception):
+    """Another Steward has cleaned up meanwhile."""
+
+    def __init__(self, record: DisposalRecord) -> None:
+        super().__init__(record.attempt_id)
+        self.record = record
+
+
+class Disposal:
+    """Cleans up after attempts; each step may be done again, and what a crash left is taken up at the start."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        catalog: Callable[[], Catalog],
+        vault: Vault,
+        files: Files,
+        require_consistent: Callable[[], None],
+    ) -> None:
+        """`require_consistent` raises where the ledger's log is not the one that is known outside."""
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._vault = vault
+        self._files = files
+        self._require_consistent = require_consistent
+        self._turns = Turns()
+
+    def dispose(self, attempt_id: str) -> DisposalRecord:
+        """Quarantine or delete what the attempt staged and did not publish, its branch and own snapshots with it.
+
+        Threads of this Steward wait for each other; what another Steward is cleaning up is held (`work_held`).
+        """
+        done = self._find_done(attempt_id)
+        if done is not None:
+            return done
+        # A ledger that was restored elsewhere since may have published what this one takes for left over.
+        self._require_consistent()
+        with self._turns.turn(attempt_id), working_on(self._ledger, f"the clean-up of {attempt_id}"):
+            try:
+                self._require_undone(attempt_id)
+                return self._dispose(attempt_id)
+            except _DoneError as error:
+                return error.record
+
+    def _dispose(self, attempt_id: str) -> DisposalRecord:
+        ended = self._load(attempt_id)
+        if ended.row is None:
+            return self._done(ended, DisposalWord.LEFT, 0, 0, "the table is gone; who dropped it has its files")
+        note = self._quarantine(ended)
+        fault.point("disposal.after_quarantine")
+        if _branch_goes(ended):
+            self._remove_branch(ended.attempt, ended.row)
+        fault.point("disposal.after_branch")
+        with decided():
+            removed, kept = self._remove_files(ended)
+        fault.point("disposal.after_files")
+        return self._done(ended, _word(ended), removed, kept, note)
+
+    def _find_done(self, attempt_id: str) -> DisposalRecord | None:
+        with self._ledger.read() as unit:
+            return verified.find_disposal(unit, attempt_id)
+
+    def _require_undone(self, attempt_id: str) -> None:
+        """A lock may be lost with its connection: another Steward has perhaps cleaned up since."""
+        done = self._find_done(attempt_id)
+        if done is not None:
+            raise _DoneError(done)
+
+    def settle(self) -> list[DisposalRecord]:
+        """Clean up after every attempt that has ended and was not cleaned up after, as far as it goes now.
+
+        What cannot be reached now raises, after all were tried: settling is due again then.
+        """
+        with self._ledger.read() as unit:
+            waiting = verified.undisposed(unit)
+        found, away = [], list[UnavailableError]()
+        for attempt in waiting:
+            try:
+                found.append(self.dispose(attempt.attempt_id))
+            except UnavailableError as error:
+                if error.code != "references_undecided":
+                    away.append(error)
+            except PvdmError:
+                continue  # tried again at the next start, and by whoever looks for orphans
+        if away:
+            raise away[0]
+        return found
+
+    def ended_at(self, row: TableRow) -> list[Ended]:
+        """Every attempt at the table that has ended, oldest first."""
+        with self._ledger.read() as unit:
+            listed = attempts.ended_at(unit, row.table_uuid)
+        return [self._load(each.attempt_id) for each in listed]
+
+    def remove_late_branch(self, ended: Ended, metadata: TableMetadata) -> None:
+        """Remove a branch that was written after the clean-up; an adopted branch is left to its owner."""
+        if ended.row is None or is_adopted(ended.attempt):
+            return
+        with self._ledger.read() as unit:
+            fences = _fences(unit, ended.attempt)
+        if branch_removal(metadata, ended.attempt, fences)[0]:
+            self._remove_branch(ended.attempt, ended.row)
+
+    def _load(self, attempt_id: str) -> Ended:
+        with self._ledger.read() as unit:
+            attempt = attempts.get(unit, attempt_id)
+            workload = workloads.get(unit, attempt.workload_id)
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            said = proofs.of_attempt(unit, attempt_id)
+            envelope = proofs.envelope(unit, said[-1].proof_id) if said else None
+            opened = events.history(unit, "attempts", attempt_id, count=1)
+            contract = contract_of(unit, workload.opening.contract_hash)
+        if attempt.state in ATTEMPT.live():
+            raise ConflictError(
+                "attempt_live",
+                "the attempt has not ended",
+                expected="an ended attempt",
+                got=attempt.state,
+                attempt_id=attempt_id,
+            )
+        core = None if envelope is None else read_signed(envelope, Proof).core
+        return Ended(
+            attempt,
+            workload.opening.table_uuid,
+            row,
+            core,
+            contract.governance.on_fail,
+            contract.limits.bytes,
+            opened[0].at_micros,
+            opened[0].event_id,
+        )
+
+    def _quarantine(self, ended: Ended) -> str:
+        """The bytes that a proof refuted, or the gate refused, kept outside the table; which could not be is noted."""
+        if not is_quarantined(ended) or ended.core is None:
+            return "nothing was proved of it" if ended.core is None else ""
+        lost = []
+        for file in ended.core.files.added:
+            try:
+                self._keep(ended, Seen(file.staged_path, *file.staged_bytes))
+            except VerificationError as error:
+                if file.staged_sha256 not in self.in_quarantine(ended):
+                    lost.append(f"{file.staged_sha256}: {error.code}{self._keep_published(ended, file)}")
+        lost += self._quarantine_unbound(ended, ended.core)
+        return "" if not lost else f"not kept: {', '.join(lost)}"
+
+    def _keep(self, ended: Ended, seen: Seen) -> None:
+        self._put_in_quarantine(ended, self._files.fetch_frozen(seen).data)
+
+    def _put_in_quarantine(self, ended: Ended, data: bytes) -> None:
+        """Before and after: what an operator has removed meanwhile does not come back (`QuarantineDesk.remove`)."""
+        attempt_id = ended.attempt.attempt_id
+        self._require_undone(attempt_id)
+        location = self._vault.quarantine(ended.table_uuid, attempt_id, data)
+        with self._ledger.read() as unit:
+            removal = quarantine.find_removal(unit, attempt_id)
+        if removal is not None:
+            self._vault.remove(location)
+            self._require_undone(attempt_id)
+
+    def _keep_published(self, ended: Ended, file: AddedFile) -> str:
+        """Where the staged file is not what was verified any more, the file that the Steward made of it; as a note."""
+        if file.published_path == file.staged_path:
+            return ""
+        try:
+            if file.published_sha256 not in self.in_quarantine(ended):
+                self._keep(ended, Seen(file.published_path, *file.published_bytes))
+        except VerificationError:
+            return ""
+        return f", its rows are kept as {file.published_sha256}"
+
+    def _quarantine_unbound(self, ended: Ended, core: ProofCore) -> list[str]:
+        """Data that the proof does not bind, since it could not be listed or frozen, up to the contract's limit."""
+        bound = {parse_location(file.staged_path) for file in core.files.added}
+        folder = parse_location(ended.attempt.prefix).child("data")
+        lost, room = [], ended.bytes_max
+        for left in self.files_left(ended):
+            if left.location in bound or not left.location.is_under(folder):
+                continue
+            if left.size > room or left.location.link_below(folder) is not None:
+                lost.append(f"{left.location.parts[-1]}: {'limit' if left.size > room else 'link'}")
+                continue
+            try:
+                fetched = self._files.fetch(left.location)
+            except VerificationError as error:
+                lost.append(f"{left.location.parts[-1]}: {error.code}")
+                continue
+            self._put_in_quarantine(ended, fetched.data)
+            room -= len(fetched.data)
+        return lost if len(lost) <= NOTED_MAX else [*lost[:NOTED_MAX], f"and {len(lost) - NOTED_MAX} others"]
+
+    def in_quarantine(self, ended: Ended) -> set[str]:
+        """The hashes of what is kept of the attempt; an earlier try may have kept a file and gone on to remove it."""
+        listed = self._vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
+        return {location.rpartition("/")[2] for location in listed}
+
+    def _remove_branch(self, attempt: Attempt, row: TableRow) -> None:
+        """The branch and the snapshots that are its own, in one commit; what another ref holds stays."""
+        with self._ledger.read() as unit:
+            levels = levels_of(unit, row)
+            fences = _fences(unit, attempt)
+        for _ in range(BRANCH_TRIES_MAX):
+            fresh = self._fresh(row)
+            metadata = self._catalog().states.of(fresh).metadata
+            if is_adopted(attempt) and not _is_as_staged(metadata, attempt):
+                return
+            updates, requirements = branch_removal(metadata, attempt, fences)
+            if not updates:
+                return
+            try:
+                grant = OWN if fresh.protected else OWN_WHERE_UNPROTECTED
+                self._catalog().commits.commit(grant, [Change(levels, row.name, requirements, updates)])
+                return
+            except ConflictError as error:
+                if not error.code.startswith("requirement_ref"):
+                    raise
+        raise ConflictError("branch_moving", "the branch is moved all the time", got=attempt.branch)
+
+    def _fresh(self, row: TableRow) -> TableRow:
+        with self._ledger.read() as unit:
+            return tables.get_id(unit, row.table_id)
+
+    def _remove_files(self, ended: Ended) -> tuple[int, int]:
+        """Delete what lies in the attempt's own folder, and copies of it in the vault, unless something names it.
+
+        What a crash left unfinished in the vault goes too: nothing can name it, and its writer is gone or fails.
+        """
+        self.remove_unfinished(ended)
+        copies = self.copies_of(ended)
+        prefix = self.prefix_of(ended)
+        left = [] if prefix is None else prefix.files()
+        if not left and not copies:
+            return 0, 0
+        search = self._search(ended)
+        search.look_through()
+        kept, removed = published_files(ended), 0
+        if prefix is not None:
+            unkept = [each.location for each in left if each.location not in kept]
+            removed = sum(prefix.remove(place) for place in search.unnamed(unkept))
+            prefix.remove_empty()
+        at = {parse_location(each): each for each in copies}
+        for place in search.unnamed(place for place in at if place not in kept):
+            self._vault.remove(at[place])
+            removed += 1
+        return removed, len(left) + len(copies) - removed
+
+    def remove_unfinished(self, ended: Ended) -> None:
+        """What a crash left unfinished in the vault."""
+        for kind in (VaultKind.DATA, VaultKind.QUARANTINE):
+            for each in self._vault.unfinished(ended.table_uuid, kind, ended.attempt.attempt_id):
+                self._vault.remove(each)
+
+    def remove_copy(self, location: str) -> None:
+        """A copy in the vault that nothing names."""
+        self._vault.remove(location)
+
+    def files_left(self, ended: Ended) -> list[Left]:
+        """Everything that lies in the attempt's own folder."""
+        prefix = self.prefix_of(ended)
+        return [] if prefix is None else prefix.files()
+
+    def _search(self, ended: Ended) -> Search:
+        """For what any snapshot of any table names of the attempt."""
+        folders = [parse_location(ended.attempt.prefix)]
+        folders.append(parse_location(self._vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)))
+        references = References(self._ledger, self._catalog().states, self._files)
+        known = {ended.table_uuid: self._before(ended)}
+        return references.under(folders, after_event=ended.opened_event, known=known)
+
+    def _before(self, ended: Ended) -> int | None:
+        """A snapshot of `main` that was there before the attempt: its base, or one too old to be younger than it."""
+        if ended.core is not None:
+            return ended.core.target.base_snapshot_id
+        if ended.row is None:
+            return None
+        return shown_before(self._catalog().states.of(ended.row).metadata, ended.opened_micros)
+
+    def copies_of(self, ended: Ended) -> list[str]:
+        """The Steward's copies of the attempt's files, and other files that it left beside them."""
+        return self._vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
+
+    def prefix_of(self, ended: Ended) -> Prefix | None:
+        """The attempt's own folder; what was staged elsewhere, on a branch that was taken over, is its owner's."""
+        if ended.row is None:
+            return None
+        folder = parse_location(ended.attempt.prefix)
+        if not folder.is_under(parse_location(ended.row.location)):
+            raise UndecidedError("the table has moved away from the attempt's folder")
+        return self.folder_of(ended.row, folder)
+
+    def folder_of(self, row: TableRow, folder: Location) -> Prefix:
+        """A folder below the table's location; no link below the warehouse is gone through on the way to it."""
+        table, warehouse = parse_location(row.location), parse_location(self._catalog().warehouse)
+        root = warehouse if table.is_under(warehouse) and table != warehouse else table
+        return prefix_at(root, folder, self._files.stores)
+
+    def _done(self, ended: Ended, outcome: DisposalWord, removed: int, kept: int, note: str) -> DisposalRecord:
+        record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
+        at = self._clock.now_micros()
+        return self._ledger.transact(lambda unit: verified.put_disposal(unit, record), at_micros=at)
+
+
+def published_files(ended: Ended) -> set[Location]:
+    """What `main` shows of it, or once showed."""
+    if not ended.published or ended.core is None:
+        return set()
+    return {parse_location(each.published_path) for each in ended.core.files.added}
+
+
+def shown_before(metadata: TableMetadata, micros: int) -> int | None:
+    """The newest snapshot of `main` that was there before this time, however clocks differ."""
+    latest = micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
+    shown = metadata.ancestry(metadata.current_snapshot_id or 0)
+    return next((each.snapshot_id for each in shown if each.timestamp_ms < latest), None)
+
+
+def _is_as_staged(metadata: TableMetadata, attempt: Attempt) -> bool:
+    """Whether the branch shows what was published of it, and nothing that its owner has put there since."""
+    return attempt.branch in metadata.refs and staged_head(metadata, attempt.branch) == attempt.staged_snapshot_id
+
+
+def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
+    """What keeps publications of the attempt from being shown late: needless once its own branch is gone for good.
+
+    A branch that was taken over may come again under its name, so that its fences stay.
+    """
+    if is_adopted(attempt):
+        return ()
+    return tuple(fence_of(each.announced_id) for each in announced.of_attempt(unit, attempt.attempt_id))
+
+
+def branch_removal(
+    metadata: TableMetadata, attempt: Attempt, fences: Sequence[str] = ()
+) -> tuple[list[Json], list[Json]]:
+    """The updates that take the attempt's branch and its own snapshots away, and what must still be so for them."""
+    if attempt.branch == MAIN:
+        raise NotAllowedError("branch_reserved", "main is nobody's staging branch", got=attempt.attempt_id)
+    ref = metadata.refs.get(attempt.branch)
+    staged = [] if attempt.staged_snapshot_id is None else [int(attempt.staged_snapshot_id)]
+    updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()
+    held: Json = None if ref is None else ref.snapshot_id
+    return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
+
+
+def _branch_goes(ended: Ended) -> bool:
+    """A branch that was taken over is its owner's: it goes when it is published, and else stays as it was."""
+    return not is_adopted(ended.attempt) or ended.published
+
+
+def is_quarantined(ended: Ended) -> bool:
+    """Whether what it staged is evidence that is kept."""
+    return ended.attempt.state is AttemptState.VERIFICATION_FAILED and ended.on_fail is OnFail.QUARANTINE
+
+
+def _word(ended: Ended) -> DisposalWord:
+    if ended.published:
+        return DisposalWord.PUBLISHED
+    return DisposalWord.QUARANTINED if is_quarantined(ended) else DisposalWord.DELETED
+
+
+@contextlib.contextmanager
+def decided() -> Iterator[None]:
+    """What cannot be decided now is asked again later; nothing goes before."""
+    try:
+        yield
+    except UndecidedError as why:
+        raise UnavailableError(
+            "references_undecided",
+            f"whether anything still names the attempt's files cannot be told: {why}",
+            hint="none of them was removed; this is tried again when every table can be read",
+        ) from None

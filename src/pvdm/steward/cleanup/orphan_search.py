@@ -1,0 +1,236 @@
+"""Orphans: files that ended attempts left in their folders, and files of unmodified jobs that publication left behind.
+
+Of an unmodified job (`pvdm publish`) these are the files that a proof names as staged, and the lists and manifests of
+the snapshots that were staged. The Steward published copies of them, whatever storage the contract has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.references import References, Search
+from pvdm.errors import PvdmError
+from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES, read_manifest_list
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.prefix import Left, Prefix
+from pvdm.ledger import Ledger
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record import proofs
+from pvdm.ledger.work import attempts, quarantine, workloads
+from pvdm.model.statements.proof import Proof
+from pvdm.steward.cleanup.disposal import Disposal, Ended, decided, is_quarantined, published_files, shown_before
+from pvdm.steward.work.opening import is_adopted
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
+
+_LIST: Final = re.compile(r"snap-([0-9]{1,19})(?:-.*)?\.avro")
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A file that an ended attempt, or the job whose branch it took over, left behind and that nothing names."""
+
+    attempt_id: str
+    location: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A file that may be one; `prefix` is the folder that it is removed from."""
+
+    ended: Ended
+    left: Left
+    prefix: Prefix
+    of_job: bool
+
+    @property
+    def orphan(self) -> Orphan:
+        return Orphan(self.ended.attempt.attempt_id, str(self.left.location), self.left.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _InUse:
+    """What must not be looked at: the folders of live attempts, and what proofs of live attempts name as staged."""
+
+    folders: tuple[Location, ...]
+    files: frozenset[Location]
+
+    def has(self, location: Location) -> bool:
+        return location in self.files or any(location.is_under(folder) for folder in self.folders)
+
+
+class OrphanSearch:
+    """Finds them for one table at a time, and removes them; each list and manifest is read at most once."""
+
+    def __init__(self, ledger: Ledger, catalog: Callable[[], Catalog], files: Files, disposal: Disposal) -> None:
+        self._ledger = ledger
+        self._catalog = catalog
+        self._files = files
+        self._disposal = disposal
+
+    def find(self, row: TableRow) -> list[Orphan]:
+        """What ended attempts at the table left, and nothing names; of live ones nothing."""
+        with decided():
+            found = self._candidates(row, self._disposal.ended_at(row))
+            named = self._search(row, found, {}).referenced if found else set()
+        return [each.orphan for each in found if each.left.location not in named]
+
+    def remove(self, row: TableRow) -> list[Orphan]:
+        """Remove them, and the branches that go with them; gives what is gone."""
+        ended = self._disposal.ended_at(row)
+        with decided():
+            before = self._candidates(row, ended)
+        for each in ended:
+            self._disposal.dispose(each.attempt.attempt_id)
+        metadata = self._metadata(row)
+        for each in ended:
+            self._disposal.remove_late_branch(each, metadata)
+            self._disposal.remove_unfinished(each)
+        with decided():
+            found = self._candidates(row, ended)
+            copies = {copy: each for each in ended for copy in self._unpublished_copies(each)}
+            if found or copies:
+                self._remove(row, found, copies)
+        return [each.orphan for each in before if each.prefix.find(each.left.location) is None]
+
+    def _remove(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, Ended]) -> None:
+        """What is named while everything is looked through, or while others are removed, stays too."""
+        search = self._search(row, found, copies)
+        at = {each.left.location: each.prefix for each in found}
+        for place in search.unnamed(at):
+            at[place].remove(place)
+        for ended in {each.ended.attempt.attempt_id: each.ended for each in found if not each.of_job}.values():
+            prefix = self._disposal.prefix_of(ended)
+            if prefix is not None:
+                prefix.remove_empty()
+        copied = {parse_location(copy): copy for copy in copies}
+        for place in search.unnamed(copied):
+            self._disposal.remove_copy(copied[place])
+
+    def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, Ended]) -> Search:
+        """Every table that may name one of these files, looked through."""
+        wanted = {each.left.location for each in found} | {parse_location(each) for each in copies}
+        # A job may have written its files at any time before its branch was taken over.
+        opened = [(0, 0) if each.of_job else _opening_of(each.ended) for each in found]
+        opened += [_opening_of(each) for each in copies.values()]
+        known = {row.table_uuid: shown_before(self._metadata(row), min(micros for micros, _ in opened))}
+        references = References(self._ledger, self._catalog().states, self._files)
+        search = references.search(wanted, after_event=min(event for _, event in opened), known=known)
+        search.look_through()
+        return search
+
+    def _metadata(self, row: TableRow) -> TableMetadata:
+        with self._ledger.read() as unit:
+            fresh = tables.get_id(unit, row.table_id)
+        return self._catalog().states.of(fresh).metadata
+
+    def _unpublished_copies(self, ended: Ended) -> list[str]:
+        published = published_files(ended)
+        return [each for each in self._disposal.copies_of(ended) if parse_location(each) not in published]
+
+    # What may be one
+
+    def _candidates(self, row: TableRow, ended: Sequence[Ended]) -> list[_Candidate]:
+        """Files that lie in folders of ended attempts, and those of jobs; none that was published in its place."""
+        published = {place for each in ended for place in published_files(each)}
+        in_use = self._in_use(row)
+        found: dict[Location, _Candidate] = {}
+        for each in (*self._in_folders(ended), *self._of_jobs(row, ended)):
+            location = each.left.location
+            if location not in published and not in_use.has(location):
+                found.setdefault(location, each)
+        return list(found.values())
+
+    def _in_use(self, row: TableRow) -> _InUse:
+        folders: list[Location] = []
+        files: set[Location] = set()
+        with self._ledger.read() as unit:
+            for attempt in attempts.live(unit):
+                if workloads.get(unit, attempt.workload_id).opening.table_uuid != row.table_uuid:
+                    continue
+                folders.append(parse_location(attempt.prefix))
+                for said in proofs.of_attempt(unit, attempt.attempt_id):
+                    core = read_signed(proofs.envelope(unit, said.proof_id), Proof).core
+                    files.update(parse_location(each.staged_path) for each in core.files.added)
+        return _InUse(tuple(folders), frozenset(files))
+
+    def _in_folders(self, ended: Iterable[Ended]) -> Iterator[_Candidate]:
+        for each in ended:
+            prefix = self._disposal.prefix_of(each)
+            if prefix is not None:
+                yield from (_Candidate(each, left, prefix, of_job=False) for left in prefix.files())
+
+    def _of_jobs(self, row: TableRow, ended: Iterable[Ended]) -> Iterator[_Candidate]:
+        """What an unmodified job wrote below the table's location, as far as a proof or the job's own lists name it."""
+        adopted = [each for each in ended if is_adopted(each.attempt) and each.core is not None]
+        for each in adopted:
+            yield from self._staged(row, each)
+        if adopted:
+            yield from self._staged_metadata(row, adopted)
+
+    def _staged(self, row: TableRow, ended: Ended) -> Iterator[_Candidate]:
+        """The data files; one that has another size by now is another file, and evidence that is not kept stays."""
+        kept = self._evidence(ended)
+        table = parse_location(row.location)
+        for file in () if ended.core is None else ended.core.files.added:
+            location = parse_location(file.staged_path)
+            above = _above(location)
+            # A table that lies outside the warehouse is not emptied at its very location.
+            if not above.is_under(table) or above == table or (kept is not None and file.staged_sha256 not in kept):
+                continue
+            prefix = self._disposal.folder_of(row, above)
+            left = prefix.find(location)
+            if left is not None and left.size == file.staged_size_bytes:
+                yield _Candidate(ended, left, prefix, of_job=True)
+
+    def _evidence(self, ended: Ended) -> set[str] | None:
+        """What is kept in quarantine of a FAIL; None where nothing has to be, or an operator has removed it."""
+        if not is_quarantined(ended):
+            return None
+        with self._ledger.read() as unit:
+            removal = quarantine.find_removal(unit, ended.attempt.attempt_id)
+        return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
+
+    def _staged_metadata(self, row: TableRow, adopted: Sequence[Ended]) -> Iterator[_Candidate]:
+        """The lists of staged snapshots, found by the names that Iceberg gives them, and the manifests in them."""
+        prefix = self._disposal.folder_of(row, parse_location(row.location).child("metadata"))
+        there = {each.location: each for each in prefix.files()}
+        lists: dict[int, list[Left]] = {}
+        for left in there.values():
+            if match := _LIST.fullmatch(left.location.parts[-1]):
+                lists.setdefault(int(match[1]), []).append(left)
+        for ended in adopted:
+            snapshot_id, base = ended.attempt.staged_snapshot_id, ended.core and ended.core.target.base_snapshot_id
+            wanted = [] if snapshot_id is None else [int(snapshot_id)]
+            while wanted:
+                at = wanted.pop()
+                for left in lists.pop(at, ()) if at != base else ():
+                    yield _Candidate(ended, left, prefix, of_job=True)
+                    parent, manifests = self._read_list(left, at)
+                    wanted += [] if parent is None else [parent]
+                    yield from (_Candidate(ended, there[one], prefix, of_job=True) for one in manifests if one in there)
+
+    def _read_list(self, left: Left, snapshot_id: int) -> tuple[int | None, list[Location]]:
+        """The parent that a list names, and the manifests that its snapshot wrote; nothing if it cannot be read."""
+        try:
+            data = self._files.read(str(left.location), most=MANIFEST_LIST_MAX_BYTES)
+            listed = read_manifest_list(data)
+            own = [each.manifest_path for each in listed.manifests if each.added_snapshot_id == snapshot_id]
+            return listed.header.parent_snapshot_id, [parse_location(each) for each in own]
+        except PvdmError:
+            return None, []
+
+
+def _opening_of(ended: Ended) -> tuple[int, int]:
+    return ended.opened_micros, ended.opened_event
+
+
+def _above(location: Location) -> Location:
+    return Location(location.scheme, location.authority, location.parts[:-1])

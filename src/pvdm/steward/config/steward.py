@@ -1,0 +1,450 @@
+"""`steward.toml`: who the Steward is, where its keys, ledger and outside checkpoint are, and how its door is kept."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pvdm.errors import InputError
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
+from pvdm.lake.stores.stores import Place
+from pvdm.lake.stores.sts import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
+from pvdm.model.statements.proof import Isolation
+from pvdm.steward.config.spark import SparkTable, spark_settings
+from pvdm.steward.config.upstreams import IDENTITY, UPSTREAMS_MAX, UpstreamConfig, UpstreamTable, upstream_configs
+from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX
+from pvdm.trust.keys.public import Algorithm
+from pvdm.verify.spark.settings import SparkSettings
+
+CONFIG_SIZE_MAX_BYTES: Final = 65_536
+
+_SHA256: Final = r"[0-9a-f]{64}"
+_OBJECTS: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
+_PATTERNS: Final = {
+    f"^{IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
+    f"^{_SHA256}$": "64 lower-case hex digits",
+}
+_KINDS: Final = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """A keystore file; its passphrase, if it has one, stands in a file of its own."""
+
+    path: Path
+    passphrase_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KmsKeys:
+    """Keys in AWS KMS; credentials come by AWS's own chain."""
+
+    region: str
+    endpoint: str | None = None
+    timeout_seconds: int = 5
+    tries: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pkcs11Keys:
+    """Keys in a PKCS#11 token; its PIN stands in a file of its own."""
+
+    library: str
+    token: str
+    pin_file: Path
+    algorithm: Algorithm = Algorithm.ED25519
+
+
+KeysConfig: TypeAlias = FileKeys | KmsKeys | Pkcs11Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one caller, and all of them together, may ask of the door."""
+
+    body_max_bytes: int = 65_536
+    envelope_max_bytes: int = 2_097_152  # a trust root of 1 MiB in base64, with all of its signatures
+    rate_per_second: int = 100
+    burst: int = 400
+    concurrent: int = 32
+    in_flight: int = 512
+    peer_connections: int = 256
+    wait_seconds: int = 10
+    request_seconds: int = 60
+    shutdown_seconds: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """Where the door is; without a certificate it opens on loopback only."""
+
+    host: str = "127.0.0.1"
+    port: int = 8181
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogConfig:
+    """The catalog's name, the place under which tables lie, and the two folders that only the Steward writes.
+
+    The vault holds the manifests of what is published, copied data files and what failed; unless it is named, it is
+    `vault` beside the metadata.
+    """
+
+    warehouse: str
+    metadata: Place
+    name: str = "lake"
+    vault: Place = Path()
+    upstreams: tuple[UpstreamConfig, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.vault == Path():
+            object.__setattr__(self, "vault", _beside(self.metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class StewardConfig:
+    """Everything a Steward must be told."""
+
+    notary: str
+    origin: str
+    ledger_url: str = field(repr=False)  # it may hold the database's password
+    keys: KeysConfig
+    outside_path: Path
+    isolation: Isolation = Isolation.PROCESS
+    archive: Path | None = None
+    trust_root_sha256: str | None = None
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+    catalog: CatalogConfig | None = None
+    s3: S3Settings | None = None
+    vending: VendingSettings | None = None
+    spark: SparkSettings | None = None
+    # In an object store instead of the paths above.
+    outside_at: Location | None = None
+    archive_at: Location | None = None
+
+
+_LIMITS: Final = Limits()
+_SERVICE: Final = ServiceConfig()
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _FileKeys(_Strict):
+    home: Literal["file"]
+    path: str
+    passphrase_file: str | None = None
+
+
+class _KmsKeys(_Strict):
+    home: Literal["kms"]
+    region: str
+    endpoint: str | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=KMS_TIMEOUT_MAX_SECONDS)] = 5
+    tries: Annotated[int, Field(ge=1, le=KMS_TRIES_MAX)] = 4
+
+
+class _Pkcs11Keys(_Strict):
+    home: Literal["pkcs11"]
+    library: str
+    token: str
+    pin_file: str
+    algorithm: Literal["ed25519", "ecdsa-p256"] = "ed25519"
+
+
+class _Limits(_Strict):
+    body_max_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = _LIMITS.body_max_bytes
+    envelope_max_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = _LIMITS.envelope_max_bytes
+    rate_per_second: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.rate_per_second
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = _LIMITS.burst
+    concurrent: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.concurrent
+    in_flight: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.in_flight
+    peer_connections: Annotated[int, Field(ge=1, le=100_000)] = _LIMITS.peer_connections
+    wait_seconds: Annotated[int, Field(ge=0, le=600)] = _LIMITS.wait_seconds
+    request_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.request_seconds
+    shutdown_seconds: Annotated[int, Field(ge=1, le=3_600)] = _LIMITS.shutdown_seconds
+
+
+class _Service(_Strict):
+    host: str = _SERVICE.host
+    port: Annotated[int, Field(ge=0, le=65_535)] = _SERVICE.port
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    limits: _Limits = _Limits()
+
+
+class _Catalog(_Strict):
+    name: Annotated[str, Field(pattern=f"^{IDENTITY}$")] = "lake"
+    warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] = "warehouse"
+    metadata: Annotated[str, Field(min_length=1, max_length=4_096)] = "catalog"
+    vault: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    upstreams: Annotated[list[UpstreamTable], Field(max_length=UPSTREAMS_MAX)] = []
+
+
+class _Vending(_Strict):
+    producer_role: Annotated[str, Field(min_length=1, max_length=2_048)]
+    consumer_role: Annotated[str, Field(min_length=1, max_length=2_048)]
+    sts_endpoint: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    lifetime_seconds: Annotated[int, Field(ge=VENDED_LEAST_SECONDS, le=VENDED_MAX_SECONDS)] = 3_600
+
+
+class _S3(_Strict):
+    region: Annotated[str, Field(min_length=1, max_length=64)]
+    endpoint: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
+    path_style: bool = False
+    profile: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=S3_TIMEOUT_MAX_SECONDS)] = 10
+    tries: Annotated[int, Field(ge=1, le=S3_TRIES_MAX)] = 4
+    vending: _Vending | None = None
+
+
+class _File(_Strict):
+    notary: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
+    origin: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
+    isolation: Literal["embedded", "process", "account"] = "process"
+    ledger: str
+    outside: str
+    archive: str | None = None
+    trust_root_sha256: Annotated[str, Field(pattern=f"^{_SHA256}$")] | None = None
+    keys: Annotated[_FileKeys | _KmsKeys | _Pkcs11Keys, Field(discriminator="home")]
+    service: _Service = _Service()
+    catalog: _Catalog | None = None
+    s3: _S3 | None = None
+    spark: SparkTable | None = None
+
+
+def load_config(path: Path) -> StewardConfig:
+    """The configuration of a file; relative paths in it are relative to its folder."""
+    try:
+        data = path.read_bytes()[: CONFIG_SIZE_MAX_BYTES + 1]
+    except OSError as error:
+        raise _invalid(path, "a file that can be read", error.strerror or "none") from None
+    return parse_config(data, path)
+
+
+def parse_config(data: bytes, path: Path, *, source: Path | None = None) -> StewardConfig:
+    """The configuration of a text as if it stood in the file `path`; errors name `source`, where it came from."""
+    folder, path = path.resolve().parent, source or path
+    if len(data) > CONFIG_SIZE_MAX_BYTES:
+        raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
+    try:
+        parsed = _File.model_validate(tomllib.loads(data.decode()))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _invalid(path, "TOML", str(error)) from None
+    except ValidationError as error:
+        raise _field_invalid(path, error) from None
+    return _config(parsed, folder)
+
+
+def _config(parsed: _File, folder: Path) -> StewardConfig:
+    service = parsed.service
+    vending = None if parsed.s3 is None else parsed.s3.vending
+    config = StewardConfig(
+        notary=parsed.notary,
+        origin=parsed.origin,
+        ledger_url=_ledger(parsed.ledger, folder),
+        keys=_keys(parsed.keys, folder),
+        outside_path=folder / parsed.outside,
+        outside_at=_object(parsed.outside, parsed.s3),
+        archive_at=None if parsed.archive is None else _object(parsed.archive, parsed.s3),
+        isolation=Isolation(parsed.isolation),
+        archive=_path(parsed.archive, folder),
+        trust_root_sha256=parsed.trust_root_sha256,
+        service=ServiceConfig(
+            service.host,
+            service.port,
+            _path(service.tls_certificate, folder),
+            _path(service.tls_key, folder),
+            Limits(**service.limits.model_dump()),
+        ),
+        catalog=_catalog(parsed, folder),
+        s3=None if parsed.s3 is None else S3Settings(**parsed.s3.model_dump(exclude={"vending"})),
+        vending=None if vending is None else VendingSettings(**vending.model_dump()),
+        spark=spark_settings(parsed.spark, folder),
+    )
+    require_door(config.service)
+    return config
+
+
+def require_door(service: ServiceConfig) -> None:
+    """Tokens travel in clear without TLS, so beyond loopback there is no door without a certificate."""
+    if (service.tls_certificate is None) != (service.tls_key is None):
+        raise InputError(
+            "config_invalid", "TLS needs both files", expected="tls_certificate and tls_key", got="one of them"
+        )
+    if service.tls_certificate is None and not is_loopback(service.host):
+        raise InputError(
+            "tls_missing",
+            "the service would send tokens in clear over the network",
+            expected="tls_certificate and tls_key, or a loopback host",
+            got=service.host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfig:
+    match parsed:
+        case _FileKeys():
+            return FileKeys(folder / parsed.path, _path(parsed.passphrase_file, folder))
+        case _KmsKeys():
+            return KmsKeys(parsed.region, parsed.endpoint, parsed.timeout_seconds, parsed.tries)
+        case _Pkcs11Keys():
+            algorithm = Algorithm(parsed.algorithm)
+            return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
+
+
+def _catalog(parsed: _File, folder: Path) -> CatalogConfig | None:
+    """As the file says; an embedded Steward has one in its folder all the same, others serve none unasked."""
+    given = parsed.catalog
+    if given is None:
+        if Isolation(parsed.isolation) is not Isolation.EMBEDDED:
+            return None
+        given = _Catalog()
+    warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
+    vault = Path() if given.vault is None else _place(given.vault, folder)
+    upstreams = upstream_configs(given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None)
+    made = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
+    own = {"metadata": parse_location(str(made.metadata)), "vault": parse_location(str(made.vault))}
+    _require_known({"warehouse": warehouse, **own}, parsed.s3)
+    for name, place in own.items():
+        if warehouse.overlaps(place):
+            raise InputError(
+                "config_invalid",
+                "producers write in the warehouse, so the catalog's own files cannot lie there",
+                expected=f"{name} outside of warehouse",
+                got="one inside the other",
+            )
+    if own["metadata"].overlaps(own["vault"]):
+        raise InputError(
+            "config_invalid",
+            "the catalog's own files lie in two folders",
+            expected="vault outside of metadata",
+            got="one inside the other",
+        )
+    return made
+
+
+def _require_known(places: dict[str, Location], s3: _S3 | None) -> None:
+    """Whoever reads the tables must reach the manifests in the vault, so all three lie in one kind of store."""
+    schemes = {place.scheme for place in places.values()}
+    if not schemes <= {"file", "s3"} or len(schemes) > 1:
+        raise InputError(
+            "config_invalid",
+            "warehouse, metadata and vault lie in one kind of store",
+            expected="three folders, or three locations s3://bucket/…",
+            got=", ".join(f"{name} in {place.scheme}:" for name, place in places.items()),
+        )
+    if "s3" in schemes and s3 is None:
+        raise InputError(
+            "config_invalid", "the object store is not described", expected="a table [s3] with its region", got="none"
+        )
+
+
+def _object(text: str, s3: _S3 | None) -> Location | None:
+    """The location in an object store, if that is what the text names."""
+    if not _OBJECTS.match(text):
+        return None
+    place = parse_location(text)
+    _require_known({"place": place}, s3)
+    return place
+
+
+def _place(text: str, folder: Path) -> Place:
+    """A folder of this machine, or a location in an object store."""
+    return parse_location(text) if _OBJECTS.match(text) else folder / text
+
+
+def _beside(metadata: Place) -> Place:
+    if isinstance(metadata, Location):
+        return Location(metadata.scheme, metadata.authority, (*metadata.parts[:-1], "vault"))
+    return metadata.parent / "vault"
+
+
+def _ledger(url: str, folder: Path) -> str:
+    scheme, separator, rest = url.partition(":///")
+    if scheme == "sqlite" and separator and not rest.startswith("/"):
+        return f"sqlite:///{folder / rest}"
+    return url
+
+
+def _path(text: str | None, folder: Path) -> Path | None:
+    return None if text is None else folder / text
+
+
+def _field_invalid(path: Path, error: ValidationError) -> InputError:
+    """The first wrong field in plain words. What it holds is not shown: a password may stand in the wrong place."""
+    found: list[Any] = list(error.errors(include_url=False))
+    # A name that is not known tells more than the one that is missing for it.
+    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    parts = [str(part) for part in first["loc"]]
+    if parts[:1] == ["keys"] and len(parts) > 2:
+        del parts[1]  # which home it is read as; not a table of the file
+    expected, got = _expected(first, parts)
+    place = ".".join(parts) or "the file"
+    hint = _hint(path, parts) if first["type"] == "extra_forbidden" else None
+    return InputError(
+        "config_invalid", f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint
+    )
+
+
+def _hint(path: Path, parts: list[str]) -> str | None:
+    """For a field of the file itself that was written below a table, as it is when it is appended at the end."""
+    *table, name = parts
+    if not table or name not in _File.model_fields:
+        return None
+    first = "a line belongs to the table above it"
+    return f"{first}: move {name} out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
+
+
+def _expected(error: Any, parts: list[str]) -> tuple[str, str]:
+    limits, kind = error.get("ctx", {}), _KINDS.get(type(error["input"]), "something else")
+    match error["type"]:
+        case "missing":
+            return "a value", "nothing"
+        case "extra_forbidden":
+            return "a field that steward.toml knows", parts[-1]
+        case "string_type":
+            return "text", kind
+        case "int_type":
+            return "a whole number", kind
+        case "bool_type":
+            return "true or false", kind
+        case "string_pattern_mismatch":
+            return _PATTERNS[limits["pattern"]], "another text"
+        case "literal_error":
+            return str(limits["expected"]), "another value"
+        case "greater_than_equal":
+            return f"at least {limits['ge']}", "less"
+        case "less_than_equal":
+            return f"at most {limits['le']}", "more"
+        case "union_tag_invalid" | "union_tag_not_found" if "upstreams" in parts:
+            return 'kind = "rest" or "glue"', "no kind" if "not_found" in error["type"] else "another kind"
+        case "union_tag_invalid" | "union_tag_not_found":
+            return 'home = "file", "kms" or "pkcs11"', "no home" if "not_found" in error["type"] else "another home"
+        case _:
+            return "a table", kind
+
+
+def _invalid(path: Path, expected: str, got: str) -> InputError:
+    return InputError("config_invalid", f"{path.name} cannot be accepted", expected=expected, got=got)

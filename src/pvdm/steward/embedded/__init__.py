@@ -1,0 +1,1 @@
+"""A Steward inside the caller's process."""

@@ -1,0 +1,346 @@
+"""A Steward inside the caller's process: the same service on a loopback port, everything it keeps in one folder."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pvdm.client import AccessToken, ClockConfirmed, LentToken, StewardClient, TrustRootVersion
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
+from pvdm.model.role import Role
+from pvdm.model.secret import Secret
+from pvdm.steward import server
+from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
+from pvdm.steward.config.steward import StewardConfig, is_loopback, load_config, parse_config
+from pvdm.steward.embedded.root import Person, bring_up_to_date, require_people
+from pvdm.steward.embedded.store import StoreFile, require_same_store
+from pvdm.steward.notary import Notary, create_notary, open_notary
+from pvdm.steward.process_lock import ProcessLock
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
+from pvdm.trust.keys import disk
+from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
+
+__all__ = ["EmbeddedSteward", "Person", "start"]
+
+TOKEN_SECONDS: Final = 24 * 3600
+OWN_NAME: Final = "embedded"
+_CONFIG: Final = "steward.toml"
+_LOCK: Final = ".lock"
+_ROOT_SIGNER: Final = "root-signer.pem"
+_OUTSIDE: Final = "outside"
+
+
+class EmbeddedSteward(StewardClient):
+    """A client with the role of operator, and the Steward behind it; `close` stops both."""
+
+    def __init__(
+        self,
+        notary: Notary,
+        running: server.RunningServer,
+        lock: ProcessLock,
+        folder: Path,
+        signer: OperatorKey,
+        people: Sequence[Person],
+    ) -> None:
+        self._notary = notary
+        self._people = tuple(people)
+        self._running = running
+        self._lock = lock
+        self._folder = folder
+        self._signer = signer
+        self._closing = threading.Lock()
+        self._issued: list[str] = []
+        self._lending = threading.Lock()
+        self._lent: dict[tuple[Role, str], LentToken] = {}
+        super().__init__(running.url, self._giver(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
+        atexit.register(self.close)
+
+    @property
+    def folder(self) -> Path:
+        """Where everything lies."""
+        return self._folder
+
+    @property
+    def config(self) -> Path:
+        """Its `steward.toml`; the commands of `pvdm` take it when this process has let go of the folder."""
+        return self.folder / _CONFIG
+
+    @property
+    def notary(self) -> Notary:
+        """The Steward itself: code in its process can reach all of it, and that is what `embedded` in a proof says."""
+        return self._notary
+
+    @property
+    def pin(self) -> str:
+        """The SHA-256 of the first trust root; whoever checks proofs of this Steward offline needs it."""
+        return _require_pin(self._notary.config)
+
+    def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
+        """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
+
+        One that is killed cannot end its tokens: the next start in its folder does.
+        """
+        return self._giver(role, domain, name)()
+
+    def write_token(
+        self, path: Path | str, role: Role | str, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME
+    ) -> None:
+        """Put a token for another role into a file that only its owner may read, instead of what the file had."""
+        token = self.token_for(Role(role), domain, name=name)
+        disk.write(Path(path), token, mode=disk.PRIVATE_MODE)
+
+    def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
+        """Another client with another role, for a process that is producer, publisher and auditor at once."""
+        return self.with_token(self._giver(role, domain, name))
+
+    def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
+        """A token of any role for an engine of this process, such as Spark: the same one until this Steward is closed.
+
+        Its own if none is named. Spark keeps what it was first told, so a second session must be told the same.
+        """
+        wanted = (Role.OPERATOR if role is None else role, EVERY_DOMAIN if domain is None else domain)
+        with self._lending:
+            if wanted not in self._lent:
+                token, grant = self._issue(*wanted, OWN_NAME, TOKEN_LIFETIME_MAX_SECONDS)
+                self._lent[wanted] = LentToken(token, grant.token_id)
+            return self._lent[wanted]
+
+    def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
+        """A next version that names every epoch's keys and these people; a new epoch needs it before it is active."""
+        require_people(people)
+        root = bring_up_to_date(self._notary, self._signer, people)
+        return TrustRootVersion(root.version, root.sha256)
+
+    def confirm_clock(self, reason: str) -> ClockConfirmed:
+        """Say that the clock is right now; without a token, since none is given out while the time is in doubt."""
+        found = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
+        confirmed = ClockConfirmed(found.at_micros, found.was_jumped)
+        # What the start left undone since it could not tell the time.
+        self._notary.epochs.log_missing("logged after the clock was confirmed")
+        self.renew_trust_root(self._people)
+        return confirmed
+
+    def close(self) -> None:
+        """Stop the service, end the tokens it gave out, let go of the folder; a second time does nothing."""
+        with self._closing:
+            super().close()
+            if not self._lock.is_held:
+                return
+            atexit.unregister(self.close)
+            self._running.stop()
+            for token_id in self._issued:
+                with contextlib.suppress(PvdmError):
+                    self._notary.access.revoke(token_id)
+            self._notary.close()
+            self._lock.release()
+
+    def _giver(self, role: Role, domain: str, name: str) -> Callable[[], AccessToken]:
+        return lambda: self._issue(role, domain, name, TOKEN_SECONDS)[0]
+
+    def _issue(self, role: Role, domain: str, name: str, seconds: int) -> tuple[AccessToken, Grant]:
+        token, grant = self._notary.access.issue(role, domain=domain, name=name, lifetime_seconds=seconds)
+        self._issued.append(grant.token_id)
+        return AccessToken(token.reveal()), grant
+
+
+def start(
+    path: Path | str,
+    *,
+    outside: Path | str | None = None,
+    people: Sequence[Person] = (),
+    store: Path | str | None = None,
+) -> EmbeddedSteward:
+    """Start the Steward of that folder, or make one there; another process, or a second start, is refused meanwhile.
+
+    `outside` names a folder on another disk for the newest checkpoint of the log; without it, it lies in the same
+    folder, and who restores or loses that disk loses both. `store` is a file with the tables [catalog] and [s3] that
+    its configuration begins with; a later start that names a file with other values is refused.
+    """
+    require_people(people)
+    with contextlib.ExitStack() as undo:
+        folder = _folder(Path(path))
+        lock = ProcessLock(folder / _LOCK, in_use=_in_use, unavailable=_unavailable)
+        undo.callback(lock.release)
+        tables = None if store is None else StoreFile.read(Path(store))
+        config = _configured(folder, None if outside is None else Path(outside), tables)
+        notary = _opened(config)
+        undo.callback(notary.close)
+        signer = _root_signer(folder / _ROOT_SIGNER)
+        notary = replace(notary, config=_rooted(notary, signer, people, folder))
+        _end_tokens(notary)
+        running = server.start(notary)
+        undo.callback(running.stop)
+        steward = EmbeddedSteward(notary, running, lock, folder, signer, people)
+        undo.pop_all()
+        return steward
+
+
+def _end_tokens(notary: Notary) -> None:
+    """End what is still good: a process that was killed could not, and its tokens end with it all the same."""
+    now = notary.clock.trusted_micros()
+    for grant in notary.access.listed():
+        if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
+            notary.access.revoke(grant.token_id)
+
+
+def _in_use(holder: str) -> ConflictError:
+    return ConflictError(
+        "embedded_in_use",
+        "another Steward is running in this folder",
+        expected="a folder that nobody uses",
+        got=f"process {holder}",
+        hint="close() it first, or connect to a Steward that serves several processes",
+    )
+
+
+def _unavailable(error: OSError) -> UnavailableError:
+    return UnavailableError(
+        "embedded_folder_unavailable",
+        "the folder cannot be used",
+        expected="a folder that can be made and written, on a disk that knows locks",
+        got=str(error.strerror),
+    )
+
+
+def _folder(path: Path) -> Path:
+    """The folder, made for its owner alone; one that others can look into, or that holds other things, is refused."""
+    try:
+        path.mkdir(mode=0o700, parents=False, exist_ok=True)
+        found = path.stat()
+        names = [each.name for each in path.iterdir() if not each.name.startswith(".")]
+    except OSError as error:
+        raise _unavailable(error) from None
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.geteuid() or mode & 0o077:
+        raise NotAllowedError(
+            "embedded_folder_mode",
+            "the folder would hold keys and is open to others",
+            expected=f"mode 0700 and user {os.geteuid()}",
+            got=f"mode {mode:04o} and user {found.st_uid}",
+            hint="give it a folder of its own",
+        )
+    if names and _CONFIG not in names:
+        raise InputError(
+            "embedded_folder_foreign",
+            "the folder holds other things",
+            expected=f"no folder yet, an empty one, or one with {_CONFIG}",
+            got=ascii(min(names))[:80],
+        )
+    return path.resolve()
+
+
+def _configured(folder: Path, outside: Path | None, store: StoreFile | None) -> StewardConfig:
+    """The folder's configuration, written at the first start; names are drawn, so that no two notaries share one."""
+    path = folder / _CONFIG
+    if not path.exists():
+        if outside is not None and not outside.is_dir():
+            raise InputError(
+                "embedded_outside_missing",
+                "the folder for the outside checkpoint is not there",
+                expected="a folder that exists, on another disk",
+                got=ascii(str(outside))[:200],
+                hint="nothing is made there: a mount that is missing would go unnoticed",
+            )
+        name = f"embedded-{secrets.token_hex(6)}"
+        _write_config(path, _config_text(path, name, _checkpoint(folder, outside, name), store), store)
+    config = _agreeing(load_config(path), path, store)
+    if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
+        raise InputError(
+            "embedded_outside_differs",
+            "this Steward keeps its checkpoint elsewhere",
+            expected=ascii(str(config.outside_path.parent))[:200],
+            got=ascii(str(outside))[:200],
+        )
+    if not is_loopback(config.service.host):
+        raise NotAllowedError(
+            "embedded_not_loopback",
+            "an embedded Steward serves its own machine only",
+            expected='host = "127.0.0.1"',
+            got=ascii(config.service.host)[:80],
+            hint="a Steward for others is a process of its own: `pvdm steward serve`",
+        )
+    if config.outside_path.parent == folder / _OUTSIDE:
+        config.outside_path.parent.mkdir(mode=0o700, exist_ok=True)
+    return config
+
+
+def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
+    """The configuration, if it is what the caller's store file says; one without a pin never served: it may change."""
+    if store is None:
+        return config
+    text = _config_text(path, config.notary, config.outside_path, store)
+    if config.trust_root_sha256 is None and config.outside_at is None:
+        return _write_config(path, text, store)
+    require_same_store(config, parse_config(text, path, source=store.path), store, path)
+    return config
+
+
+def _write_config(path: Path, text: bytes, store: StoreFile | None) -> StewardConfig:
+    """Only what can be read: a file that is wrong would stand in the way of every later start."""
+    config = parse_config(text, path, source=None if store is None else store.path)
+    disk.write(path, Secret(text), mode=disk.PRIVATE_MODE)
+    return config
+
+
+def _checkpoint(folder: Path, outside: Path | None, name: str) -> Path:
+    return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
+
+
+def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None) -> bytes:
+    lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
+    # Relative where it lies inside, so that the folder can be moved as a whole.
+    inside = checkpoint.is_relative_to(path.parent)
+    lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)}
+    text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
+    text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
+    return f"{text}{'' if store is None else store.tables}".encode()
+
+
+def _pin(path: Path, pin: str) -> None:
+    """The pin among the first lines; all else in the file stays as it is."""
+    head, table, tail = path.read_text("utf-8").partition("\n[keys]\n")
+    disk.write(path, Secret(f'{head}trust_root_sha256 = "{pin}"\n{table}{tail}'.encode()), mode=disk.PRIVATE_MODE)
+
+
+def _opened(config: StewardConfig) -> Notary:
+    """A Steward whose making was interrupted is made to its end; one that was made is opened and never made anew."""
+    if config.trust_root_sha256 is None:
+        return create_notary(config, reason="first start of an embedded Steward")
+    return open_notary(config)
+
+
+def _root_signer(path: Path) -> OperatorKey:
+    if not path.exists():
+        create_key_pair(path)
+    return open_key_pair(path)
+
+
+def _rooted(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
+    """The configuration with its pin, once the first root is in the log; renewal waits while the time is in doubt."""
+    config = notary.config
+    try:
+        bring_up_to_date(notary, signer, people)
+    except UnavailableError as error:
+        if error.code != "clock_jumped" or config.trust_root_sha256 is None:
+            raise
+    if config.trust_root_sha256 is not None:
+        return config
+    first = parse_envelope(notary.trust.chain()[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
+    _pin(folder / _CONFIG, first.payload_sha256)
+    return load_config(folder / _CONFIG)
+
+
+def _require_pin(config: StewardConfig) -> str:
+    if config.trust_root_sha256 is None:
+        raise AssertionError("a started Steward has its pin")
+    return config.trust_root_sha256

@@ -1,0 +1,141 @@
+"""The trust root of an embedded Steward: made from its own epochs, signed by its own root signer, renewed in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import InputError
+from pvdm.ledger.record import events
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.steward.notary import Notary
+from pvdm.trust.keys.epochs import Epoch, KeyRole
+from pvdm.trust.keys.operator import OperatorKey, read_public_key
+from pvdm.trust.keys.public import PublicKey
+from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.succession import sign_root
+from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
+
+ROOT_LIFETIME_SECONDS: Final = 365 * 24 * 3600
+KEY_LIFETIME_SECONDS: Final = 10 * ROOT_LIFETIME_SECONDS
+_MICROS: Final = 1_000_000
+_NAMED: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody whom the trust root names: the public half of a key that was made on that person's side."""
+
+    identity: str
+    role: RootRole
+    public: PublicKey
+
+    def __post_init__(self) -> None:
+        if self.role not in _NAMED:
+            raise InputError(
+                "embedded_person_role",
+                "an embedded Steward names its own notary, log and root keys",
+                expected=" or ".join(role.value for role in _NAMED),
+                got=self.role.value,
+            )
+
+    @classmethod
+    def from_file(cls, identity: str, role: RootRole, path: Path | str) -> Person:
+        """The person whose public key lies in that file, in PEM."""
+        return cls(identity, role, read_public_key(Path(path)))
+
+
+def require_people(people: Sequence[object]) -> None:
+    """Each is a `Person`; a bare name has no key that could be named."""
+    given = people if isinstance(people, list | tuple) else [people]
+    for each in given:
+        if not isinstance(each, Person):
+            raise InputError(
+                "embedded_person_invalid",
+                "a person is named by a public key",
+                expected='a list of Person.from_file("tom", RootRole.OPERATOR, Path("tom.pem.pub")) and the like',
+                got=type(each).__name__,
+                hint="Person is in pvdm.steward.embedded.embedded, RootRole in pvdm.trust.root",
+            )
+
+
+def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
+    """The newest root; a next version where it lacks an epoch's keys or a person, or half of its time is over."""
+    now = notary.clock.now_micros()
+    current = notary.trust.current() if notary.trust.chain() else None
+    wanted = _keys(notary, signer, people, current, now)
+    if current is not None and current.keys == wanted and now < (current.issued_at + current.expires_at) // 2:
+        return current
+    root = TrustRoot(
+        version=1 if current is None else current.version + 1,
+        previous_sha256=None if current is None else current.sha256,
+        issued_at=now,
+        expires_at=now + ROOT_LIFETIME_SECONDS * _MICROS,
+        keys=wanted,
+        notary_threshold=1,
+        root_threshold=1,
+    )
+    return notary.trust.accept(sign_root(root, [signer]).to_bytes(), pin=root.sha256 if current is None else None)
+
+
+def _keys(
+    notary: Notary, signer: OperatorKey, people: Sequence[Person], current: TrustRoot | None, now: int
+) -> tuple[RootKey, ...]:
+    """What was named before stays named, with its times; new keys are added, those of revoked epochs are revoked."""
+    since, until = _born(notary, now), now + KEY_LIFETIME_SECONDS * _MICROS
+    wanted = [RootKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
+    gone = set()
+    for epoch in notary.epochs.book().epochs:
+        named = _of_epoch(notary, epoch, since, until)
+        wanted += named
+        gone |= {key.key_id for key in named if epoch.state is EpochStage.REVOKED}
+    wanted += [RootKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
+    known = {} if current is None else {key.key_id: key for key in current.keys}
+    _require_in_force(people, known, now)
+    # Two wanted keys of one id are two wishes about one key: both are kept, so that the root refuses them.
+    added = [key for key in wanted if _same(known.get(key.key_id), key) is None]
+    merged = [_revoked(key, now) if key.key_id in gone else key for key in (*known.values(), *added)]
+    return tuple(sorted(merged, key=lambda key: key.key_id))
+
+
+def _require_in_force(people: Sequence[Person], known: Mapping[str, RootKey], now: int) -> None:
+    """Who is named again must not be taken for somebody whose signature counts if it does not any more."""
+    for each in people:
+        key = known.get(each.public.key_id)
+        if key is not None and (key.revoked_at is not None or key.valid_until <= now):
+            raise InputError(
+                "embedded_person_ended",
+                "the trust root has ended this person's key, and naming it again does not bring it back",
+                expected=f"another key of {each.identity}",
+                got=f"the key {key.key_id}",
+                hint="make a new key pair, or leave the person out",
+            )
+
+
+def _same(known: RootKey | None, wanted: RootKey) -> RootKey | None:
+    if known is None or (known.identity, known.roles) != (wanted.identity, wanted.roles):
+        return None
+    return known
+
+
+def _revoked(key: RootKey, now: int) -> RootKey:
+    return key if key.revoked_at is not None else replace(key, revoked_at=now)
+
+
+def _of_epoch(notary: Notary, epoch: Epoch, since: int, until: int) -> list[RootKey]:
+    signing, log = epoch.key(KeyRole.SIGNING).public, epoch.key(KeyRole.LOG).public
+    if signing is None or log is None:
+        raise AssertionError("signing and log keys have a public half")
+    return [
+        RootKey(signing, notary.config.notary, (RootRole.NOTARY,), (epoch.number,), since, until),
+        RootKey(log, notary.config.origin, (RootRole.LOG,), (), since, until),
+    ]
+
+
+def _born(notary: Notary, now: int) -> int:
+    """When the ledger began: the first epoch signed its own beginning before any root named it."""
+    with notary.ledger.read() as unit:
+        first = events.page(unit, count=1)
+    return max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)

@@ -1,0 +1,1 @@
+"""The routes of the Iceberg REST protocol under `/catalog`."""

@@ -1,0 +1,157 @@
+"""The catalog's configuration and its namespaces, as the Iceberg REST protocol has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from pvdm.catalog.names import judged_levels, levels_of
+from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
+from pvdm.errors import InputError
+from pvdm.lake.format.json.document import Json
+from pvdm.steward.http.catalog.shared import (
+    BodyPart,
+    CatalogPart,
+    LevelsPart,
+    PageSize,
+    PageToken,
+    after_levels,
+    answer,
+    done,
+    once,
+    once_of,
+    page_size,
+    page_token,
+)
+from pvdm.steward.http.dependencies import Caller
+
+IDEMPOTENCY_LIFETIME: Final = f"PT{REQUEST_KEPT_MAX_SECONDS // 3_600}H"
+
+_V1: Final = "/catalog/v1"
+_NAMESPACE: Final = "/catalog/v1/namespaces/{namespace}"
+_ENDPOINTS: Final = (
+    "GET /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}",
+    "POST /v1/{prefix}/namespaces/{namespace}/properties",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/transactions/commit",
+    "GET /v1/{prefix}/namespaces/{namespace}/views",
+    "POST /v1/{prefix}/namespaces/{namespace}/views",
+    "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register-view",
+    "POST /v1/{prefix}/views/rename",
+)
+
+router = APIRouter(tags=["catalog"], include_in_schema=False)
+
+
+@router.get(f"{_V1}/config")
+def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_length=4_096)] = None) -> Response:
+    """What clients need to know; Java's must not exchange a token for a token, which is not served."""
+    if warehouse not in (None, "", catalog.name, catalog.warehouse):
+        raise InputError("warehouse_unknown", "there is no such warehouse", expected=catalog.name, got="another")
+    overrides: Json = {"token-exchange-enabled": "false"}
+    return answer(
+        {
+            "defaults": catalog.shown.defaults,
+            "overrides": overrides,
+            "endpoints": list(_ENDPOINTS),
+            "idempotency-key-lifetime": IDEMPOTENCY_LIFETIME,
+        }
+    )
+
+
+@router.get(f"{_V1}/namespaces")
+def namespaces(
+    catalog: CatalogPart,
+    grant: Caller,
+    parent: Annotated[str | None, Query(max_length=16_384)] = None,
+    token: PageToken = None,
+    size: PageSize = None,
+) -> Response:
+    """The namespaces inside one, or at the top."""
+    count = page_size(token, size)
+    inside = levels_of(parent) if parent else ()
+    wanted = None if count is None else count + 1
+    found = catalog.namespaces.page(grant, inside, after=after_levels(token), count=wanted)
+    told: dict[str, Json] = {"namespaces": [list(each.levels) for each in found[:count]]}
+    if count is not None and len(found) > count:
+        told["next-page-token"] = page_token(list(found[count - 1].levels))
+    return answer(told)
+
+
+@router.post(f"{_V1}/namespaces")
+def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+    """A new namespace."""
+    levels = judged_levels(list(body.texts("namespace")))
+    properties = body.strings("properties") if body.has("properties") else {}
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        made = catalog.namespaces.create(grant, levels, properties, once=key)
+        return answer({"namespace": list(made.levels), "properties": dict(made.properties)})
+
+    return once(catalog, key, work, _again)
+
+
+@router.get(_NAMESPACE)
+def load(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
+    """One namespace with its properties."""
+    found = catalog.namespaces.get(grant, levels)
+    return answer({"namespace": list(found.levels), "properties": dict(found.properties)})
+
+
+@router.head(_NAMESPACE)
+def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
+    """Whether it is there."""
+    catalog.namespaces.get(grant, levels)
+    return done()
+
+
+@router.delete(_NAMESPACE)
+def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
+    """End an empty namespace."""
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.namespaces.drop(grant, levels, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.post(f"{_NAMESPACE}/properties")
+def change(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """Set and remove properties."""
+    updates = body.strings("updates") if body.has("updates") else {}
+    removals = body.texts("removals") if body.has("removals") else ()
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        changed = catalog.namespaces.change(grant, levels, updates, removals, once=key)
+        told: dict[str, Json] = {**changed.facts()}
+        return answer(told)
+
+    return once(catalog, key, work, _again)
+
+
+def _again(facts: Mapping[str, object]) -> Response:
+    return answer(facts)  # type: ignore[arg-type]  # it was JSON when it was kept

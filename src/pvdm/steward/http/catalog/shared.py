@@ -1,0 +1,204 @@
+"""What the catalog's routes share: names in paths, bodies, pages, keys of requests that happen once, answers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final, TypeAlias
+
+from anyio.to_thread import run_sync
+from fastapi import Depends, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field, ValidationError
+
+from pvdm import fault
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.names import judged_levels, judged_name, levels_of
+from pvdm.catalog.namespaces import PAGE_ROWS_MAX
+from pvdm.catalog.requests import Once, after_change
+from pvdm.catalog.responses import SnapshotMode
+from pvdm.errors import InputError, PvdmError, StateUnknownError
+from pvdm.lake.format.json.document import Json, dump_json, parse_json
+from pvdm.lake.format.json.node import Node
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.http.body import invalid_request
+from pvdm.steward.http.catalog.path import name_in
+from pvdm.steward.http.dependencies import NotaryPart, notary_of
+from pvdm.steward.http.request import asked_in, grant_of, header
+
+PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
+BODY_READ_AT_ONCE_MAX_BYTES: Final = 8_192
+JSON_TYPE: Final = "application/json"
+
+PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
+PageSize: TypeAlias = Annotated[int | None, Query(alias="pageSize", ge=1)]
+
+
+async def _catalog(notary: NotaryPart) -> Catalog:
+    return notary.catalog
+
+
+async def _levels(namespace: Annotated[str, Path()]) -> Levels:
+    return levels_of(name_in(namespace))
+
+
+async def _table(table: Annotated[str, Path()]) -> str:
+    return judged_name(name_in(table), "the table's name")
+
+
+async def _body(request: Request) -> Node:
+    # A small body is read in less time than a thread takes to be handed it.
+    small = len(asked_in(request.scope).body) <= BODY_READ_AT_ONCE_MAX_BYTES
+    return body_in(request) if small else await run_sync(body_in, request)
+
+
+def body_in(request: Request) -> Node:
+    """The request's body, one JSON object."""
+    return Node(parse_json(asked_in(request.scope).body), "$")
+
+
+def table_asked(request: Request) -> tuple[Catalog, Grant, Levels, str]:
+    """What a request about one table asks for, and of whom; for routes that the door serves straight away."""
+    notary, grant = notary_of(request), grant_of(request)
+    levels = levels_of(name_in(request.path_params["namespace"]))
+    return notary.catalog, grant, levels, judged_name(name_in(request.path_params["table"]), "the table's name")
+
+
+def snapshot_mode(request: Request) -> SnapshotMode:
+    """Which snapshots are wanted. The views through which a client came to the table give no rights here."""
+    if not request.scope["query_string"]:
+        return SnapshotMode.ALL
+    try:
+        return _LoadQuery.model_validate(dict(request.query_params)).snapshots
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_input=False, include_context=False)
+        raise invalid_request([{**each, "loc": ("query", *each["loc"])} for each in told]) from None
+
+
+class _LoadQuery(BaseModel):
+    snapshots: SnapshotMode = SnapshotMode.ALL
+    referenced_by: str | None = Field(default=None, alias="referenced-by", max_length=16_384)
+
+
+CatalogPart: TypeAlias = Annotated[Catalog, Depends(_catalog)]
+LevelsPart: TypeAlias = Annotated[Levels, Depends(_levels)]
+TablePart: TypeAlias = Annotated[str, Depends(_table)]
+BodyPart: TypeAlias = Annotated[Node, Depends(_body)]
+
+
+def answer(value: Json, *, etag: str | None = None) -> Response:
+    """A JSON answer."""
+    return answer_bytes(dump_json(value), etag=etag)
+
+
+def answer_bytes(body: bytes, *, etag: str | None = None) -> Response:
+    """A JSON answer that is spelled already."""
+    return Response(body, media_type=JSON_TYPE, headers=None if etag is None else {"etag": etag})
+
+
+def done() -> Response:
+    """It was done, and there is nothing to tell."""
+    return Response(status_code=204)
+
+
+def once_of(request: Request, catalog: Catalog, grant: Grant) -> Once | None:
+    """The request's key, if it has one; a key binds method, path, query and body."""
+    key = header(request.scope, b"idempotency-key")
+    if key is None:
+        return None
+    scope = request.scope
+    line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
+    return catalog.requests.once(grant, key, line + asked_in(scope).body)
+
+
+def once(
+    catalog: Catalog,
+    key: Once | None,
+    work: Callable[[], Response],
+    again: Callable[[Mapping[str, object]], Response],
+) -> Response:
+    """Do it, or tell what came of it when it was done before; two at once are done by one of them."""
+    told = work() if key is None else _done_once(catalog, key, work, again)
+    with after_change():
+        fault.point("catalog.before_answer")
+    return told
+
+
+def _done_once(
+    catalog: Catalog, key: Once, work: Callable[[], Response], again: Callable[[Mapping[str, object]], Response]
+) -> Response:
+    earlier = catalog.requests.earlier(key)
+    if earlier is None:
+        try:
+            return work()
+        except StateUnknownError:
+            raise  # unknown it is, whatever a second look at the ledger would say
+        except PvdmError:
+            # The twin of this request may have done it meanwhile: then this one failed only because it was done.
+            earlier = catalog.requests.earlier(key)
+            if earlier is None:
+                raise
+    with after_change():  # the table may have another name by now, or be gone; the change was made all the same
+        return again(earlier)
+
+
+def page_size(token: str | None, size: int | None) -> int | None:
+    """How many rows an answer holds; a caller that speaks of no pages gets everything."""
+    if token is None and size is None:
+        return None
+    return min(size or PAGE_ROWS_MAX, PAGE_ROWS_MAX)
+
+
+def page_token(last: Json) -> str:
+    """Where the next page begins, in letters that callers need not read."""
+    return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
+
+
+def names_page(levels: Levels, names: Sequence[str], count: int | None) -> Response:
+    """One page of a namespace's tables or views; a name more than the page holds says that there is another."""
+    told: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
+    if count is not None and len(names) > count:
+        told["next-page-token"] = page_token(names[count - 1])
+    return answer(told)
+
+
+def after_of(token: str | None) -> Json:
+    """What a page token says; nothing for the first page."""
+    if not token:
+        return None
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        return parse_json(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, InputError):
+        raise _token_invalid() from None
+
+
+def after_name(token: str | None) -> str | None:
+    """A page token of names."""
+    found = after_of(token)
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        raise _token_invalid()
+    return judged_name(found, "the page token's name")
+
+
+def after_levels(token: str | None) -> Levels | None:
+    """A page token of namespaces."""
+    found = after_of(token)
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise _token_invalid()
+    return judged_levels([str(level) for level in found])
+
+
+def identifier(node: Node) -> tuple[Levels, str]:
+    """A table's identifier in a body."""
+    return judged_levels(list(node.texts("namespace"))), judged_name(node.text("name"), "the table's name")
+
+
+def _token_invalid() -> InputError:
+    return InputError("page_token_invalid", "the page token cannot be accepted", expected="one that was given out")

@@ -1,0 +1,249 @@
+"""The catalog's tables, as the Iceberg REST protocol has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.commit import Change
+from pvdm.catalog.purge import Left
+from pvdm.catalog.requests import after_change
+from pvdm.catalog.responses import Told
+from pvdm.catalog.state import TableState
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.json.node import Node
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.http.catalog.errors import refusal
+from pvdm.steward.http.catalog.shared import (
+    BodyPart,
+    CatalogPart,
+    LevelsPart,
+    PageSize,
+    PageToken,
+    TablePart,
+    after_name,
+    answer_bytes,
+    body_in,
+    done,
+    identifier,
+    names_page,
+    once,
+    once_of,
+    page_size,
+    snapshot_mode,
+    table_asked,
+)
+from pvdm.steward.http.dependencies import Caller
+from pvdm.steward.http.fast_path import straight
+from pvdm.steward.http.request import header
+from pvdm.steward.logs import log_warning
+
+_V1: Final = "/catalog/v1"
+_TABLES: Final = "/catalog/v1/namespaces/{namespace}/tables"
+_TABLE: Final = "/catalog/v1/namespaces/{namespace}/tables/{table}"
+
+router = APIRouter(tags=["catalog"], include_in_schema=False)
+
+
+@router.get(_TABLES)
+def tables(
+    catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
+) -> Response:
+    """The tables of a namespace."""
+    count = page_size(token, size)
+    wanted = None if count is None else count + 1
+    return names_page(levels, catalog.tables.page(grant, levels, after=after_name(token), count=wanted), count)
+
+
+@router.post(_TABLES)
+def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """A new table, or the document that it would begin with."""
+    if body.has("stage-create") and body.flag("stage-create"):
+        made = catalog.tables.staged(grant, levels, body.raw)
+        return _told(catalog.shown.staged(grant, made, delegated=_delegated(request)))
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        made = catalog.tables.create(grant, levels, body.raw, once=key)
+        return _changed(catalog, grant, made, delegated=_delegated(request))
+
+    return once(catalog, key, work, _again(catalog, grant, levels, body.text("name")))
+
+
+@router.post("/catalog/v1/namespaces/{namespace}/register")
+def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """A table from its metadata file."""
+    name, location = body.text("name"), body.text("metadata-location")
+    overwrite = body.has("overwrite") and body.flag("overwrite")
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        made = catalog.tables.register(grant, levels, name, location, overwrite=overwrite, once=key)
+        return _changed(catalog, grant, made)
+
+    return once(catalog, key, work, _again(catalog, grant, levels, name))
+
+
+@router.get(_TABLE)
+@straight(query=("snapshots", "referenced-by"))
+def load(request: Request) -> Response:
+    """The table as the caller may see it; nothing if the caller has just that already."""
+    catalog, grant, levels, table = table_asked(request)
+    mode = snapshot_mode(request)
+    state = catalog.tables.load(grant, levels, table)
+    told = catalog.shown.table(grant, state, mode, delegated=_delegated(request))
+    if not told.vended and told.etag in _tags(header(request.scope, b"if-none-match")):
+        return Response(status_code=304, headers={"etag": told.etag})
+    return _told(told)
+
+
+@router.get(f"{_TABLE}/credentials")
+def credentials(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
+    """Credentials for the table's files, if this Steward vends any."""
+    return answer_bytes(catalog.shown.credentials(grant, catalog.tables.load(grant, levels, table)))
+
+
+@router.head(_TABLE)
+@straight()
+def exists(request: Request) -> Response:
+    """Whether it is there."""
+    catalog, grant, levels, table = table_asked(request)
+    catalog.tables.require(grant, levels, table)
+    return done()
+
+
+@router.post(_TABLE)
+@straight()
+def commit(request: Request) -> Response:
+    """Change the table's document."""
+    catalog, grant, levels, table = table_asked(request)
+    body = body_in(request)
+    if body.has("identifier") and identifier(body.node("identifier")) != (levels, table):
+        raise InputError("identifier_differs", "path and body name different tables", expected="one table")
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        (state,) = catalog.tables.commit(grant, [_change(levels, table, body)], once=key)
+        return _changed(catalog, grant, state)
+
+    return once(catalog, key, work, _again(catalog, grant, levels, table))
+
+
+@router.post(f"{_V1}/transactions/commit")
+def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+    """Change several tables, all or none."""
+    body.items("table-changes")
+    changes = [_change(*identifier(node.node("identifier")), node) for node in body.nodes("table-changes")]
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.tables.commit(grant, changes, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.delete(_TABLE)
+def drop(
+    request: Request,
+    catalog: CatalogPart,
+    grant: Caller,
+    levels: LevelsPart,
+    table: TablePart,
+    purge: Annotated[bool, Query(alias="purgeRequested")] = False,
+) -> Response:
+    """End the table, with its files if the caller wants that."""
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        return _purged(table, catalog.tables.drop(grant, levels, table, purge=purge, once=key))
+
+    def again(facts: Mapping[str, object]) -> Response:
+        match facts.get("purge"):
+            case [str(location), str(domain)]:
+                return _purged(table, catalog.tables.purge(location, domain))
+        return done()
+
+    return once(catalog, key, work, again)
+
+
+def _purged(table: str, left: Left | None) -> Response:
+    """Success only if no file is left; the table is dropped either way, so that this is an answer and no error."""
+    if left is None:
+        return done()
+    log_warning("purge_left", place=left.place, why=left.why)
+    told = refusal(
+        NotAllowedError(
+            "purge_incomplete",
+            f"{table} is dropped, but files of it are left in {left.place}",
+            got=left.why,
+            hint="the owner of the place looks at them and removes them; the table is not there any more",
+        )
+    )
+    return Response(told.body, told.status, dict(told.headers), "application/json")
+
+
+@router.post(f"{_V1}/tables/rename")
+def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+    """Give a table another name."""
+    source, target = identifier(body.node("source")), identifier(body.node("destination"))
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.tables.rename(grant, source, target, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.post(f"{_TABLE}/metrics")
+def metrics(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart, body: BodyPart) -> Response:
+    """A client's report of a scan or a commit: read, and not kept."""
+    body.text("report-type")
+    catalog.tables.require(grant, levels, table)
+    return done()
+
+
+def _change(levels: Levels, name: str, body: Node) -> Change:
+    requirements = body.items("requirements") if body.has("requirements") else []
+    return Change(levels, name, requirements, body.items("updates"))
+
+
+def _delegated(request: Request) -> bool:
+    """Whether the client wants credentials with the table."""
+    return "vended-credentials" in (header(request.scope, b"x-iceberg-access-delegation") or "")
+
+
+def _table(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
+    return _told(catalog.shown.table(grant, state, delegated=delegated))
+
+
+def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
+    """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
+    with after_change():
+        return _table(catalog, grant, state, delegated=delegated)
+
+
+def _told(told: Told) -> Response:
+    return answer_bytes(told.body, etag=told.etag)
+
+
+def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
+    """The answer that the first request had, from the file that it led to."""
+
+    def again(facts: Mapping[str, object]) -> Response:
+        pointers = facts.get("pointers")
+        if not isinstance(pointers, list) or len(pointers) != 1:
+            raise AssertionError("a table's request keeps one pointer")
+        return _table(catalog, grant, catalog.tables.again(grant, pointers[0], levels, name))
+
+    return again
+
+
+def _tags(given: str | None) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in (given or "").split(",")}

@@ -1,0 +1,165 @@
+"""The catalog's views, as the Iceberg REST protocol has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.names import judged_name
+from pvdm.catalog.requests import after_change
+from pvdm.catalog.views import ViewState
+from pvdm.errors import InputError
+from pvdm.lake.format.json.document import Json
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.http.catalog.path import name_in
+from pvdm.steward.http.catalog.shared import (
+    BodyPart,
+    CatalogPart,
+    LevelsPart,
+    PageSize,
+    PageToken,
+    after_name,
+    answer,
+    done,
+    identifier,
+    names_page,
+    once,
+    once_of,
+    page_size,
+)
+from pvdm.steward.http.dependencies import Caller
+
+_VIEWS: Final = "/catalog/v1/namespaces/{namespace}/views"
+_VIEW: Final = "/catalog/v1/namespaces/{namespace}/views/{view}"
+
+router = APIRouter(tags=["catalog"], include_in_schema=False)
+
+
+async def _view(view: Annotated[str, Path()]) -> str:
+    return judged_name(name_in(view), "the view's name")
+
+
+ViewPart: TypeAlias = Annotated[str, Depends(_view)]
+
+
+@router.get(_VIEWS)
+def views(
+    catalog: CatalogPart, grant: Caller, levels: LevelsPart, token: PageToken = None, size: PageSize = None
+) -> Response:
+    """The views of a namespace."""
+    count = page_size(token, size)
+    wanted = None if count is None else count + 1
+    return names_page(levels, catalog.views.page(grant, levels, after=after_name(token), count=wanted), count)
+
+
+@router.post(_VIEWS)
+def create(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """A new view."""
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        return _changed(catalog.views.create(grant, levels, body.raw, once=key))
+
+    return once(catalog, key, work, _again(catalog, grant, levels, body.text("name")))
+
+
+@router.post("/catalog/v1/namespaces/{namespace}/register-view")
+def register(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, body: BodyPart) -> Response:
+    """A view from its metadata file."""
+    name, location = body.text("name"), body.text("metadata-location")
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        return _changed(catalog.views.register(grant, levels, name, location, once=key))
+
+    return once(catalog, key, work, _again(catalog, grant, levels, name))
+
+
+@router.get(_VIEW)
+def load(
+    catalog: CatalogPart,
+    grant: Caller,
+    levels: LevelsPart,
+    view: ViewPart,
+    referenced_by: Annotated[str | None, Query(alias="referenced-by", max_length=16_384)] = None,
+) -> Response:
+    """The view; what it shows is read from the tables with the reader's own token."""
+    del referenced_by  # the views through which a client came to it; they give no rights here
+    return _told(catalog.views.load(grant, levels, view))
+
+
+@router.head(_VIEW)
+def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
+    """Whether it is there."""
+    catalog.views.require(grant, levels, view)
+    return done()
+
+
+@router.post(_VIEW)
+def replace(
+    request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart, body: BodyPart
+) -> Response:
+    """Change the view's document."""
+    if body.has("identifier") and identifier(body.node("identifier")) != (levels, view):
+        raise InputError("identifier_differs", "path and body name different views", expected="one view")
+    requirements = body.items("requirements") if body.has("requirements") else []
+    updates = body.items("updates")
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        return _changed(catalog.views.commit(grant, levels, view, requirements, updates, once=key))
+
+    return once(catalog, key, work, _again(catalog, grant, levels, view))
+
+
+@router.delete(_VIEW)
+def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
+    """End the view."""
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.views.drop(grant, levels, view, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+@router.post("/catalog/v1/views/rename")
+def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart) -> Response:
+    """Give a view another name."""
+    source, target = identifier(body.node("source")), identifier(body.node("destination"))
+    key = once_of(request, catalog, grant)
+
+    def work() -> Response:
+        catalog.views.rename(grant, source, target, once=key)
+        return done()
+
+    return once(catalog, key, work, lambda _: done())
+
+
+def _told(state: ViewState) -> Response:
+    config: Json = {}
+    return answer({"metadata-location": state.row.pointer.location, "metadata": state.metadata.raw, "config": config})
+
+
+def _changed(state: ViewState) -> Response:
+    """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
+    with after_change():
+        return _told(state)
+
+
+def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
+    """The answer that the first request had, from the file that it led to."""
+
+    def again(facts: Mapping[str, object]) -> Response:
+        pointers = facts.get("pointers")
+        if not isinstance(pointers, list) or len(pointers) != 1:
+            raise AssertionError("a view's request keeps one pointer")
+        return _told(catalog.views.again(grant, pointers[0], levels, name))
+
+    return again

@@ -1,0 +1,70 @@
+"""One request as the door sees it: its id, its route, who asks, and its body once that was read."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi import Request
+
+from pvdm.errors import NotAllowedError
+from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.http.roles import Rule
+
+_KEY: Final = "pvdm.asked"
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+NO_ROUTE: Final = "(none)"
+
+
+@dataclass(slots=True)
+class Asked:
+    """What is known of a request so far; the door fills it in."""
+
+    method: str
+    request_id: str
+    started: float = field(default_factory=time.monotonic)
+    route: str = NO_ROUTE
+    rule: Rule | None = None
+    grant: Grant | None = None
+    body: bytes = b""
+    workload_id: str | None = None  # that a person asks to change
+    of_catalog: bool = False  # such a caller reads errors in Iceberg's words
+
+
+def begin(scope: MutableMapping[str, Any]) -> Asked:
+    """A new request; the caller's own id is taken if it is short and plain."""
+    given = header(scope, b"x-request-id")
+    usable = given is not None and _REQUEST_ID.fullmatch(given) is not None
+    asked = Asked(scope["method"], given if given is not None and usable else secrets.token_hex(16))
+    scope[_KEY] = asked
+    return asked
+
+
+def asked_in(scope: Mapping[str, Any]) -> Asked:
+    """The request that the door put there."""
+    found = scope[_KEY]
+    assert isinstance(found, Asked)  # noqa: S101 - only `begin` writes it
+    return found
+
+
+def header(scope: Mapping[str, Any], name: bytes) -> str | None:
+    """The header's value if it is there once; twice is as good as none, since two readers may take two."""
+    values = [value for key, value in scope["headers"] if key == name]
+    return values[0].decode("latin-1") if len(values) == 1 else None
+
+
+async def caller(request: Request) -> Grant:
+    """For routes: what the caller's token allows; the door has checked it."""
+    return grant_of(request)
+
+
+def grant_of(request: Request) -> Grant:
+    """What the caller's token allows; not to have one is an error."""
+    grant = asked_in(request.scope).grant
+    if grant is None:
+        raise NotAllowedError("token_missing", "this needs a token", expected="Authorization: Bearer", got="none")
+    return grant

@@ -1,0 +1,1 @@
+"""The routes under `/v1` and their models."""

@@ -1,0 +1,119 @@
+"""What the Steward says of itself: health, readiness, metrics, who asks and who answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from pvdm.errors import PvdmError, UnavailableError
+from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
+from pvdm.steward.http.door import bearer
+from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
+from pvdm.steward.http.limits import peer_of
+from pvdm.steward.http.openapi import raw
+from pvdm.steward.http.request import asked_in
+from pvdm.steward.http.roles import RULES, require_allowed
+from pvdm.steward.http.v1.models import CatalogAnswer, HealthAnswer, IdentityAnswer, ReadyAnswer, StewardAnswer
+from pvdm.steward.notary import Notary
+from pvdm.version import __version__
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/healthz")
+async def health() -> HealthAnswer:
+    """Whether the process lives; says nothing about anything behind it."""
+    return HealthAnswer(alive=True)
+
+
+@router.get("/readyz", response_model=ReadyAnswer)
+async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) -> Response:
+    """Whether the Steward takes work; 503 names every reason why not, in full to an operator or auditor."""
+    reasons = await readiness.reasons()
+    shown = reasons if reasons and await _may_see_all(request, lookup) else [_brief(reason) for reason in reasons]
+    request_id = asked_in(request.scope).request_id
+    told = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in shown]}
+    if not reasons:
+        return JSONResponse(told)
+    return JSONResponse(told, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
+
+
+@router.get("/v1/openapi.json", responses=raw("application/json"))
+def openapi(request: Request) -> Response:
+    """This API, as OpenAPI."""
+    state = request.app.state
+    if not hasattr(state, "document"):
+        state.document = json.dumps(request.app.openapi()).encode()
+    return Response(state.document, media_type="application/json")
+
+
+@router.get("/metrics", responses=raw("text/plain"))
+def metrics(found: MetricsPart) -> Response:
+    """The counters in Prometheus' text form."""
+    return Response(found.exposed(), media_type=METRICS_TYPE)
+
+
+@router.get("/v1/identity")
+async def identity(grant: Caller) -> IdentityAnswer:
+    """What the caller's token allows."""
+    return identity_of(grant)
+
+
+@router.get("/v1/steward")
+def steward(notary: NotaryPart) -> StewardAnswer:
+    """Who the Steward is and where it stands."""
+    active, catalog = notary.epochs.book().active, notary.config.catalog
+    return StewardAnswer(
+        notary=notary.config.notary,
+        origin=notary.config.origin,
+        isolation=notary.config.isolation.value,
+        version=__version__,
+        active_epoch=None if active is None else str(active.number),
+        log_size=str(notary.log.size()),
+        trust_root_version=_root_version(notary),
+        catalog=None if catalog is None else CatalogAnswer(name=catalog.name, warehouse=catalog.warehouse),
+    )
+
+
+async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
+    """Whether the caller is one who may read /metrics; without such a token it is a stranger as any other."""
+    try:
+        grant = await lookup(bearer(request.scope), peer_of(request.scope))
+        require_allowed(RULES["GET", "/metrics"], grant, {})
+    except PvdmError:
+        return False
+    return True
+
+
+def _brief(reason: PvdmError) -> PvdmError:
+    """What strangers are told: paths, addresses and numbers of the inside are for those who look after it."""
+    return type(reason)(
+        reason.code, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
+    )
+
+
+def identity_of(grant: Grant) -> IdentityAnswer:
+    """A grant as it is shown to its bearer."""
+    return IdentityAnswer(
+        token_id=grant.token_id,
+        role=grant.role.value,
+        domain=grant.domain,
+        name=grant.name,
+        expires_at=grant.expires_micros,
+        attempt_id=grant.attempt_id,
+    )
+
+
+def _root_version(notary: Notary) -> int | None:
+    try:
+        return notary.trust.current().version
+    except UnavailableError as error:
+        if error.code != "steward_without_root":
+            raise
+        return None

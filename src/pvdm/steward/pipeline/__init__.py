@@ -1,0 +1,1 @@
+"""What happens to staged data: verification, publication and overrides, run by background jobs."""

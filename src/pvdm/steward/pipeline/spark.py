@@ -1,0 +1,92 @@
+"""The Steward's own Spark application: how its workers reach the keys' door, and with what credential."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from pvdm.errors import PvdmError, UnavailableError
+from pvdm.ledger.record.tokens import EVERY_DOMAIN
+from pvdm.model.role import Role
+from pvdm.model.secret import Secret
+from pvdm.steward.access import Access
+from pvdm.trust.keys import disk
+from pvdm.verify.fetch import Files
+from pvdm.verify.spark.access import StoreAccess
+from pvdm.verify.spark.application import Application
+from pvdm.verify.spark.extracting import SparkExtraction
+from pvdm.verify.spark.reader import SparkReader
+from pvdm.verify.spark.settings import SparkSettings
+from pvdm.verify.spark.task import KeyDoor
+
+OWN_TOKEN: Final = "worker.token"  # noqa: S105 - the name of its file
+_NAME: Final = "spark-workers"
+
+
+class SparkDesk:
+    """One application for all jobs; its driver runs while there is work for it, and a little longer."""
+
+    def __init__(self, settings: SparkSettings, access: Access, files: Files, store: StoreAccess) -> None:
+        self._settings = settings
+        self._access = access
+        self._lock = threading.Lock()
+        self._address = settings.address
+        self._token_id: str | None = None
+        self._issued = 0.0
+        self.application = Application(settings, store.config)
+        self.reader = SparkReader(settings, self.application, files, self._door, store)
+        self.extraction = SparkExtraction(settings, self.application, files, self._door, store)
+
+    def served_at(self, url: str) -> None:
+        """Where the Steward's door is; an address from the configuration stands, for workers elsewhere."""
+        if self._settings.address is None:
+            self._address = url
+
+    def close(self) -> None:
+        """End the application, and the token that was made for its workers."""
+        self.application.close()
+        with self._lock:
+            if self._token_id is not None:
+                with contextlib.suppress(PvdmError):
+                    self._access.revoke(self._token_id)
+                self._own_file().unlink(missing_ok=True)
+                self._token_id = None
+
+    def _door(self, job_id: str, handle: str) -> KeyDoor:
+        if self._address is None:
+            raise UnavailableError(
+                "spark_door_closed",
+                "workers of the Steward's Spark application could not reach it",
+                expected="a Steward that serves",
+                got="one whose door is closed",
+            )
+        authorities = self._settings.authorities
+        return KeyDoor(
+            self._address,
+            job_id,
+            handle,
+            str(self._settings.worker_token or self._own_token()),
+            None if authorities is None else str(authorities),
+        )
+
+    def _own_token(self) -> Path:
+        """Where all workers are on this host: a token in a file that only the Steward's user can read.
+
+        It lives as long as jobs that begin now may take, and is made anew in good time.
+        """
+        lifetime = 4 * self._settings.job_seconds
+        with self._lock:
+            if self._token_id is None or time.monotonic() - self._issued > lifetime / 2:
+                token, grant = self._access.issue(
+                    Role.WORKER, domain=EVERY_DOMAIN, name=_NAME, lifetime_seconds=lifetime
+                )
+                self._settings.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+                disk.write(self._own_file(), Secret(token.reveal().encode()), mode=disk.PRIVATE_MODE)
+                self._token_id, self._issued = grant.token_id, time.monotonic()
+            return self._own_file()
+
+    def _own_file(self) -> Path:
+        return self._settings.scratch / OWN_TOKEN

@@ -1,0 +1,353 @@
+"""Verification at the Steward's side: the job is run, its proof recorded, the attempt moved; again after a crash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm import fault
+from pvdm.catalog.catalog import Catalog
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    VerificationError,
+)
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, Snapshot
+from pvdm.lake.paths import parse_location
+from pvdm.lake.stores.seal import Seals
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.work import attempts, chunks, nonces, verified, workloads
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
+from pvdm.ledger.work.workloads import Workload
+from pvdm.metadata.gate.proposal import doubting, require_seen
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract
+from pvdm.model.statements.core import Attempt as ProvedAttempt
+from pvdm.model.statements.core import ProofCore, RowCounts
+from pvdm.model.statements.proof import Storage
+from pvdm.model.statements.verdict import FailureClass
+from pvdm.model.states import AttemptState
+from pvdm.steward.pipeline.break_glass import find_waiver, is_waivable
+from pvdm.steward.pipeline.unfinished import working_on
+from pvdm.steward.pipeline.verified_files import read_verified, verified_manifest
+from pvdm.steward.record.proofs import Proofs, Recorded
+from pvdm.steward.work.end_reasons import reason_of
+from pvdm.steward.work.opened import bound_contract
+from pvdm.steward.work.opening import is_adopted
+from pvdm.steward.work.outdated import require_not_outdated
+from pvdm.steward.work.sources import Sources, named
+from pvdm.verify.base import base_of, overtaken
+from pvdm.verify.findings import Finding
+from pvdm.verify.job import Tools, Verified, VerifyJob, verify
+from pvdm.verify.source import PinnedSource
+from pvdm.verify.usable import SOURCE_UNUSABLE, source_found
+
+__all__ = ["VERIFY_RUNS_MAX", "Verification", "failure", "read_verified", "verified_manifest"]
+
+VERIFY_RUNS_MAX: Final = 1_000_000
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An attempt in VERIFYING, with everything that its verdict rests on."""
+
+    attempt: Attempt
+    workload: Workload
+    nonce: str
+    row: TableRow
+    bound: BoundContract
+    chunk: ChunkDefinition
+    job: VerifyJob
+
+
+class Verification:
+    """Leads attempts from VERIFYING to their verdict; each call goes on from wherever an earlier one was stopped."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        catalog: Callable[[], Catalog],
+        sources: Sources,
+        proofs: Proofs,
+        vault: Vault,
+        tools: Tools,
+        dispose: Callable[[str], object],
+        seals: Seals | None = None,
+    ) -> None:
+        """`dispose` cleans up after an attempt that has ended, or sees to it that somebody does."""
+        self._seals = seals
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._sources = sources
+        self._proofs = proofs
+        self._vault = vault
+        self._dispose = dispose
+        self._tools = tools
+
+    def verify(self, attempt_id: str) -> None:
+        """VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce; a FAIL is cleaned up as well.
+
+        A source that cannot be read as the contract means it gives no verdict, and ROLLED_BACK. An attempt that is
+        not VERIFYING is left as it is: it was verified or given up before. One that another Steward verifies is held.
+        """
+        with self._ledger.read() as unit:
+            attempt = attempts.get(unit, attempt_id)
+            held = nonces.held_by(unit, attempt_id)
+        if attempt.state is AttemptState.VERIFYING and held is not None:
+            try:
+                with working_on(self._ledger, attempt_id):
+                    self._verify(attempt, held.nonce)
+            except ConflictError as error:
+                if error.code != "attempt_moved":
+                    raise
+            except InputError as error:
+                if error.code != SOURCE_UNUSABLE:
+                    raise
+                self._give_up(attempt, held.nonce, error)
+        with self._ledger.read() as unit:
+            state = attempts.get(unit, attempt_id).state
+        if state in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
+            self._dispose(attempt_id)
+
+    def job(self, attempt_id: str) -> VerifyJob:
+        """What verifying this attempt means now, under a name that no job had; nothing is done and nothing moves."""
+        with self._ledger.read() as unit:
+            attempt = attempts.get(unit, attempt_id)
+            held = nonces.held_by(unit, attempt_id)
+        if attempt.state is not AttemptState.VERIFYING or held is None:
+            raise _moved(attempt.state)
+        return self._load(attempt, held.nonce).job
+
+    def _verify(self, attempt: Attempt, nonce: str) -> None:
+        said = self._proofs.said(nonce)
+        if said is None:
+            loaded = self._load(attempt, nonce)
+            self._seal(loaded)
+            found = verify(loaded.job, self._tools)
+            if found.core.verdict.passed:
+                removed = found.core.files.removed
+                require_not_outdated(self._ledger, loaded.workload, loaded.job, removed, self._tools.files)
+            self._keep(loaded, found)
+            fault.point("verify.after_manifest")
+            said = self._record(loaded, found), found.core
+        fault.point("verify.after_proof")
+        self._move(attempt, *said)
+        fault.point("verify.after_verdict")
+
+    def _seal(self, loaded: _Loaded) -> None:
+        """Before anything is frozen the producer's right to write below the attempt's prefix ends, at the store."""
+        if loaded.job.storage is not Storage.SEALED:
+            return
+        if self._seals is None:
+            raise InputError("seal_impossible", "this Steward cannot seal files", got=loaded.attempt.prefix)
+        self._seals.close(parse_location(loaded.attempt.prefix))
+
+    def _record(self, loaded: _Loaded, found: Verified) -> Recorded:
+        return self._proofs.record(
+            found.core,
+            found.commitments,
+            storage=loaded.job.storage,
+            lifetime_micros=loaded.bound.contract.governance.proof_lifetime_seconds * _MICROS,
+            context=found.context,
+        )
+
+    def _keep(self, loaded: _Loaded, found: Verified) -> None:
+        """The verified entries in the vault and their row, before the proof: after a crash they are not read again."""
+        location = sha256 = None
+        if found.files is not None:
+            data = verified_manifest(loaded.job.metadata, found.files, loaded.nonce)
+            sha256 = hashlib.sha256(data).hexdigest()
+            name = f"verified-{loaded.nonce}-{sha256[:16]}.avro"
+            location = self._vault.write(loaded.row.table_uuid, VaultKind.METADATA, name, data)
+        record = VerifiedRecord(
+            loaded.nonce,
+            loaded.attempt.attempt_id,
+            hashlib.sha256(found.core.to_bytes()).hexdigest(),
+            location,
+            sha256,
+            len(found.core.files.added),
+            found.core.rows.staged,
+            tuple(_stored(each) for each in found.findings),
+            located=found.located,
+        )
+        self._ledger.transact(lambda unit: verified.put(unit, record), at_micros=self._clock.now_micros())
+
+    def _move(self, attempt: Attempt, recorded: Recorded, core: ProofCore) -> None:
+        def work(unit: Unit) -> None:
+            now = attempts.lock(unit, attempt.attempt_id)
+            held = nonces.held_by(unit, attempt.attempt_id)
+            if now.state is not AttemptState.VERIFYING or held is None or held.nonce != core.attempt.nonce:
+                raise _moved(now.state)
+            waived_by = None if core.verdict.passed else self._waived(unit, now, core)
+            if core.verdict.passed:
+                attempts.begin_committing(unit, attempt.attempt_id, reason=f"PASS: proof {recorded.statement_id}")
+            elif waived_by is not None:
+                reason = f"FAIL: proof {recorded.statement_id}, waived by {waived_by}"
+                attempts.begin_committing(unit, attempt.attempt_id, reason=reason)
+            else:
+                refusal = failure(core, recorded.statement_id)
+                attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=reason_of(refusal))
+
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _give_up(self, attempt: Attempt, nonce: str, error: InputError) -> None:
+        """No verdict, and there never will be one: rolled back, with its reason; the workload stays open."""
+
+        def work(unit: Unit) -> None:
+            now = attempts.lock(unit, attempt.attempt_id)
+            held = nonces.held_by(unit, attempt.attempt_id)
+            if now.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce:
+                attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=reason_of(error))
+
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _waived(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
+        """The override that waives this FAIL, if its files could be read; the gate judges the override itself."""
+        found = find_waiver(unit, attempt, core)
+        if found is None or verified.get(unit, core.attempt.nonce).location is None:
+            return None
+        if not is_waivable(unit, attempt, found[0], self._clock.now_micros()):
+            return None
+        return found[0].record.override_id
+
+    def _source(self, workload: Workload, bound: BoundContract) -> PinnedSource:
+        with source_found():
+            return self._sources.again(workload, bound)
+
+    def _load(self, attempt: Attempt, nonce: str) -> _Loaded:
+        catalog = self._catalog()
+        with self._ledger.read() as unit:
+            workload = workloads.get(unit, attempt.workload_id)
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+            if row is None:
+                raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
+            bound = bound_contract(unit, workload)
+            planned = chunks.find(unit, attempt.workload_id, attempt.chunk_id)
+            table = named(unit, catalog.name, row)
+        if planned is None:
+            raise AssertionError("an attempt is at a chunk of its plan")
+        chunk = ChunkDefinition.from_bytes(planned.definition)
+        with doubting():
+            metadata = catalog.states.newest(row).metadata
+        staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
+        require_seen(metadata, staged, upstream=row.upstream)
+        head, missing = _head(metadata, attempt)
+        adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
+        job = VerifyJob(
+            job_id=self._job_id(nonce),
+            attempt=_proved(attempt, workload, bound, nonce),
+            epoch=workload.epoch,
+            bound=bound,
+            chunk=chunk,
+            table=table,
+            branch=MAIN,
+            staging_branch=attempt.branch,
+            metadata=metadata,
+            base_id=base_of(metadata, head),
+            head=head,
+            places=(parse_location(row.location if adopted else attempt.prefix),),
+            source=self._source(workload, bound),
+            storage=Storage.COPIED if adopted else bound.contract.storage,
+            found=(*missing, *overtaken(metadata, operation, bound.partition, head, self._tools.files)),
+        )
+        return _Loaded(attempt, workload, nonce, row, bound, chunk, job)
+
+    def _job_id(self, nonce: str) -> str:
+        """A name that no job had; handles of runs that were stopped open nothing any more.
+
+        Runs are numbered without a gap, so the first number that is free is found in a few looks, and the run before it
+        is looked at: a store or a cluster may be away for days, with a try every minute.
+        """
+        free, most = 0, 1
+        while self._is_over(nonce, most - 1):
+            free, most = most, 2 * most
+        most -= 1
+        while free < most:
+            middle = (free + most) // 2
+            free, most = (middle + 1, most) if self._is_over(nonce, middle) else (free, middle)
+        if free < VERIFY_RUNS_MAX:
+            return _run_of(nonce, free)
+        raise PvdmError(
+            "verify_runs_too_many", "this verification was stopped too often", expected=str(VERIFY_RUNS_MAX)
+        )
+
+    def _is_over(self, nonce: str, run: int) -> bool:
+        """Whether there was such a run; then its handle opens nothing from here on."""
+        try:
+            self._tools.handles.end(_run_of(nonce, run))
+        except NotAllowedError as error:
+            if error.code != "handle_unknown":
+                raise
+            return False
+        return True
+
+
+def _run_of(nonce: str, run: int) -> str:
+    return f"verify:{nonce}:{run}"
+
+
+def _moved(state: AttemptState) -> ConflictError:
+    return ConflictError("attempt_moved", "the attempt is not being verified", expected="VERIFYING", got=state)
+
+
+def failure(core: ProofCore, proof_id: str) -> VerificationError:
+    """A FAIL in the words that its producer gets: classes, and counts where rows were counted."""
+    expected, got = _counts(core.rows)
+    return VerificationError(
+        "verification_failed",
+        f"the verdict is FAIL: {', '.join(each.value for each in core.verdict.classes)}",
+        expected=expected,
+        got=got,
+        hint=f"proof {proof_id}; after a look at the job, `pvdm repair`, or `pvdm publish` for a branch of your own, "
+        "opens a new attempt with a reason",
+    )
+
+
+def _head(metadata: TableMetadata, attempt: Attempt) -> tuple[Snapshot | None, tuple[Finding, ...]]:
+    """The snapshot that the attempt handed in; one that is gone since is found, and not looked for elsewhere."""
+    if attempt.staged_snapshot_id is None:
+        return None, ()
+    head = metadata.snapshot(int(attempt.staged_snapshot_id))
+    if head is not None:
+        return head, ()
+    message = "the staged snapshot is not in the table any more"
+    gone = Finding(FailureClass.METADATA, "staged_snapshot_gone", message, attempt.staged_snapshot_id, "none")
+    return None, (gone,)
+
+
+def _proved(attempt: Attempt, workload: Workload, bound: BoundContract, nonce: str) -> ProvedAttempt:
+    return ProvedAttempt(
+        contract_sha256=bound.contract.sha256,
+        parameters=bound.parameters,
+        workload_id=attempt.workload_id,
+        plan_sha256=workload.plan_hash,
+        chunk_id=attempt.chunk_id,
+        attempt_id=attempt.attempt_id,
+        number=attempt.number,
+        nonce=nonce,
+    )
+
+
+def _stored(found: Finding) -> StoredFinding:
+    return StoredFinding(found.failure.value, found.code, found.message, found.expected, found.got, found.file)
+
+
+def _counts(rows: RowCounts) -> tuple[str | None, str | None]:
+    """What was intended and staged; before rows are read there is nothing to say of them, and the findings tell why."""
+    if rows.intent is None:
+        return None, None
+    staged = "files that could not be read" if rows.staged is None else f"{rows.staged} rows staged"
+    return f"{rows.intent} rows as intended", staged

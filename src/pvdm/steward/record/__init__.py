@@ -1,0 +1,1 @@
+"""Signed statements and the log: recorded, archived, and handed out to readers."""

@@ -1,0 +1,190 @@
+"""The archive: the log's tiles and every signed envelope as files in another place, from which a restore refills."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.errors import ConflictError, UnavailableError, VerificationError
+from pvdm.lake.stores.object_path import FilePath, ObjectPath
+from pvdm.ledger import Ledger
+from pvdm.ledger.record import statements
+from pvdm.steward.record.log_reader import PinnedLogReader
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.log.disk import make_folders, sync_folder, write_atomically
+from pvdm.trust.log.export import CHECKPOINT_FILE, export
+from pvdm.trust.log.tiles import StaticTiles
+
+ARCHIVE_PAGE_ENTRIES: Final = 1_000
+_TRIES: Final = 16
+
+_LOCK: Final = ".lock"
+_LOG: Final = "log"
+_STATEMENTS: Final = "statements"
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """How far the archive reaches, and how many envelopes this call added."""
+
+    size: int
+    envelopes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """How many files were missing, and are there again."""
+
+    tiles: int
+    statements: int
+
+
+class Archive:
+    """A folder that follows the log; whoever waits for a size shares the write that reaches it."""
+
+    def __init__(self, ledger: Ledger, folder: FilePath) -> None:
+        self._ledger = ledger
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._reached = 0
+
+    def cover(self, size: int) -> None:
+        """Return when the folder holds the log up to this size."""
+        with self._lock:
+            if self._reached < size:
+                self._reached = self._follow().size
+
+    def follow(self) -> Archived:
+        """Bring the folder up to the newest checkpoint."""
+        with self._lock:
+            done = self._follow()
+            self._reached = done.size
+            return done
+
+    def verify(self) -> Mended:
+        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
+        with self._lock, self._alone():
+            log = PinnedLogReader(self._ledger)
+            written = self._write_envelopes(0, log.size(), verify=True)
+            return Mended(export(log, log_folder(self._folder), verify=True).files_written, written)
+
+    def _follow(self) -> Archived:
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._follow_once()
+            except ConflictError as error:
+                # Another Steward was faster; in an object store there is no lock to wait at.
+                if error.code != "file_overtaken" or left == 0:
+                    raise
+        raise AssertionError("the last try raises")
+
+    def _follow_once(self) -> Archived:
+        with self._alone():
+            # Envelopes first: what the archive's checkpoint covers is then wholly there. The log is pinned, since one
+            # that grew in between would give a checkpoint over envelopes that nobody wrote.
+            log = PinnedLogReader(self._ledger)
+            written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
+            return Archived(export(log, log_folder(self._folder)).size, written)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Several Stewards may share the folder; whoever comes second reads a log that is at least as long.
+
+        In an object store they work side by side: tiles and envelopes are the same from each of them, and the
+        checkpoint is put in the place of just the one that was seen.
+        """
+        try:
+            if isinstance(self._folder, ObjectPath):
+                yield
+                return
+            make_folders(self._folder)
+            with (self._folder / _LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise UnavailableError(
+                "archive_unavailable",
+                f"the archive cannot be written: {error.strerror or type(error).__name__}",
+                hint="nothing is acknowledged until it can be written again",
+            ) from None
+
+    def _write_envelopes(self, start: int, reached: int, *, verify: bool) -> int:
+        written = 0
+        for first in range(start, reached, ARCHIVE_PAGE_ENTRIES):
+            with self._ledger.read() as unit:
+                page = statements.between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, reached))
+            touched = set()
+            for statement in page:
+                path = envelope_path(self._folder, hashlib.sha256(statement.envelope).hexdigest())
+                if not path.exists():
+                    make_folders(path.parent)
+                    write_atomically(path, statement.envelope)
+                    written += 1
+                elif verify:
+                    _require_same(path, statement.envelope, f"{_STATEMENTS}/{path.parent.name}/{path.name}")
+                touched.add(path.parent)
+            for folder in touched:
+                sync_folder(folder)
+        return written
+
+
+def _require_same(path: FilePath, envelope: bytes, place: str) -> None:
+    if path.read_bytes() != envelope:
+        raise VerificationError(
+            "archive_damaged",
+            "a statement of the archive was changed",
+            expected=path.stem,
+            got="another hash",
+            hint="keep the file as evidence, remove it from the archive, then run this again",
+            place=place,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """An archive as a restore reads it; nothing in it is believed before the tree's root says so."""
+
+    folder: FilePath
+
+    def size(self) -> int:
+        """How far its own checkpoint reaches."""
+        return archived_size(self.folder)
+
+    def entries(self, start: int, end: int) -> list[bytes]:
+        """The entries from `start` up to `end`."""
+        return StaticTiles(log_folder(self.folder), self.size()).read_entries(start, end)
+
+    def envelope(self, sha256: str) -> bytes | None:
+        """The envelope of that hash, if it is there and has not changed."""
+        try:
+            data = envelope_path(self.folder, sha256).read_bytes()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise VerificationError(
+                "archive_damaged", "an envelope of the archive was changed", expected=sha256, got="another hash"
+            )
+        return data
+
+
+def log_folder(folder: FilePath) -> FilePath:
+    """Where the tiles and the checkpoint lie; any tiled-log reader understands this part."""
+    return folder / _LOG
+
+
+def archived_size(folder: FilePath) -> int:
+    """The size of the log that the folder shows; 0 for a new one."""
+    try:
+        return read_unverified((log_folder(folder) / CHECKPOINT_FILE).read_bytes()).checkpoint.size
+    except FileNotFoundError:
+        return 0
+
+
+def envelope_path(folder: FilePath, sha256: str) -> FilePath:
+    """Where the envelope of that hash lies."""
+    return folder / _STATEMENTS / sha256[:2] / f"{sha256}.json"

@@ -1,0 +1,275 @@
+"""Source attestations at the Steward's side: keys for one snapshot against a challenge, then the signed answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.digest.plan import Mode
+from pvdm.errors import ConflictError, NotAllowedError, VerificationError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import attestations, statements
+from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
+from pvdm.ledger.record.statements import Statement
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.model import canonical_json
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import CommitmentKey, DigestKey
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.steward.record.recorder import Document, Recorder
+from pvdm.steward.record.roots import TrustRoots
+from pvdm.trust.attestation import WantedAttestation, verify_attestation
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.keys.context import Fingerprints, SourceContext
+from pvdm.trust.keys.service import KeyService
+from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.succession import require_root_current
+
+CHALLENGE_SECONDS: Final = 86_400
+
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeRequest:
+    """Which snapshot the source wants to attest, in which forms of digest; the nonce is the source's own draw."""
+
+    nonce: str
+    catalog: str
+    table_uuid: str
+    snapshot_id: int
+    mode: Mode
+    fingerprints: Fingerprints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Challenge:
+    """The keys that source and Steward share for this snapshot and nonce, and nobody else."""
+
+    nonce: str
+    epoch: int
+    expires_at: int
+    row_hash: Mapping[ProjectionName, DigestKey]
+    commitment: Mapping[ProjectionName, CommitmentKey]
+
+
+@dataclass(frozen=True, slots=True)
+class AttestationView:
+    """What a listing shows of an attestation."""
+
+    attestation_id: str
+    attestor: str
+    catalog: str
+    table_uuid: str
+    snapshot_id: int
+    row_count: int
+    projection: str
+    issued_at: int
+    log_index: int
+
+
+class Attestations:
+    """Challenges and answers."""
+
+    def __init__(
+        self, ledger: Ledger, clock: LedgerClock, keys: KeyService, recorder: Recorder, trust: TrustRoots
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._keys = keys
+        self._recorder = recorder
+        self._trust = trust
+
+    def challenge(self, grant: Grant, asked: ChallengeRequest) -> Challenge:
+        """Keys for one snapshot of the source, for a registered attestor; the same request again gives the same."""
+        now = self._clock.now_micros()
+        require_registered(self._trust.current(), grant.name, now)
+        epoch = self._keys.epoch_for(None)
+        context = _context(grant.name, epoch, asked)
+        record = ChallengeRecord(
+            asked.nonce, grant.name, epoch, _request_text(context), now + CHALLENGE_SECONDS * _MICROS
+        )
+        drawn = self._ledger.transact(lambda unit: attestations.challenge(unit, record), at_micros=now)
+        require_in_time(drawn, now)
+        context = _context(grant.name, drawn.epoch, asked)
+        return Challenge(
+            drawn.nonce,
+            drawn.epoch,
+            drawn.expires_micros,
+            {name: self._keys.source_row_hash_key(context, name) for name in context.projections},
+            {name: self._keys.source_commitment_key(context, name) for name in context.projections},
+        )
+
+    def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
+        """The source's answer: verified, logged, and its nonce used up."""
+        parsed = parse_envelope(envelope)
+        said = read_statement(parsed.payload, SourceAttestation)
+        require_own_word(said, grant)
+        with self._ledger.read() as unit:
+            challenge = attestations.get_challenge(unit, said.nonce)
+        known = self._known(parsed.payload_sha256)
+        if known is not None:
+            return known
+        now = self._clock.now_micros()
+        require_in_time(challenge, now)
+        self._keys.epoch_for(challenge.epoch)
+        request = canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576)
+        wanted = _wanted(challenge, request)
+        verify_attestation(envelope, self._trust.current(), wanted, now=now)
+        require_asked_kind(said, request)
+        record = AttestationRecord(
+            parsed.payload_sha256,
+            said.nonce,
+            said.attestor,
+            said.table.catalog,
+            said.table.uuid,
+            str(said.snapshot_id),
+        )
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            attestations.put(unit, record, envelope, log_index=places[0])
+
+        try:
+            self._recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
+        except ConflictError:
+            # The same call ran twice at once; another answer to the challenge is a conflict indeed.
+            known = self._known(record.attestation_id)
+            if known is None:
+                raise
+            return known
+        return self._view(record)
+
+    def listed(
+        self, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: int | None = None
+    ) -> list[AttestationView]:
+        """The newest attestations."""
+        snapshot = None if snapshot_id is None else str(snapshot_id)
+        with self._ledger.read() as unit:
+            found = attestations.listed(unit, attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot)
+            stored = [statements.get(unit, record.attestation_id) for record in found]
+        return [_view(statement) for statement in stored]
+
+    def _known(self, attestation_id: str) -> AttestationView | None:
+        with self._ledger.read() as unit:
+            found = attestations.find(unit, attestation_id)
+        if found is None:
+            return None
+        self._recorder.cover()
+        return self._view(found)
+
+    def _view(self, record: AttestationRecord) -> AttestationView:
+        with self._ledger.read() as unit:
+            return _view(statements.get(unit, record.attestation_id))
+
+
+def _view(statement: Statement) -> AttestationView:
+    said = read_signed(statement.envelope, SourceAttestation)
+    return AttestationView(
+        statement.statement_id,
+        said.attestor,
+        said.table.catalog,
+        said.table.uuid,
+        said.snapshot_id,
+        said.row_count,
+        said.projection.value,
+        said.issued_at,
+        statement.log_index,
+    )
+
+
+def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
+    """Only an identity for which a trust root in force names an attestor's key in use is given keys of a source."""
+    require_root_current(root, now)
+    keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
+    if not any(_in_use(key, now) for key in keys):
+        raise NotAllowedError(
+            "attestor_unregistered",
+            "the trust root names no such attestor",
+            expected="a registered attestor",
+            got=attestor,
+            hint="the token's name must be the attestor's identity in the trust root",
+        )
+
+
+def _in_use(key: RootKey, now: int) -> bool:
+    return key.valid_from <= now < key.valid_until and (key.revoked_at is None or now < key.revoked_at)
+
+
+def require_own_word(said: SourceAttestation, grant: Grant) -> None:
+    """Nobody hands in another's attestation."""
+    if said.attestor != grant.name:
+        raise NotAllowedError(
+            "attestor_differs", "the attestation is another attestor's", expected=grant.name, got=said.attestor
+        )
+
+
+def require_in_time(challenge: ChallengeRecord, now: int) -> None:
+    """A challenge is answered soon."""
+    if challenge.expires_micros <= now:
+        raise VerificationError(
+            "challenge_expired",
+            "the challenge has expired",
+            expected=f"before {challenge.expires_micros}",
+            got=str(now),
+        )
+
+
+def require_asked_kind(said: SourceAttestation, request: canonical_json.Value) -> None:
+    """The digest is of a projection and schema whose keys were given out."""
+    match request:
+        case {"mode": str(mode), "fingerprints": Mapping() as fingerprints}:
+            asked = (mode, fingerprints.get(said.projection.value))
+        case _:
+            raise AssertionError("a stored request has a mode and fingerprints")
+    if asked != (said.mode, said.schema_fingerprint):
+        raise VerificationError(
+            "attestation_kind_differs",
+            "the source attested another kind of digest",
+            expected=f"{asked[0]} {asked[1]}",
+            got=f"{said.mode} {said.schema_fingerprint}",
+        )
+
+
+def _context(attestor: str, epoch: int, asked: ChallengeRequest) -> SourceContext:
+    return SourceContext(
+        epoch,
+        asked.catalog,
+        asked.table_uuid,
+        asked.snapshot_id,
+        attestor,
+        asked.nonce,
+        asked.mode,
+        asked.fingerprints,
+    )
+
+
+def _request_text(context: SourceContext) -> str:
+    return canonical_json.dump(
+        {
+            "catalog": context.catalog,
+            "table_uuid": context.table_uuid,
+            "snapshot_id": str(context.snapshot_id),
+            "mode": context.mode.value,
+            "fingerprints": {name.value: fingerprint.hex() for name, fingerprint in context.fingerprints},
+        }
+    ).decode()
+
+
+def _wanted(challenge: ChallengeRecord, request: canonical_json.Value) -> WantedAttestation:
+    match request:
+        case {"catalog": str(catalog), "table_uuid": str(table_uuid), "snapshot_id": str(snapshot_id)}:
+            return WantedAttestation(
+                attestors=(challenge.attestor,),
+                catalog=catalog,
+                table_uuid=table_uuid,
+                snapshot_id=int(snapshot_id),
+                nonce=challenge.nonce,
+                epoch=challenge.epoch,
+                age_max_micros=CHALLENGE_SECONDS * _MICROS,
+            )
+        case _:
+            raise AssertionError("a stored request names its source")

@@ -1,0 +1,211 @@
+"""What the Steward hands to auditors: a table's document, statements with log proofs, manifests; it judges nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.names import full_name
+from pvdm.catalog.state import TableState
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.read.entries import manifest_list, read_listed
+from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.record import audits, receipts, statements
+from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.statements import Statement
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.table import TableRef
+from pvdm.trust.log import merkle
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.log.entry import EntryKind, parse_entry
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
+
+AUDIT_PAGE_MAX_BYTES: Final = 33_554_432
+# A receipt follows its commit within moments; an audit that comes in between waits for it.
+_RECEIPT_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Reads files of one table's places, and remembers the last one."""
+
+    files: Files
+    homes: tuple[Location, ...] | None
+    read_last: list[bytes]
+
+    def read(self, location: str, *, most: int) -> bytes:
+        place = parse_location(location)
+        if self.homes is not None and not any(place.is_under(home) for home in self.homes):
+            raise NotAllowedError(
+                "location_outside",
+                "the file is outside the table's places",
+                expected=" or ".join(str(home) for home in self.homes),
+                got=str(place)[:200],
+                hint="an auditor of every domain may read it",
+            )
+        data = self.files.read(location, most=most)
+        self.read_last[:] = [data]
+        return data
+
+
+class AuditDesk:
+    """Reads only."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        require_covered: Callable[[int], None],
+        catalog: Callable[[], Catalog],
+        vault: Place | None,
+        stores: Stores | None = None,
+    ) -> None:
+        """`require_covered` returns once the outside covers a log of that size."""
+        self._ledger = ledger
+        self._require_covered = require_covered
+        self._catalog = catalog
+        self._vault = None if vault is None else place_of(vault)
+        self._files = Files(stores)
+
+    def evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
+        """The table as it is, the newest checkpoint, and the approvals about the table; receipts come in pages."""
+        state = self._settled(grant, levels, name)
+        row = state.row
+        with self._ledger.read() as unit:
+            note = LedgerLog(unit).newest_checkpoint() or b""
+            size = read_unverified(note).checkpoint.size
+            found = self._logged(unit, audits.approval_ids(unit, row.table_uuid, row.namespace_id), size)
+            approvals = tuple(logged for _, logged in found)
+        self._require_covered(size)
+        return Evidence(
+            TableRef(self._catalog().name, row.table_uuid, full_name((*levels, name))),
+            row.contract_hash,
+            MetadataFile(row.pointer.location, state.metadata.to_bytes()),
+            note,
+            approvals,
+        )
+
+    def receipts(
+        self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
+    ) -> tuple[LoggedStatement, ...]:
+        """The table's next receipts behind a place in the log, so many as fit; none once there are no more."""
+        row = self._load(grant, levels, name).row
+        with self._ledger.read() as unit:
+            self._require_size(unit, size)
+            wanted = audits.receipt_ids(unit, row.table_uuid, after=after, count=count)
+            found = tuple(logged for _, logged in self._logged(unit, wanted, size))
+        self._require_covered(size)
+        return found
+
+    def statements(
+        self, grant: Grant, levels: Levels, name: str, wanted: Sequence[str], *, size: int
+    ) -> tuple[LoggedStatement, ...]:
+        """Proofs and overrides about the table by their ids, the first of them that fit, at least one."""
+        row = self._load(grant, levels, name).row
+        with self._ledger.read() as unit:
+            self._require_size(unit, size)
+            found = []
+            for statement, logged in self._logged(unit, wanted, size):
+                _require_about(statement, row)
+                found.append(logged)
+        self._require_covered(size)
+        return tuple(found)
+
+    def file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
+        """The manifest list of a snapshot of `main`, or a manifest that it names; nothing that is neither is given."""
+        state = self._load(grant, levels, name)
+        metadata, head = state.metadata, state.metadata.current_snapshot_id
+        shown = () if head is None else metadata.ancestry(head)
+        snapshot = next((each for each in shown if each.snapshot_id == snapshot_id), None)
+        if snapshot is None:
+            raise InputError(
+                "audit_snapshot_unknown", "main never showed this snapshot, or it has expired", got=str(snapshot_id)
+            )
+        reader = _Kept(self._files, self._homes(grant, state.row), [])
+        listed = manifest_list(metadata, snapshot, reader)
+        if manifest is None:
+            return reader.read_last[0]
+        found = next((each for each in listed.manifests if each.manifest_path == manifest), None)
+        if found is None:
+            raise InputError("audit_manifest_unknown", "the snapshot lists no such manifest", got=ascii(manifest[:200]))
+        read_listed(metadata, found, reader)
+        return reader.read_last[0]
+
+    def _load(self, grant: Grant, levels: Levels, name: str) -> TableState:
+        return self._catalog().tables.load(grant, levels, name)
+
+    def _settled(self, grant: Grant, levels: Levels, name: str) -> TableState:
+        """The table once what it shows has its receipt; one that never gets it is what audits are for."""
+        ends = time.monotonic() + _RECEIPT_SECONDS
+        while True:
+            state = self._load(grant, levels, name)
+            head = state.metadata.current_snapshot_id
+            with self._ledger.read() as unit:
+                found = head is None or receipts.of_snapshot(unit, state.row.table_uuid, str(head)) is not None
+            if found or not state.row.protected or time.monotonic() >= ends:
+                return state
+            time.sleep(_LOOK_SECONDS)
+
+    def _homes(self, grant: Grant, row: TableRow) -> tuple[Location, ...] | None:
+        """Where a domain's auditor is read files from: a table could name another domain's."""
+        if grant.domain == EVERY_DOMAIN:
+            return None
+        own = () if self._vault is None else (self._vault.child(row.table_uuid),)
+        return (parse_location(row.location), *own)
+
+    @staticmethod
+    def _require_size(unit: Unit, size: int) -> None:
+        """A checkpoint was signed for just this many entries, or there are more by now."""
+        known = LedgerLog(unit).size()
+        if not 0 < size <= known:
+            raise InputError(
+                "log_sizes_invalid",
+                "no proof can be made for a log of this size",
+                expected=f"1 to {known}",
+                got=str(size),
+            )
+
+    @staticmethod
+    def _logged(unit: Unit, wanted: Iterable[str], size: int) -> Iterator[tuple[Statement, LoggedStatement]]:
+        """Each with its way to the root of a log of this size, so many as a page holds; later ones are left out."""
+        log, total = LedgerLog(unit), 0
+        for statement_id in wanted:
+            found = statements.get(unit, statement_id)
+            total += len(found.envelope)
+            if total > AUDIT_PAGE_MAX_BYTES and total > len(found.envelope):
+                return
+            if found.log_index >= size:
+                continue
+            entry = parse_entry(log.read_entries(found.log_index, found.log_index + 1)[0])
+            hashes = merkle.prove_inclusion(log, index=found.log_index, size=size).hashes
+            kind = EntryKind(found.kind.value)
+            yield found, LoggedStatement(kind, found.envelope, entry.time, found.log_index, tuple(hashes))
+
+
+def _require_about(statement: Statement, row: TableRow) -> None:
+    """Nothing about another table, which may be another domain's, comes out by its id."""
+    match statement.kind:
+        case StatementKind.PROOF:
+            about = read_signed(statement.envelope, Proof).core.target.table.uuid
+        case StatementKind.BREAK_GLASS:
+            about = read_signed(statement.envelope, BreakGlass).table.uuid
+        case _:
+            about = ""
+    if about != row.table_uuid:
+        raise InputError(
+            "audit_statement_unknown",
+            "the table has no such proof or override",
+            got=statement.statement_id,
+        )

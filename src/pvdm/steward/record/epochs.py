@@ -1,0 +1,180 @@
+"""Epochs as the Steward changes them: a step is made in the epoch book, then signed and logged, after a crash too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pvdm import fault
+from pvdm.errors import ConflictError, VerificationError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
+from pvdm.steward.record.roots import TrustRoots
+from pvdm.trust.keys.epochs import Epoch, EpochBook, EpochChange, KeyRole
+from pvdm.trust.keys.service import KeyService
+from pvdm.trust.statement import read_signed
+from pvdm.trust.verify import sign_statement
+
+_STAGES = tuple(EpochStage)
+
+
+class Epochs:
+    """Creates, activates, retires and revokes; nothing is reported as done before it is in the log."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        keys: KeyService,
+        recorder: Recorder,
+        trust: TrustRoots,
+        *,
+        notary: str,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._keys = keys
+        self._recorder = recorder
+        self._trust = trust
+        self._notary = notary
+
+    def book(self) -> EpochBook:
+        """The epochs as they stand."""
+        return self._keys.book()
+
+    def create(self, reason: str) -> tuple[EpochChange, ...]:
+        """Four new keys as the next epoch, CREATED; nothing is signed with them before it is activated."""
+        changes = self._keys.create_epoch(reason, above=max(self._require_book_current(), default=0))
+        self.log_missing(reason)
+        return changes
+
+    def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+        """CREATED → ACTIVE, once the trust root names its keys: else nobody could check what it signs."""
+        self._require_book_current()
+        self._trust.require_trusted(self._keys.book().epoch(number))
+        changes = self._keys.activate_epoch(number, reason)
+        self.log_missing(reason)
+        return changes
+
+    def retire(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+        """ACTIVE → RETIRED."""
+        self._require_book_current()
+        changes = self._keys.retire_epoch(number, reason)
+        self.log_missing(reason)
+        return changes
+
+    def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
+        """→ REVOKED; the last epoch that can sign is kept, since its end could not be logged."""
+        self._require_book_current()
+        changes = self._keys.revoke_epoch(number, reason, keep_one=True)
+        self.log_missing(reason)
+        return changes
+
+    def log_missing(self, reason: str) -> None:
+        """Log every step that the book has made and the log does not know yet; after a crash it finds the rest."""
+        fault.point("steward.after_epoch_step")
+        book = self._keys.book()
+        if not any(epoch.can_sign for epoch in book.epochs):
+            return
+        seen, logged = self._logged()
+        require_not_behind(book, logged)
+        steps = missing_steps(book, {number: told.stage for number, told in logged.items()})
+        if not steps:
+            self._recorder.cover()
+            return
+        documents = [self._signed(epoch, before, after, reason) for epoch, before, after in steps]
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            # The log's lock is held here, so another Steward has either logged these steps before or cannot any more.
+            if statements.ids_of_kind(unit, StatementKind.EPOCH) != seen:
+                raise ConflictError("epoch_steps_moved", "another Steward logged a step of an epoch first")
+            for document, place in zip(documents, places, strict=True):
+                statements.put(unit, document.kind, document.statement_id, document.envelope, log_index=place)
+
+        try:
+            self._recorder.record(documents, work)
+        except ConflictError as error:
+            if error.code != "epoch_steps_moved":
+                raise
+            self.log_missing(reason)
+
+    def _signed(self, epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> Document:
+        statement = EpochStatement(
+            notary=self._notary,
+            epoch=epoch.number,
+            before=before,
+            after=after,
+            reason=reason,
+            key_ids=_key_ids(epoch),
+            issued_at=self._clock.now_micros(),
+        )
+        signer = self._keys.signer(KeyRole.SIGNING, signing_epoch(self._keys.book()))
+        envelope = sign_statement(statement, signer)
+        return Document(StatementKind.EPOCH, envelope.payload_sha256, envelope.to_bytes())
+
+    def _require_book_current(self) -> dict[int, Told]:
+        """Nothing is changed in a book that somebody has put an old copy of in place."""
+        _, logged = self._logged()
+        require_not_behind(self._keys.book(), logged)
+        return logged
+
+    def _logged(self) -> tuple[tuple[str, ...], dict[int, Told]]:
+        with self._ledger.read() as unit:
+            stored = statements.of_kind(unit, StatementKind.EPOCH)
+            restored = statements.of_kind(unit, StatementKind.RESTORE)
+        last_restore = max((statement.log_index for statement in restored), default=-1)
+        found: dict[int, Told] = {}
+        for statement in stored:
+            said = read_signed(statement.envelope, EpochStatement)
+            found[said.epoch] = Told(said.after, said.key_ids, statement.log_index < last_restore)
+        return tuple(statement.statement_id for statement in stored), found
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the log says of an epoch last; `lost` if a restore came after it, which may have lost its keys."""
+
+    stage: EpochStage
+    key_ids: tuple[tuple[str, str | None], ...]
+    lost: bool
+
+
+def require_not_behind(book: EpochBook, logged: Mapping[int, Told]) -> None:
+    """The book knows every epoch that the log knows, by the same keys, and none in an earlier stage."""
+    held = {epoch.number: epoch for epoch in book.epochs}
+    for number, told in logged.items():
+        epoch = held.get(number)
+        if epoch is None:
+            behind = not told.lost
+        else:
+            earlier = _STAGES.index(epoch.state) < _STAGES.index(told.stage)
+            revived = earlier and told.stage is EpochStage.REVOKED
+            behind = revived or ((earlier or _key_ids(epoch) != told.key_ids) and not told.lost)
+        if behind:
+            raise VerificationError(
+                "epoch_book_rolled_back",
+                "the epoch book is older than the log",
+                expected=f"epoch {number} {told.stage.value} with the keys that were logged",
+                got="no such epoch" if epoch is None else f"{epoch.state.value}, or other keys",
+                hint="somebody put an old copy of the keystore in place; bring the newest one back",
+            )
+
+
+def _key_ids(epoch: Epoch) -> tuple[tuple[str, str | None], ...]:
+    return tuple(sorted((key.role.value, key.public.key_id) for key in epoch.keys if key.public))
+
+
+def missing_steps(book: EpochBook, logged: dict[int, EpochStage]) -> list[tuple[Epoch, EpochStage | None, EpochStage]]:
+    """Each step from what is logged of an epoch to where it stands, in the order in which it was made."""
+    found = []
+    for epoch in book.epochs:
+        before = logged.get(epoch.number)
+        first = 0 if before is None else _STAGES.index(before) + 1
+        for after in _STAGES[first : _STAGES.index(epoch.state) + 1]:
+            found.append((epoch, before, after))
+            before = after
+    return found

@@ -1,0 +1,124 @@
+"""How long it is until the trust root, keys, tokens and the TLS certificate expire, for those who watch the Steward."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from pvdm.errors import InputError, PvdmError
+from pvdm.ledger import Ledger
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import tokens
+from pvdm.ledger.record.tokens import EVERY_DOMAIN
+from pvdm.model.role import Role
+from pvdm.steward.record.roots import TrustRoots
+from pvdm.trust.keys.epochs import EpochBook, KeyRole
+from pvdm.trust.root import RootRole, TrustRoot
+
+_KEPT_SECONDS: Final = 60.0
+_CERTIFICATE_MAX_BYTES: Final = 1_048_576
+# The keys of people. Notary and log keys are the Steward's own: of these the active epoch's count.
+_PEOPLE: Final = (RootRole.ROOT, RootRole.OPERATOR, RootRole.BREAK_GLASS, RootRole.ATTESTOR)
+
+Ends = dict[str, int]
+"""When the first of each kind expires, in microseconds."""
+
+
+class Expiries:
+    """Reads the nearest expiry of each kind, at most once a minute: none of them moves faster."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        trust: TrustRoots,
+        book: Callable[[], EpochBook],
+        certificate: Path | None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._trust = trust
+        self._book = book
+        self._certificate = certificate
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._ends: Ends = {}
+
+    def seconds(self) -> dict[str, float]:
+        """The seconds until the nearest expiry of each kind; negative where it has passed. What is not there has none.
+
+        Raises PvdmError where ledger, key home or certificate cannot be read.
+        """
+        with self._lock:
+            if self._monotonic() - self._read_at >= _KEPT_SECONDS:
+                self._ends = dict(self._read())
+                self._read_at = self._monotonic()
+            ends = self._ends
+        now = self._clock.trusted_micros()
+        return {kind: (end - now) / 1e6 for kind, end in ends.items()}
+
+    def _read(self) -> Iterator[tuple[str, int]]:
+        try:
+            root: TrustRoot | None = self._trust.current()
+        except PvdmError as error:
+            if error.code != "steward_without_root":
+                raise
+            root = None
+        if root is not None:
+            yield "trust_root", root.expires_at
+            yield from _of_keys(root, self._book())
+        yield from self._of_tokens()
+        if self._certificate is not None:
+            yield "tls_certificate", certificate_end(self._certificate)
+
+    def _of_tokens(self) -> Iterator[tuple[str, int]]:
+        with self._ledger.read() as unit:
+            found = tokens.ends(unit, now_micros=self._clock.trusted_micros())
+        if found:
+            yield "token", min(each.end_micros for each in found)
+        wide = [each for each in found if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]
+        if wide:
+            # The last of them: while there is one, an operator gets in.
+            yield "last_operator_token", max(each.end_micros for each in wide)
+
+
+def _of_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
+    if book.active is not None:
+        for role in (KeyRole.SIGNING, KeyRole.LOG):
+            public = book.active.key(role).public
+            named = None if public is None else root.find(public.key_id)
+            if named is not None:
+                yield ("notary_key" if role is KeyRole.SIGNING else "log_key"), named.valid_until
+    for held in _PEOPLE:
+        ends = list(_ends_of_people(root, held))
+        if ends:
+            yield f"{held.value.replace('-', '_')}_key", min(ends)
+
+
+def _ends_of_people(root: TrustRoot, role: RootRole) -> Iterable[int]:
+    """For each holder the end of the key that is valid longest: an older one beside its successor is no concern."""
+    longest: dict[str, int] = {}
+    for key in root.keys:
+        if role in key.roles and key.revoked_at is None:
+            longest[key.identity] = max(longest.get(key.identity, 0), key.valid_until)
+    return longest.values()
+
+
+def certificate_end(path: Path) -> int:
+    """When the first certificate of the chain in the file ends, in microseconds. Raises InputError if none is there."""
+    try:
+        with path.open("rb") as file:
+            chain: Sequence[x509.Certificate] = x509.load_pem_x509_certificates(file.read(_CERTIFICATE_MAX_BYTES))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "tls_invalid", "the certificate cannot be read", expected="PEM certificates", got=type(error).__name__
+        ) from None
+    return int(min(each.not_valid_after_utc.timestamp() for each in chain) * 1e6)

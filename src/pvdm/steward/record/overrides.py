@@ -1,0 +1,239 @@
+"""Break-glass at the Steward's side: an override is verified, its nonce reserved, and the whole logged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pvdm.catalog.catalog import Catalog
+from pvdm.errors import ConflictError, InputError, NotAllowedError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import overrides, proofs, statements
+from pvdm.ledger.record.overrides import OverrideRecord, StoredOverride
+from pvdm.ledger.record.statements import Statement
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.restore import restores
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import nonces
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.states import NonceState
+from pvdm.steward.access import require_domain, scope
+from pvdm.steward.record.recorder import Document, Recorder
+from pvdm.steward.record.roots import TrustRoots
+from pvdm.trust.envelope import parse_envelope
+from pvdm.trust.override import MAIN_MOVED, disallowing, verify_override
+from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.verify import VerifiedProof, verify_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideView:
+    """What a listing shows, loudly: who waived which verdict, why, and whether it was used."""
+
+    override_id: str
+    operator: str
+    reason: str
+    table: str
+    table_uuid: str
+    fail_proof_id: str
+    nonce: str
+    state: str
+    issued_at: int
+    expires_at: int
+    log_index: int
+
+
+class Overrides:
+    """The overrides that this Steward has accepted."""
+
+    def __init__(
+        self, ledger: Ledger, clock: LedgerClock, recorder: Recorder, trust: TrustRoots, catalog: Catalog | None
+    ) -> None:
+        """Without a catalog nobody here can say what a table shows."""
+        self._catalog = catalog
+        self._ledger = ledger
+        self._clock = clock
+        self._recorder = recorder
+        self._trust = trust
+
+    def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
+        """Accept an override for a FAIL proof; it waives the verdict at the gate, once, and nothing else."""
+        with disallowing():
+            parsed = parse_envelope(envelope)
+            said = read_statement(parsed.payload, BreakGlass)
+        override_id = parsed.payload_sha256
+        earlier = self._same(override_id, envelope)
+        if earlier is None:
+            try:
+                self._accept(envelope, said, grant)
+            except NotAllowedError as error:
+                # Somebody was first with this nonce; the same call at the same time is no replay.
+                earlier = self._same(override_id, envelope)
+                if error.code != "override_replayed" or earlier is None:
+                    raise
+        return self.get(override_id, grant) if earlier is None else self._again(earlier, grant)
+
+    def get(self, override_id: str, grant: Grant) -> OverrideView:
+        """One override of the bearer's domain."""
+        found = self._find(override_id)
+        if found is None:
+            raise InputError("override_unknown", "the ledger holds no such override", got=ascii(override_id[:80]))
+        require_domain(grant, found.domain)
+        return self._view(found)
+
+    def listed(self, grant: Grant) -> list[OverrideView]:
+        """Every override of the bearer's domain, newest first."""
+        with self._ledger.read() as unit:
+            found = overrides.listed(unit, domain=scope(grant))
+            stored = [statements.get(unit, each.record.override_id) for each in found]
+        return [_view(each, statement) for each, statement in zip(found, stored, strict=True)]
+
+    def count(self) -> int:
+        """How many there ever were."""
+        with self._ledger.read() as unit:
+            return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
+
+    def _accept(self, envelope: bytes, said: BreakGlass, grant: Grant) -> None:
+        with self._ledger.read() as unit:
+            require_domain(grant, proofs.domain_of(unit, said.fail_proof_id))
+        now = self._clock.now_micros()
+        judged_by = self._trust.ids()
+        root = self._trust.current()
+        override = verify_override(envelope, root, failed=self._failed(said.fail_proof_id), now=now, used=self._is_used)
+        self._require_over_main(said)
+        record = OverrideRecord(override.statement_id, said.fail_proof_id, said.nonce, said.operator, said.expires_at)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            # The log's lock is held: no trust root that takes the key back can come in between.
+            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged_by:
+                raise ConflictError("trust_root_moved", "a trust root was accepted meanwhile", hint="hand it in again")
+            held = nonces.find(unit, said.nonce)
+            if held is not None:
+                _require_not_void(unit, said, held.state)
+                raise _replayed(said.nonce)
+            require_first(unit, said.fail_proof_id)
+            restores.require_issued_after(unit, said.issued_at)
+            unit.tell(override_id=record.override_id)
+            try:
+                overrides.put(unit, record, envelope, log_index=places[0])
+            except ConflictError as error:
+                raise _replayed(said.nonce) if error.code == "nonce_taken" else error from None
+
+        self._recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
+
+    def _require_over_main(self, said: BreakGlass) -> None:
+        """No override is taken in that could not be used; of a table that is gone the gate will say so."""
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, said.table.uuid)
+        if self._catalog is not None and row is not None:
+            require_over_main(said, self._catalog.states.of(row).metadata.current_snapshot_id)
+
+    def _same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
+        """The override that was accepted with exactly these bytes; another signature is another try."""
+        with self._ledger.read() as unit:
+            found = overrides.find(unit, override_id)
+            same = found is not None and statements.get(unit, override_id).envelope == envelope
+        return found if same else None
+
+    def _again(self, earlier: StoredOverride, grant: Grant) -> OverrideView:
+        """The same bytes again: an answer that got lost, as long as the override was not used yet."""
+        require_domain(grant, earlier.domain)
+        with self._ledger.read() as unit:
+            require_usable(unit, earlier)
+        self._recorder.cover()
+        return self._view(earlier)
+
+    def _failed(self, proof_id: str) -> VerifiedProof:
+        """The FAIL proof with every notary's statement, judged at the time the log took it in."""
+        with self._ledger.read() as unit:
+            nonce = proofs.get(unit, proof_id).nonce
+            stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
+        root = self._trust.current()
+        now = max(statement.at_micros for statement in stored)
+        envelopes = [statement.envelope for statement in stored]
+        return verify_threshold(envelopes, root, threshold=root.notary_threshold, now=now)
+
+    def _is_used(self, nonce: str) -> bool:
+        """Whether the nonce is held or paid; why one that was given up is no good is said when it is taken in."""
+        with self._ledger.read() as unit:
+            held = nonces.find(unit, nonce)
+        return held is not None and held.state is not NonceState.ABORTED
+
+    def _find(self, override_id: str) -> StoredOverride | None:
+        with self._ledger.read() as unit:
+            return overrides.find(unit, override_id)
+
+    def _view(self, stored: StoredOverride) -> OverrideView:
+        with self._ledger.read() as unit:
+            return _view(stored, statements.get(unit, stored.record.override_id))
+
+
+def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
+    said = read_signed(statement.envelope, BreakGlass)
+    return OverrideView(
+        stored.record.override_id,
+        said.operator,
+        said.reason,
+        said.table.name,
+        said.table.uuid,
+        said.fail_proof_id,
+        said.nonce,
+        stored.state.value,
+        said.issued_at,
+        said.expires_at,
+        statement.log_index,
+    )
+
+
+def require_over_main(said: BreakGlass, shown: int | None) -> None:
+    """The override is for rows over what `main` shows now."""
+    if said.base_snapshot_id != shown:
+        raise NotAllowedError(
+            "override_base_moved",
+            "main has moved since the verdict that the override waives",
+            expected=f"an override over snapshot {'none' if shown is None else shown}",
+            got=f"over snapshot {'none' if said.base_snapshot_id is None else said.base_snapshot_id}",
+            hint=MAIN_MOVED,
+        )
+
+
+def require_first(unit: Unit, fail_proof_id: str) -> None:
+    """One FAIL proof is waived once; a second override would be a second opening of the glass."""
+    other = overrides.live_of_proof(unit, fail_proof_id)
+    if other is not None:
+        raise NotAllowedError(
+            "override_exists",
+            "this FAIL proof is waived already",
+            expected="a proof without an override",
+            got=other,
+            hint="nothing was changed; look at `pvdm break-glass list`",
+        )
+
+
+def require_usable(unit: Unit, override: StoredOverride) -> None:
+    """The override was not used, and no restore has made it void.
+
+    Raise `override_before_restore` for one that a restore made void, and `override_replayed` for one that was used.
+    """
+    if override.state is not NonceState.RESERVED:
+        said = read_signed(statements.get(unit, override.record.override_id).envelope, BreakGlass)
+        _require_not_void(unit, said, override.state)
+        raise _replayed(said.nonce)
+
+
+def _require_not_void(unit: Unit, said: BreakGlass, state: NonceState) -> None:
+    """A restore gives up the nonces of overrides that were not used; nothing was published with these."""
+    if state is NonceState.ABORTED:
+        restores.require_issued_after(unit, said.issued_at)
+
+
+def _replayed(nonce: str) -> NotAllowedError:
+    return NotAllowedError(
+        "override_replayed",
+        "the override was used before",
+        expected="a new nonce",
+        got=nonce,
+        hint="nothing was published; the verdict stands",
+    )

@@ -1,0 +1,314 @@
+"""Proofs: signed, logged and stored in one step, shown to whom they concern, opened for auditors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import events, overrides, proofs, statements
+from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.schema.work import StatementKind, VerdictWord
+from pvdm.ledger.work import attempts, nonces, workloads
+from pvdm.model import canonical_json
+from pvdm.model.role import Role
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
+from pvdm.model.states import ATTEMPT, AttemptState, NonceState
+from pvdm.steward.access import require_attempt, require_domain, scope
+from pvdm.steward.record.log import LogDesk
+from pvdm.steward.record.recorder import Document, Recorder
+from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
+from pvdm.trust.keys.context import AttemptContext
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.keys.service import AttemptKeys, KeyService, release
+from pvdm.trust.statement import read_signed
+from pvdm.trust.verify import sign_statement
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A statement that is in the ledger, in the log and covered outside."""
+
+    statement_id: str
+    envelope: bytes
+    log_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProofView:
+    """What a listing shows of a proof; `override_id` says that its FAIL was waived by break-glass."""
+
+    proof_id: str
+    attempt_id: str
+    nonce: str
+    verdict: str
+    notary: str
+    expires_at: int
+    log_index: int
+    override_id: str | None
+    workload_id: str
+    chunk_id: str
+    classes: tuple[str, ...]
+    rows_intent: int | None
+    rows_staged: int | None
+    profile: str
+    epoch: int
+    issued_at: int
+
+
+class Proofs:
+    """The proofs of one Steward."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        keys: KeyService,
+        recorder: Recorder,
+        log: LogDesk,
+        *,
+        notary: str,
+        isolation: Isolation,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._keys = keys
+        self._recorder = recorder
+        self._log = log
+        self._notary = notary
+        self._isolation = isolation
+
+    def record(
+        self,
+        core: ProofCore,
+        commitments: tuple[Commitments, ...],
+        *,
+        storage: Storage,
+        lifetime_micros: int,
+        context: AttemptContext | None,
+    ) -> Recorded:
+        """Sign this verdict, PASS or FAIL, and keep it for ever; the same core for the same nonce is no change."""
+        with self._ledger.read() as unit:
+            earlier = proofs.find_word(unit, core.attempt.nonce, self._notary)
+            epoch = workloads.get(unit, core.attempt.workload_id).epoch
+        if earlier is not None:
+            return self._same(earlier, core)
+        now = self._clock.now_micros()
+        part = NotaryPart(self._notary, epoch, commitments, self._isolation, storage, now, now + lifetime_micros)
+        envelope = sign_statement(Proof(core, part), self._keys.signer(KeyRole.SIGNING, epoch))
+        data = envelope.to_bytes()
+        record = ProofRecord(
+            envelope.payload_sha256,
+            core.attempt.attempt_id,
+            core.attempt.nonce,
+            VerdictWord(core.verdict.outcome.value),
+            self._notary,
+            part.expires_at,
+            summary_of(core, part),
+            None if context is None else canonical_json.dump(_bound(context, core, epoch).to_json()).decode(),
+        )
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            said = proofs.find_word(unit, record.nonce, self._notary)
+            if said is not None:
+                raise _SaidMeanwhileError(said)
+            _require_verifying(unit, core)
+            proofs.put(unit, record, data, log_index=places[0])
+
+        try:
+            places = self._recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
+        except _SaidMeanwhileError as error:
+            return self._same(error.said, core)
+        return Recorded(record.proof_id, data, places[0])
+
+    def said(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
+        """What this notary has said for the nonce, covered outside: a call that was interrupted goes on from here."""
+        with self._ledger.read() as unit:
+            earlier = proofs.find_word(unit, nonce, self._notary)
+            stored = None if earlier is None else statements.get(unit, earlier.proof_id)
+        if stored is None:
+            return None
+        self._recorder.cover()
+        recorded = Recorded(stored.statement_id, stored.envelope, stored.log_index)
+        return recorded, read_signed(stored.envelope, Proof).core
+
+    def get(self, proof_id: str, grant: Grant) -> ProofView:
+        """One proof of the bearer's domain."""
+        with self._ledger.read() as unit:
+            self._require(unit, proof_id, grant)
+            found = proofs.get(unit, proof_id)
+            index = statements.get(unit, proof_id).log_index
+            waived = overrides.of_proofs(unit, [proof_id])
+        self._recorder.require_covered(index + 1)
+        return _view(found, index, waived, grant)
+
+    def listed(
+        self,
+        grant: Grant,
+        *,
+        workload_id: str | None = None,
+        attempt_id: str | None = None,
+        after: int | None = None,
+        count: int = 100,
+    ) -> list[ProofView]:
+        """The newest proofs of the bearer's domain, going back in the log from `after`."""
+        wanted = attempt_id if grant.attempt_id is None else grant.attempt_id
+        require_attempt(grant, wanted if attempt_id is None else attempt_id)
+        with self._ledger.read() as unit:
+            found = proofs.page(
+                unit, domain=scope(grant), workload_id=workload_id, attempt_id=wanted, after=after, count=count
+            )
+            waived = overrides.of_proofs(unit, [record.proof_id for record, _ in found])
+        self._recorder.require_covered(max((index + 1 for _, index in found), default=0))
+        return [_view(record, index, waived, grant) for record, index in found]
+
+    def envelope(self, proof_id: str, grant: Grant) -> bytes:
+        """The signed bytes."""
+        with self._ledger.read() as unit:
+            self._require(unit, proof_id, grant)
+            stored = statements.get(unit, proof_id)
+        self._recorder.require_covered(stored.log_index + 1)
+        return stored.envelope
+
+    def bundle(self, proof_id: str, grant: Grant) -> bytes:
+        """The proof with all notaries' envelopes of its nonce and the log's proofs: to be checked without asking us."""
+        with self._ledger.read() as unit:
+            self._require(unit, proof_id, grant)
+            records = proofs.of_nonce(unit, proofs.get(unit, proof_id).nonce)
+            stored = [statements.get(unit, record.proof_id) for record in records]
+        logged = [
+            LoggedEnvelope(each.envelope, each.at_micros, self._log.proof(each.log_index).decode()) for each in stored
+        ]
+        return ProofBundle(tuple(logged)).to_bytes()
+
+    def open(self, proof_id: str, grant: Grant, *, reason: str) -> tuple[AttemptContext, AttemptKeys]:
+        """A closed attempt's keys, so that an auditor can compute its digests from the data; noted in the step log."""
+        if not reason.strip():
+            raise InputError("reason_missing", "opening a proof needs a reason")
+        with self._ledger.read() as unit:
+            self._require(unit, proof_id, grant)
+            record = proofs.get(unit, proof_id)
+            attempt = attempts.find(unit, record.attempt_id)
+        if record.context is None or attempt is None:
+            raise InputError(
+                "proof_without_digest",
+                "the attempt failed before any digest was computed, or a restore brought its proof back without it",
+                got=record.proof_id,
+            )
+        context = AttemptContext.from_json(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
+        keys = release(self._keys, context, closed=attempt.state not in ATTEMPT.live())
+        facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
+
+        def note(unit: Unit) -> None:
+            events.note(unit, "proof_opened", "proofs", proof_id, facts)
+
+        self._ledger.transact(note, at_micros=self._clock.now_micros())
+        return context, keys
+
+    def _same(self, earlier: ProofRecord, core: ProofCore) -> Recorded:
+        with self._ledger.read() as unit:
+            stored = statements.get(unit, earlier.proof_id)
+        if _core_of(stored.envelope) != core.to_bytes():
+            raise ConflictError(
+                "proof_exists",
+                "this notary has said something else for this nonce",
+                expected=earlier.proof_id,
+                got="another core",
+            )
+        self._recorder.cover()
+        return Recorded(stored.statement_id, stored.envelope, stored.log_index)
+
+    @staticmethod
+    def _require(unit: Unit, proof_id: str, grant: Grant) -> None:
+        require_domain(grant, proofs.domain_of(unit, proof_id))
+        require_attempt(grant, proofs.get(unit, proof_id).attempt_id)
+
+
+class _SaidMeanwhileError(Exception):
+    """The same call ran twice at once, and the other one was first."""
+
+    def __init__(self, said: ProofRecord) -> None:
+        super().__init__(said.proof_id)
+        self.said = said
+
+
+def _require_verifying(unit: Unit, core: ProofCore) -> None:
+    """A verdict is for an attempt that is being verified, under the nonce drawn for that."""
+    attempt = attempts.lock(unit, core.attempt.attempt_id)
+    if attempt.state is not AttemptState.VERIFYING:
+        raise ConflictError(
+            "attempt_moved", "the attempt is not being verified", expected="VERIFYING", got=attempt.state
+        )
+    said = core.attempt
+    if (attempt.workload_id, attempt.chunk_id, attempt.number) != (said.workload_id, said.chunk_id, said.number):
+        raise NotAllowedError(
+            "proof_of_other_attempt",
+            "the proof names another workload, chunk or number than its attempt",
+            expected=f"attempt {attempt.number} of chunk {attempt.chunk_id} of {attempt.workload_id}",
+            got=f"attempt {said.number} of chunk {said.chunk_id} of {said.workload_id}",
+        )
+    nonce = nonces.find(unit, core.attempt.nonce)
+    if nonce is None or nonce.attempt_id != attempt.attempt_id or nonce.state is not NonceState.RESERVED:
+        raise VerificationError("nonce_of_other_attempt", "the nonce is not the one drawn for this verification")
+
+
+def _bound(context: AttemptContext, core: ProofCore, epoch: int) -> AttemptContext:
+    named = (context.epoch, context.workload_id, context.chunk_id, context.attempt_id, context.nonce)
+    attempt = core.attempt
+    if named != (epoch, attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce):
+        raise InputError("context_differs", "the keys were derived for another attempt than the proof is about")
+    return context
+
+
+def summary_of(core: ProofCore, part: NotaryPart) -> str:
+    """What listings show of a proof, as the ledger keeps it."""
+    rows = core.rows
+    return canonical_json.dump(
+        {
+            "workload_id": core.attempt.workload_id,
+            "chunk_id": core.attempt.chunk_id,
+            "classes": [found.value for found in core.verdict.classes],
+            "rows_intent": None if rows.intent is None else str(rows.intent),
+            "rows_staged": None if rows.staged is None else str(rows.staged),
+            "profile": core.method.profile.value,
+            "epoch": str(part.epoch),
+            "issued_at": part.issued_at,
+        }
+    ).decode()
+
+
+def _view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Grant) -> ProofView:
+    said = json.loads(record.summary)
+    # Counts of another profile than A and O tell a producer what a recomputation found; it gets the class only.
+    counts = not (grant.role is Role.PRODUCER and said["profile"] == "T")
+    return ProofView(
+        record.proof_id,
+        record.attempt_id,
+        record.nonce,
+        record.verdict.value,
+        record.notary,
+        record.expires_micros,
+        log_index,
+        waived.get(record.proof_id),
+        said["workload_id"],
+        said["chunk_id"],
+        tuple(said["classes"]),
+        _count(said["rows_intent"]) if counts else None,
+        _count(said["rows_staged"]) if counts else None,
+        said["profile"],
+        int(said["epoch"]),
+        said["issued_at"],
+    )
+
+
+def _count(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _core_of(envelope: bytes) -> bytes:
+    return read_signed(envelope, Proof).core.to_bytes()

@@ -1,0 +1,147 @@
+"""The one way into the log: sign, store document, entry and what they are about at once, then tell the outside."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pvdm import fault
+from pvdm.errors import ConflictError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.steward.record.archive import Archive
+from pvdm.steward.record.log_reader import LedgerLogReader, LogEdge, PinnedLogReader
+from pvdm.trust.keys.epochs import EpochBook, KeyRole
+from pvdm.trust.keys.service import KeyService, Signer
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.log import Appended, Log, Prepared
+from pvdm.trust.log.outside import OutsideCheckpoint, acknowledge, require_consistent, start
+
+RECORD_TRIES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A signed document on its way into the log; its id is the SHA-256 of what is signed."""
+
+    kind: StatementKind
+    statement_id: str
+    envelope: bytes
+
+
+Work = Callable[[Unit, Sequence[int]], None]
+
+
+class Recorder:
+    """Appends; what it returned is in ledger, log and archive, and covered by the checkpoint outside."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        keys: KeyService,
+        outside: OutsideCheckpoint,
+        archive: Archive | None,
+        *,
+        origin: str,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._keys = keys
+        self._outside = outside
+        self._archive = archive
+        self._origin = origin
+        # Appends of one process queue here, so only another Steward can move the log between preparing and storing.
+        self._queue = threading.Lock()
+        self._covered = 0
+
+    def begin(self) -> None:
+        """At start-up: the log must go on from what outside and archive saw; behind or forked is refused."""
+        start(self._outside, Log(PinnedLogReader(self._ledger), origin=self._origin, signer=self._signer()))
+        if self._archive is not None and LedgerLogReader(self._ledger).size():
+            self._archive.follow()
+
+    def require_consistent(self) -> None:
+        """The log in the database is still the one that the checkpoint outside saw."""
+        require_consistent(self._outside, self._reader())
+
+    def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
+        """Log the documents and do the work in one transaction; `work` gets their places and stores them."""
+        appended = self._append(documents, work)
+        self._acknowledge(appended)
+        return tuple(range(appended.index, appended.size))
+
+    def store(self, documents: Sequence[Document], work: Work) -> None:
+        """As `record`, but the outside is not told yet: for work that has to end what it began before `cover` fails."""
+        self._append(documents, work)
+
+    def cover(self) -> None:
+        """Bring the outside up to the log: before an answer that rests on what an interrupted call has stored."""
+        note = LedgerLogReader(self._ledger).newest_checkpoint()
+        if note is not None:
+            newest = read_unverified(note)
+            size = newest.checkpoint.size
+            self._acknowledge(Appended(size, size, newest))
+
+    def require_covered(self, size: int) -> None:
+        """Before anyone is shown a log of this size: what nobody outside remembers could be lost unnoticed."""
+        if size > self._covered:
+            self.cover()
+
+    def _acknowledge(self, appended: Appended) -> None:
+        fault.point("steward.before_outside")
+        if self._archive is not None:
+            self._archive.cover(appended.size)
+        done = acknowledge(self._outside, self._reader(), appended)
+        self._covered = max(self._covered, done.outside_size)
+        fault.point("steward.after_outside")
+
+    def _append(self, documents: Sequence[Document], work: Work) -> Appended:
+        for tried in range(1, RECORD_TRIES_MAX + 1):
+            with self._queue:
+                # The edge first, then the time: what another Steward has appended is then in both, or in neither, and
+                # times never run back along the log.
+                edge = LogEdge.of(self._ledger)
+                # A database that went back under a running Steward must not be signed a second history.
+                self.require_consistent()
+                self._clock.synchronize()
+                at = self._clock.now_micros()
+                prepared = self._prepare(edge, documents, at)
+                try:
+                    return self._ledger.transact(lambda unit: _stored(unit, prepared, work), at_micros=at)  # noqa: B023
+                except ConflictError as error:
+                    if error.code != "log_moved" or tried == RECORD_TRIES_MAX:
+                        raise
+        raise AssertionError("unreachable")
+
+    def _prepare(self, edge: LogEdge, documents: Sequence[Document], at: int) -> Prepared:
+        entries = [
+            LogEntry(EntryKind(document.kind), hashlib.sha256(document.envelope).hexdigest(), at)
+            for document in documents
+        ]
+        return Log(edge, origin=self._origin, signer=self._signer()).prepare(entries)
+
+    def _reader(self) -> Log:
+        return Log(LedgerLogReader(self._ledger), origin=self._origin, signer=self._signer())
+
+    def _signer(self) -> Signer:
+        return self._keys.signer(KeyRole.LOG, signing_epoch(self._keys.book()))
+
+
+def signing_epoch(book: EpochBook) -> int:
+    """The epoch whose keys speak for the Steward itself: the active one, or the newest that may still sign."""
+    if book.active is not None:
+        return book.active.number
+    return next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None) or book.epoch_for(None)
+
+
+def _stored(unit: Unit, prepared: Prepared, work: Work) -> Appended:
+    appended = prepared.store(LedgerLog(unit))
+    work(unit, range(appended.index, appended.size))
+    return appended

@@ -1,0 +1,181 @@
+"""The trust root that this Steward stands under: a chain of signed versions, each one an entry of the log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from pvdm.errors import ConflictError, InputError, UnavailableError, VerificationError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import statements
+from pvdm.ledger.record.statements import Statement
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
+from pvdm.trust.keys.epochs import Epoch, KeyRole
+from pvdm.trust.keys.service import KeyService
+from pvdm.trust.root import RootRole, TrustRoot
+from pvdm.trust.succession import advance_root, pin_root
+from pvdm.trust.verify import require_not_revoked, require_valid_at
+
+
+class TrustRoots:
+    """Reads and extends the chain."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        keys: KeyService,
+        recorder: Recorder,
+        *,
+        notary: str,
+        origin: str,
+        pin: str | None,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._keys = keys
+        self._recorder = recorder
+        self._notary = notary
+        self._origin = origin
+        self._pin = pin
+        self._lock = threading.Lock()
+        self._known: tuple[tuple[str, ...], TrustRoot] | None = None
+
+    def chain(self) -> tuple[bytes, ...]:
+        """Every version's envelope, from the first to the newest."""
+        return tuple(statement.envelope for statement in self._statements())
+
+    def current(self) -> TrustRoot:
+        """The newest version; without one nobody could check what this Steward signs."""
+        found = self._find()
+        if found is None:
+            raise UnavailableError(
+                "steward_without_root",
+                "this Steward has no trust root yet",
+                expected="a signed trust root that names its keys",
+                got="none",
+                hint="make one from its public keys (`pvdm keys root new`) and hand it in",
+            )
+        return found
+
+    def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
+        """The next version, signed by the signers of the one before; the newest again is no change."""
+        now = self._clock.now_micros()
+        seen = self._ids()
+        current = self._find()
+        if current is None:
+            root = pin_root(envelope, sha256=self._first_pin(pin), now=now)
+        else:
+            root = advance_root(current, envelope, now=now)
+        if current is not None and root.version == current.version:
+            self._recorder.cover()
+            return current
+        require_names_epoch(root, self._signing(), notary=self._notary, origin=self._origin)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            # The log's lock is held here: of two Stewards that were handed a next version at once, one is first.
+            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != seen:
+                raise ConflictError(
+                    "trust_root_moved", "another trust root was accepted first", hint="hand yours in again"
+                )
+            unit.tell(trust_root=root.sha256)
+            statements.put(unit, StatementKind.TRUST_ROOT, root.sha256, envelope, log_index=places[0])
+
+        self._recorder.record([Document(StatementKind.TRUST_ROOT, root.sha256, envelope)], work)
+        return self.current()
+
+    def require_names(self, epoch: Epoch) -> None:
+        """The newest root names the epoch's keys, so that what they sign can be checked by others."""
+        require_names_epoch(self.current(), epoch, notary=self._notary, origin=self._origin)
+
+    def require_trusted(self, epoch: Epoch) -> None:
+        """As `require_names`, and the root trusts these keys now: neither revoked nor outside their validity."""
+        root, now = self.current(), self._clock.trusted_micros()
+        require_names_epoch(root, epoch, notary=self._notary, origin=self._origin)
+        for role in (KeyRole.SIGNING, KeyRole.LOG):
+            public = epoch.key(role).public
+            named = None if public is None else root.find(public.key_id)
+            if named is not None:
+                require_not_revoked(named, now)
+                require_valid_at(named, now)
+
+    def require_signing_trusted(self) -> None:
+        """The root trusts the keys that this Steward signs with now."""
+        self.require_trusted(self._signing())
+
+    def ids(self) -> tuple[str, ...]:
+        """The chain's ids; whoever judged by it compares them again where it counts."""
+        return self._ids()
+
+    def _signing(self) -> Epoch:
+        book = self._keys.book()
+        return book.epoch(signing_epoch(book))
+
+    def _first_pin(self, pin: str | None) -> str:
+        if self._pin is not None and pin is not None and pin != self._pin:
+            raise InputError(
+                "trust_root_pin_differs", "the configuration pins another trust root", expected=self._pin, got=pin
+            )
+        chosen = self._pin or pin
+        if chosen is None:
+            raise InputError(
+                "trust_root_pin_missing",
+                "the first trust root is trusted by its hash alone",
+                expected="its SHA-256, in the configuration or given with it",
+                got="none",
+            )
+        return chosen
+
+    def _statements(self) -> list[Statement]:
+        with self._ledger.read() as unit:
+            return statements.of_kind(unit, StatementKind.TRUST_ROOT)
+
+    def _ids(self) -> tuple[str, ...]:
+        with self._ledger.read() as unit:
+            return statements.ids_of_kind(unit, StatementKind.TRUST_ROOT)
+
+    def _find(self) -> TrustRoot | None:
+        ids = self._ids()
+        with self._lock:
+            known = self._known
+        if known is not None and known[0] == ids:
+            return known[1]
+        root = self._followed()
+        if root is not None:
+            with self._lock:
+                self._known = (ids, root)
+        return root
+
+    def _followed(self) -> TrustRoot | None:
+        """The chain is checked again whenever it is read anew, each version at the time at which it was taken in."""
+        root: TrustRoot | None = None
+        for statement in self._statements():
+            if root is None:
+                pin = self._pin or statement.statement_id
+                root = pin_root(statement.envelope, sha256=pin, now=statement.at_micros)
+            else:
+                root = advance_root(root, statement.envelope, now=statement.at_micros)
+        return root
+
+
+def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: str) -> None:
+    """Signing and log key of the epoch stand in the root under the Steward's names, for that epoch."""
+    for role, wanted, identity in (
+        (KeyRole.SIGNING, RootRole.NOTARY, notary),
+        (KeyRole.LOG, RootRole.LOG, origin),
+    ):
+        public = epoch.key(role).public
+        if public is None:
+            raise AssertionError("signing and log keys have a public half")
+        named = root.find(public.key_id)
+        right = named is not None and (named.identity, wanted in named.roles) == (identity, True)
+        if named is None or not right or (wanted is RootRole.NOTARY and epoch.number not in named.epochs):
+            raise VerificationError(
+                "trust_root_lacks_epoch",
+                f"the trust root does not name the {role.value} key of epoch {epoch.number}",
+                expected=f"{public.key_id} as {wanted.value} {identity}",
+                got="nothing" if named is None else "another identity, role or epoch",
+                hint="hand in a trust root that names the epoch's keys first",
+            )

@@ -1,0 +1,1 @@
+"""Restoring the ledger from a backup."""

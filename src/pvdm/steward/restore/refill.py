@@ -1,0 +1,315 @@
+"""What a restore may put back: the archive's entries up to what was signed, each envelope with them and verified."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Final
+
+from pvdm.errors import InputError, VerificationError
+from pvdm.lake.stores.object_path import FilePath
+from pvdm.ledger.record import statements
+from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.model.fields import require_form
+from pvdm.model.plain import counted, list_first
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.steward.config.log_locations import archive_folder, outside_file
+from pvdm.steward.config.steward import StewardConfig
+from pvdm.steward.notary import Notary, known_log_keys
+from pvdm.steward.record.archive import ArchivedLog, archived_size, log_folder
+from pvdm.steward.record.log_reader import LogEdge
+from pvdm.steward.restore.refill_check import Found, require_statements
+from pvdm.trust.keys.epochs import KeyRole, judge_reason
+from pvdm.trust.log import merkle
+from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
+from pvdm.trust.log.entry import EntryKind, parse_entry
+from pvdm.trust.log.export import CHECKPOINT_FILE
+from pvdm.trust.log.merkle import Node
+from pvdm.trust.log.note import NoteKey
+from pvdm.trust.log.outside import FileOutsideCheckpoint
+from pvdm.trust.log.tiles import StaticTiles
+from pvdm.trust.statement import read_signed
+
+_LOG_KEYS_HINT: Final = (
+    "nothing was changed; bring the newest keystore, or the public half of each log key that it lacks: "
+    "--log-key FILE.pub, once for each"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Who wants the restore, why, what is at hand for it, and what is to be put up with."""
+
+    operator: str
+    reason: str
+    archive: FilePath | None = None
+    lost_origin: str | None = None
+    log_keys: tuple[bytes, ...] = ()
+    accept_missing: bool = False
+    accept_lost: bool = False
+    accept_unreadable: bool = False
+    again: bool = False
+    confirm_clock: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be put back onto the backup; nothing has been written when it is made."""
+
+    backup_size: int
+    outside: SignedCheckpoint
+    note: bytes
+    entries: tuple[bytes, ...]
+    hashes: dict[Node, bytes]
+    found: tuple[Found, ...]
+    lost: int
+
+    @property
+    def missing(self) -> int:
+        """How many entries have no envelope any more."""
+        return sum(each.envelope is None for each in self.found)
+
+
+def plan(notary: Notary, order: Order) -> Plan:
+    """Everything that can refuse a restore refuses here, before anything has changed."""
+    config = notary.config
+    # Both are signed at the end; a restore that has begun must not fail over them.
+    require_form(order.operator, "identity", "the operator")
+    judge_reason(order.reason)
+    outside = _seen_outside(notary, order)
+    if order.lost_origin is not None:
+        require_archive_free(config)
+    size = notary.log.size()
+    if size >= outside.checkpoint.size:
+        _require_root(notary, outside)
+    held = _archived(notary, order, outside)
+    target = held if held is not None and held.checkpoint.size > size else None
+    reached = size if target is None else target.checkpoint.size
+    lost = max(0, outside.checkpoint.size - reached)
+    _judge_lost(order, size, outside, reached, lost)
+    _require_archive_reached(config, reached)
+    if target is None or order.archive is None:
+        return Plan(size, outside, b"", (), {}, (), lost)
+    archive = ArchivedLog(order.archive)
+    entries = tuple(archive.entries(size, target.checkpoint.size))
+    hashes = _grown(notary, entries, target)
+    found = []
+    for place, data in enumerate(entries, start=size):
+        entry = parse_entry(data)
+        found.append(Found(place, entry, archive.envelope(entry.sha256)))
+    if target.note != outside.note:
+        _require_believable(notary, order, target, found, outside.checkpoint.size)
+    _require_envelopes(order, found)
+    require_statements(notary, found, covered=outside.checkpoint.size)
+    return Plan(size, outside, target.note, entries, hashes, tuple(found), lost)
+
+
+def _require_archive_reached(config: StewardConfig, reached: int) -> None:
+    """The log has to go on in the configured archive, so it cannot stay behind it."""
+    archive = archive_folder(config)
+    if archive is not None and archived_size(archive) > reached:
+        raise VerificationError(
+            "restore_entries_missing",
+            "the configured archive has more entries than the restored log would have",
+            expected=f"{archived_size(archive)} entries",
+            got=str(reached),
+            hint=f"nothing was changed; restore with --archive {archive}",
+        )
+
+
+def require_archive_free(config: StewardConfig) -> None:
+    """The log that goes on under a new name cannot go into the archive of the old one."""
+    archive = archive_folder(config)
+    if archive is None or not (log_folder(archive) / CHECKPOINT_FILE).exists():
+        return
+    shown = read_unverified((log_folder(archive) / CHECKPOINT_FILE).read_bytes()).checkpoint
+    if shown.origin != config.origin:
+        raise InputError(
+            "restore_archive_taken",
+            "the configured archive holds the log under its old name",
+            expected="another folder as `archive` in the configuration",
+            got=f"{archive}, of {shown.origin}",
+            hint="nothing was changed; keep the old folder, it is evidence",
+        )
+
+
+def _seen_outside(notary: Notary, order: Order) -> SignedCheckpoint:
+    """The checkpoint kept outside; under a new origin it is still that of the old log."""
+    config = notary.config
+    origin = order.lost_origin or config.origin
+    if order.lost_origin == config.origin:
+        raise InputError(
+            "restore_origin_same",
+            "a log whose end is lost cannot go on under its own name",
+            expected=f"another origin in the configuration than {config.origin}",
+            got=config.origin,
+        )
+    kept = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _keys(notary, order, origin))
+    with _keys_to_bring():
+        newest = kept.load()
+    if newest is None:
+        raise VerificationError(
+            "outside_checkpoint_missing",
+            "no checkpoint is kept outside",
+            expected="the newest checkpoint",
+            got="none",
+            hint="bring the file back; without it nobody can tell what the backup lacks",
+        )
+    return newest
+
+
+def _keys(notary: Notary, order: Order, origin: str) -> list[NoteKey]:
+    known = known_log_keys(notary.ledger, notary.keys.book(), origin)
+    return [*known, *(NoteKey(origin, der) for der in order.log_keys)]
+
+
+@contextlib.contextmanager
+def _keys_to_bring() -> Iterator[None]:
+    """No trust root can be fetched while the Steward is down: what is missing here is a log key."""
+    try:
+        yield
+    except VerificationError as error:
+        if error.code == "note_key_unknown" and "root fetch" in str(error.hint):
+            error.hint = _LOG_KEYS_HINT
+        raise
+
+
+def _judge_lost(order: Order, size: int, outside: SignedCheckpoint, reached: int, lost: int) -> None:
+    if lost and order.lost_origin is None:
+        raise VerificationError(
+            "restore_entries_missing",
+            "the archive does not have what the backup lacks",
+            expected=f"entries {size} to {outside.checkpoint.size - 1}",
+            got="no archive" if order.archive is None else f"{reached} entries",
+            hint="bring the newest archive; or give the entries up by going on under a new origin",
+        )
+    if not lost and order.lost_origin is not None:
+        raise InputError(
+            "restore_nothing_lost",
+            "nothing of the log is lost, so it keeps its name",
+            expected="a restore without a lost origin",
+            got=order.lost_origin,
+            hint="nothing was changed; put the old origin back into the configuration and restore without it",
+        )
+
+
+def _archived(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
+    """The archive's signed checkpoint, or the outside's own where both are of one size; None without an archive."""
+    if order.archive is None or not (log_folder(order.archive) / CHECKPOINT_FILE).exists():
+        return None
+    origin = outside.checkpoint.origin
+    note = (log_folder(order.archive) / CHECKPOINT_FILE).read_bytes()
+    with _keys_to_bring():
+        held = open_checkpoint(note, origin=origin, keys=_keys(notary, order, origin))
+    if held.checkpoint.size == outside.checkpoint.size:
+        return outside
+    if held.checkpoint.size > outside.checkpoint.size:
+        _require_goes_on(order.archive, held, outside)
+    return held
+
+
+def _require_goes_on(archive: FilePath, held: SignedCheckpoint, outside: SignedCheckpoint) -> None:
+    """What is outside is the word that counts; a longer archive must begin with it."""
+    tiles = StaticTiles(log_folder(archive), held.checkpoint.size)
+    root = merkle.root_at(tiles, outside.checkpoint.size)
+    if not compare_digest(root, outside.checkpoint.root):
+        raise VerificationError(
+            "log_forked",
+            "the archive shows another history than the checkpoint outside",
+            expected=f"root {outside.checkpoint.root.hex()}",
+            got=root.hex(),
+            hint="two histories exist under one key; keep both and tell every consumer",
+        )
+
+
+def _require_believable(
+    notary: Notary, order: Order, target: SignedCheckpoint, found: Iterable[Found], covered: int
+) -> None:
+    """What no checkpoint outside vouches for counts only under a log key that nobody has revoked."""
+    origin = target.checkpoint.origin
+    revoked = _revoked_log_keys(notary, found, covered)
+    keys = [key for key in _keys(notary, order, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
+    try:
+        open_checkpoint(target.note, origin=origin, keys=keys)
+    except VerificationError as error:
+        if error.code != "note_key_unknown":
+            raise
+        raise VerificationError(
+            "restore_archive_unbelieved",
+            "the archive's checkpoint is not the one outside, and only a revoked log key signed it",
+            expected=f"{covered} entries, or the signature of a key in use",
+            got=f"{target.checkpoint.size} entries under a revoked key",
+            hint="nothing was changed; bring a copy of the archive from before, or one that ends with the outside",
+        ) from None
+
+
+def _revoked_log_keys(notary: Notary, found: Iterable[Found], covered: int) -> set[str]:
+    book = notary.keys.book()
+    numbers = {epoch.number for epoch in book.epochs if epoch.state is EpochStage.REVOKED}
+    with notary.ledger.read() as unit:
+        told = [statement.envelope for statement in statements.of_kind(unit, StatementKind.EPOCH)]
+    for each in found:
+        if each.envelope is not None and each.entry.kind is EntryKind.EPOCH and each.index < covered:
+            told.append(each.envelope)
+    named: set[str] = set()
+    for envelope in told:
+        said = read_signed(envelope, EpochStatement)
+        if said.after is EpochStage.REVOKED:
+            numbers.add(said.epoch)
+            named.update(key_id for role, key_id in said.key_ids if role == KeyRole.LOG.value and key_id)
+    for epoch in book.epochs:
+        public = epoch.key(KeyRole.LOG).public
+        if epoch.number in numbers and public is not None:
+            named.add(public.key_id)
+    return named
+
+
+def _require_envelopes(order: Order, found: Sequence[Found]) -> None:
+    """An entry without its envelope may be a receipt, a trust root or a revocation: it is not left out silently."""
+    missing = [each for each in found if each.envelope is None]
+    if not missing or order.accept_missing:
+        return
+    raise VerificationError(
+        "restore_envelopes_missing",
+        f"the archive lacks the envelopes of {counted(len(missing), 'entry', 'entries')}",
+        expected="every envelope of the entries to be refilled",
+        got=list_first([f"{each.entry.kind.value} {each.index}" for each in missing]),
+        hint="nothing was changed; bring a whole archive, or accept the loss explicitly, which is logged",
+        missing=len(missing),
+    )
+
+
+def _grown(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
+    edge = LogEdge.of(notary.ledger)
+    nodes = merkle.frontier(edge.size())
+    hashes: dict[Node, bytes] = {}
+    grown = merkle.grow(
+        edge.read_hashes(nodes) if nodes else [], edge.size(), map(merkle.leaf_hash, entries), hashes.__setitem__
+    )
+    if not compare_digest(grown, target.checkpoint.root):
+        raise VerificationError(
+            "log_forked",
+            "backup and archive together do not make the log that was signed",
+            expected=f"root {target.checkpoint.root.hex()}",
+            got=grown.hex(),
+            hint="the backup has grown on its own, or the archive was changed; keep both and look",
+        )
+    return hashes
+
+
+def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
+    """A backup that is long enough must begin with what the outside saw: else it has grown on its own."""
+    with notary.ledger.read() as unit:
+        root = merkle.root_at(LedgerLog(unit), outside.checkpoint.size)
+    if not compare_digest(root, outside.checkpoint.root):
+        raise VerificationError(
+            "log_forked",
+            f"the log's first {outside.checkpoint.size} entries are not those that were signed",
+            expected=f"root {outside.checkpoint.root.hex()}",
+            got=root.hex(),
+            hint="the backup has grown on its own; bring it back as it was made, and restore that",
+        )

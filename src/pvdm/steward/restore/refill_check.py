@@ -1,0 +1,170 @@
+"""Refilled statements are verified before they have any effect: by kind, by the trust root that stood at their time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvdm.errors import PvdmError, UnavailableError, VerificationError
+from pvdm.model.canonical_json import INTEGER_MAX
+from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.migration import Migration, Protection
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.receipt import Receipt
+from pvdm.model.statements.restore import RestoreStatement
+from pvdm.model.statements.workload import WorkloadStatement
+from pvdm.steward.notary import Notary
+from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.root import RootKey, RootRole, TrustRoot
+from pvdm.trust.signing import require_signature
+from pvdm.trust.statement import read_statement
+from pvdm.trust.succession import advance_root, pin_root
+from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
+
+KINDS: Final[Mapping[EntryKind, type[Any]]] = {
+    EntryKind.PROOF: Proof,
+    EntryKind.RECEIPT: Receipt,
+    EntryKind.WORKLOAD: WorkloadStatement,
+    EntryKind.EPOCH: EpochStatement,
+    EntryKind.RESTORE: RestoreStatement,
+    EntryKind.BREAK_GLASS: BreakGlass,
+    EntryKind.MIGRATION: Migration,
+    EntryKind.PROTECTION: Protection,
+    EntryKind.SOURCE_ATTESTATION: SourceAttestation,
+}
+_OWN: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry of the archive with its envelope, where that is there."""
+
+    index: int
+    entry: LogEntry
+    envelope: bytes | None
+
+    def statement_id(self) -> str:
+        """The id under which the ledger keeps the envelope."""
+        envelope = self.envelope or b""
+        if self.entry.kind is EntryKind.TRUST_ROOT:
+            kind = {"payload_type": TRUST_ROOT_TYPE, "signatures_max": ROOT_SIGNATURES_MAX}
+            return parse_envelope(envelope, **kind).payload_sha256  # type: ignore[arg-type]
+        return parse_envelope(envelope).payload_sha256
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Who may have signed: the notary's own keys by id, and the trust roots by their place in the log."""
+
+    notary: str
+    own: Mapping[str, RootKey]
+    revoked: frozenset[str]
+    roots: Sequence[tuple[int, TrustRoot]]
+
+    def roots_for(self, each: Found, kind: type[Any]) -> list[TrustRoot]:
+        """The root that stood then; the Steward's word on itself may come before the root that names its keys."""
+        standing = [root for index, root in self.roots if index < each.index][-1:]
+        if kind in (EpochStatement, RestoreStatement):
+            standing += [root for index, root in self.roots if index > each.index]
+        return standing
+
+
+def require_statements(notary: Notary, found: Sequence[Found], *, covered: int) -> None:
+    """Every envelope holds; what lies beyond the outside checkpoint not under a key of a REVOKED epoch either."""
+    judge = _judge(notary, found)
+    for each in found:
+        if each.envelope is None or each.entry.kind is EntryKind.TRUST_ROOT:
+            continue
+        try:
+            _verify(judge, each, each.envelope, covered)
+        except PvdmError as error:
+            raise _invalid(each, error) from None
+
+
+def _judge(notary: Notary, found: Sequence[Found]) -> _Judge:
+    own: dict[str, RootKey] = {}
+    revoked = set()
+    for epoch in notary.keys.book().epochs:
+        public = epoch.key(KeyRole.SIGNING).public
+        if public is not None:
+            name = notary.config.notary
+            own[public.key_id] = RootKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
+            if epoch.state is EpochStage.REVOKED:
+                revoked.add(public.key_id)
+    return _Judge(notary.config.notary, own, frozenset(revoked), _roots(notary, found))
+
+
+def _roots(notary: Notary, found: Sequence[Found]) -> list[tuple[int, TrustRoot]]:
+    """The chain as it goes on from the backup's, each version judged at the time at which it was taken in."""
+    chain: list[tuple[int, TrustRoot]] = []
+    try:
+        chain.append((-1, notary.trust.current()))
+    except UnavailableError as error:
+        if error.code != "steward_without_root":
+            raise
+    for each in found:
+        if each.envelope is None or each.entry.kind is not EntryKind.TRUST_ROOT:
+            continue
+        try:
+            if chain:
+                root = advance_root(chain[-1][1], each.envelope, now=each.entry.time)
+            else:
+                pin = notary.config.trust_root_sha256 or each.statement_id()
+                root = pin_root(each.envelope, sha256=pin, now=each.entry.time)
+        except PvdmError as error:
+            raise _invalid(each, error) from None
+        chain.append((each.index, root))
+    return chain
+
+
+def _verify(judge: _Judge, each: Found, envelope: bytes, covered: int) -> None:
+    kind = KINDS[each.entry.kind]
+    key_id = parse_envelope(envelope).signature.key_id
+    own = judge.own.get(key_id) if kind in _OWN else None
+    if own is not None and not (each.index >= covered and key_id in judge.revoked):
+        _verify_own(own, envelope, kind)
+        return
+    refusal: PvdmError | None = None
+    for root in judge.roots_for(each, kind):
+        try:
+            said = verify_statement(envelope, root, kind, now=each.entry.time)
+        except PvdmError as error:
+            refusal = error
+            continue
+        if kind in _OWN and said.key.identity != judge.notary:
+            break
+        return
+    raise refusal or VerificationError("key_unknown", "nobody who is known has signed it", got=key_id)
+
+
+def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
+    """By a key of the notary's own epoch book, which no trust root has to name yet."""
+    envelope = parse_envelope(data)
+    require_signature(key.public, envelope.signature.value, envelope.message)
+    epoch: int | None
+    match read_statement(envelope.payload, kind):
+        case Proof(notary=said):
+            signer, epoch = said.notary, said.epoch
+        case Receipt() | WorkloadStatement() as signed:
+            signer, epoch = signed.notary, signed.epoch
+        case other:
+            signer, epoch = other.notary, None
+    require_signer_name(key, signer)
+    require_key_epoch(key, epoch)
+
+
+def _invalid(each: Found, error: PvdmError) -> VerificationError:
+    return VerificationError(
+        "restore_statement_invalid",
+        f"entry {each.index} of the archive, a {each.entry.kind.value}, does not verify: {error.message}",
+        expected=error.expected,
+        got=error.got,
+        hint="nothing was changed; keep archive and backup, and find out who wrote it",
+        index=each.index,
+        cause=error.code,
+    )

@@ -1,0 +1,79 @@
+"""Branches that somebody staged by themselves: which of them may be published, and what asking again means."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pvdm.errors import InputError, NotAllowedError
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.snapshots import MAIN, RefType
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.model.branch import BRANCH_PREFIX, is_stewards
+from pvdm.model.states import needs_reason
+from pvdm.steward.work.end_reasons import refusal_in
+
+_OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
+
+
+def require_adoptable(metadata: TableMetadata, branch: str) -> None:
+    """A branch that somebody staged by themselves: not main, no tag, and not one that the Steward made."""
+    ref = metadata.refs.get(branch)
+    if ref is None or ref.type is not RefType.BRANCH:
+        raise InputError(
+            "branch_unknown",
+            "the table has no such branch",
+            expected="a branch with staged data (`spark.wap.branch`)",
+            got=ascii(branch[:80]),
+            hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None,
+        )
+    if branch == MAIN or is_stewards(branch):
+        raise NotAllowedError(
+            "branch_reserved",
+            "this branch is not published so",
+            expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
+            got=ascii(branch[:80]),
+        )
+
+
+def require_one_chunk(planned: list[Chunk]) -> Chunk:
+    """The only chunk of a plan; a branch that was staged before is no part of a plan of several."""
+    if len(planned) != 1:
+        raise InputError(
+            "workload_parameters_differ",
+            "the workload was opened to be staged chunk by chunk",
+            expected="another workload id",
+            got=f"a plan of {len(planned)} chunks",
+        )
+    return planned[0]
+
+
+def require_same_branch(found: Attempt, branch: str) -> None:
+    """Refuse another branch than the one that the attempt took over."""
+    if found.branch != branch:
+        raise InputError(
+            "workload_parameters_differ",
+            f"workload {found.workload_id} publishes another branch",
+            expected=found.branch,
+            got=ascii(branch[:80]),
+            hint="use another workload id",
+            workload_id=found.workload_id,
+        )
+
+
+def needs_why(ended: Attempt) -> bool:
+    """Whether another attempt after this one needs a reason."""
+    return needs_reason(ended.state, refused=refusal_in(ended.reason) is not None)
+
+
+def same_failed(found: Attempt, branch: str) -> Attempt:
+    """The same branch again without a reason is answered by how it ended; another one is not taken unsaid."""
+    if found.branch != branch:
+        raise InputError(
+            "reason_missing",
+            f"branch {found.branch[:80]} failed under this workload id, and another one is published in its place",
+            expected="the reason: what was mended (--reason)",
+            got="none",
+            workload_id=found.workload_id,
+        )
+    return found

@@ -1,0 +1,483 @@
+"""Workloads at the Steward's side: opened under the table's own contract, planned once, attempted chunk by chunk."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvdm.catalog.catalog import Catalog
+from pvdm.catalog.commit import Change
+from pvdm.catalog.names import parse_full_name
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.lake.format.json.document import Json
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.paths import parse_location
+from pvdm.lake.read.newer_columns import dump_columns
+from pvdm.lake.stores.seal import Seals
+from pvdm.ledger import Ledger, Unit, ids
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.work import attempts, chunks, claims, workloads
+from pvdm.ledger.work.attempts import Attempt, AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned, Workload
+from pvdm.model import canonical_json
+from pvdm.model.branch import branch_of
+from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.contract import BoundContract, Chunking, ChunkingBy, DataProductContract
+from pvdm.model.schema import Schema
+from pvdm.model.statements.core import ExtractionPath, Operation
+from pvdm.model.statements.proof import Storage
+from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.steward.access import OWN, require_attempt, require_domain
+from pvdm.steward.pipeline.keyed_lock import Turns
+from pvdm.steward.work.access import get_workload, require_not_published_since
+from pvdm.steward.work.adopted_branches import (
+    needs_why,
+    require_adoptable,
+    require_one_chunk,
+    require_same_branch,
+    same_failed,
+)
+from pvdm.steward.work.contracts import require_for_table, require_target_fit
+from pvdm.steward.work.opened import bound_contract, contract_of
+from pvdm.steward.work.sources import Sources, levels_of
+from pvdm.verify.claim_columns import with_source_column, with_target_column
+from pvdm.verify.extraction import Reach, require_extraction
+from pvdm.verify.fetch import Files
+from pvdm.verify.planning import claim_of, plan_workload
+from pvdm.verify.source import PinnedSource
+from pvdm.verify.source_fit import require_usable
+
+PREFIX_FOLDER: Final = "pvdm"
+_WHOLE: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
+_GIVEN_UP: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
+_GONE: Final = "nothing was changed; open another workload under the contract that the table has now"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChunk:
+    """A chunk of the plan, and the last attempt at it."""
+
+    definition: ChunkDefinition
+    attempt: Attempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where work for the Steward's own threads is put; each returns at once.
+
+    `hurry` is for an attempt that stands before a verdict or its publication: whatever is due for it is done now.
+    """
+
+    hurry: Callable[[Attempt], None]
+    dispose: Callable[[str], None]
+    changed: Callable[[str], None]
+
+    def given_up(self, attempt_id: str) -> None:
+        """The attempt has ended and left a branch, and perhaps files."""
+        self.dispose(attempt_id)
+        self.changed(attempt_id)
+
+
+def is_adopted(attempt: Attempt) -> bool:
+    """Whether the attempt took over a branch that somebody staged before (`pvdm publish`): always storage `copied`.
+
+    Its files lie anywhere below the table's location, not in the attempt's own prefix.
+    """
+    return attempt.branch != branch_of(attempt.attempt_id)
+
+
+def staged_head(metadata: TableMetadata, branch: str) -> str | None:
+    """The snapshot that the branch shows, as the ledger has it; None where main shows all of it as well."""
+    ref = metadata.refs.get(branch)
+    current = metadata.current_snapshot_id
+    if ref is None:
+        return None
+    shown = current is not None and any(each.snapshot_id == ref.snapshot_id for each in metadata.ancestry(current))
+    return None if shown else str(ref.snapshot_id)
+
+
+class Workloads:
+    """Opens workloads and attempts for producers of the table's domain, and hands what they staged to the jobs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        catalog: Callable[[], Catalog],
+        sources: Sources,
+        queue: Queue,
+        *,
+        epoch: Callable[[], int],
+        files: Files,
+        extracts: Reach | None = None,
+        seals: Seals | None = None,
+    ) -> None:
+        """`extracts` is Spark's reader, where there is one; `seals` ends a producer's access at the store."""
+        self._seals = seals
+        self._ledger = ledger
+        self._clock = clock
+        self._catalog = catalog
+        self._sources = sources
+        self._queue = queue
+        self._epoch = epoch
+        self._files = files
+        self._extracts = extracts
+        self._opening = Turns()
+
+    def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
+        """The workload of this id: the source pinned, the plan fixed; once more with the same words is no change."""
+        require_attempt(grant, None)
+        ids.workload_id(workload_id)
+        # A plan may take its time: who asks again meanwhile waits for it, and does not make another one.
+        with self._opening.turn(workload_id):
+            done = self._find_done_before(grant, workload_id, table, parameters)
+            if done is not None:
+                return done
+            row, bound = self._standing(grant, table, parameters)
+            if bound.contract.storage is Storage.SEALED and self._seals is not None:
+                self._seals.require_able(parse_location(row.location))
+            return self._opened(workload_id, row, bound)
+
+    def next_attempt(
+        self,
+        grant: Grant,
+        workload_id: str,
+        chunk_id: str,
+        reason: str,
+        attempt_id: str | None = None,
+        *,
+        most: int | None = None,
+    ) -> Attempt:
+        """A new attempt at the chunk, STAGING, with its branch made from main's head, in one transaction.
+
+        Who names its id may ask once more: the attempt that was opened under it is the answer. `most` may have failed
+        before; the contract says how many, unless it is given.
+        """
+        require_attempt(grant, None)
+        workload, contract = self._workload(grant, workload_id)
+        if attempt_id is not None:
+            with self._ledger.read() as unit:
+                if (earlier := attempts.opened_before(unit, attempt_id, workload_id, chunk_id)) is not None:
+                    return earlier
+        row = self._row_of(workload)
+        attempt_id = attempt_id or secrets.token_hex(16)
+        opening = self._drawn(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
+        head = self._catalog().states.of(row).metadata.current_snapshot_id
+        made: list[Attempt] = []
+
+        def open_it(unit: Unit, rows: Sequence[TableRow]) -> None:
+            _require_contract(rows[0], workload)
+            made[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
+
+        self._catalog().commits.commit(OWN, [self._branching(row, opening.branch, head)], extra=open_it)
+        self._queue.changed(attempt_id)
+        return made[0]
+
+    def source_newest(self, workload: Workload) -> str | None:
+        """Where the source of a workload stands by now; None for one that was given up, and if it is not known."""
+        if workload.state is WorkloadState.ABANDONED:
+            return None
+        try:
+            with self._ledger.read() as unit:
+                bound = bound_contract(unit, workload)
+        except PvdmError:
+            return None  # a workload is shown whatever became of its contract
+        return self._sources.newest(workload, bound)
+
+    def staged(self, grant: Grant, attempt_id: str) -> Attempt:
+        """The producer is done: VERIFYING, with the branch's head as the catalog has it, and queued."""
+        require_attempt(grant, attempt_id)
+        with self._ledger.read() as unit:
+            found = attempts.get(unit, attempt_id)
+            workload = workloads.get(unit, found.workload_id)
+        require_domain(grant, workload.opening.domain)
+        if found.state in _GIVEN_UP:
+            found = self._begin_verifying(found, self._row_of(workload))
+        self._queue.hurry(found)
+        return found
+
+    def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
+        """Give a workload up: its live attempts are ROLLED_BACK and cleaned away; what is published stays."""
+        require_attempt(grant, None)
+        ended: list[Attempt] = []
+
+        def work(unit: Unit) -> Workload:
+            get_workload(unit, grant, workload_id)
+            moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
+            ended[:] = [
+                attempts.end(unit, each.attempt_id, AttemptState.ROLLED_BACK, reason=f"workload abandoned: {reason}")
+                for each in attempts.live_of(unit, workload_id)
+            ]
+            return moved
+
+        moved = self._ledger.transact(work, at_micros=self._clock.now_micros())
+        for each in ended:
+            self._queue.given_up(each.attempt_id)
+        return moved
+
+    def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
+        """The plan's next chunks after so many, each with its last attempt; a page may be shorter than asked for."""
+        require_attempt(grant, None)
+        with self._ledger.read() as unit:
+            get_workload(unit, grant, workload_id)
+            planned = chunks.defined(unit, workload_id, after=after, rows=count)
+            tried = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
+        return [
+            PlannedChunk(
+                ChunkDefinition.from_bytes(each.definition),
+                tried[each.chunk_id][-1] if tried[each.chunk_id] else None,
+            )
+            for each in planned
+            if each.chunk_id in tried
+        ]
+
+    def adopt(
+        self,
+        grant: Grant,
+        workload_id: str,
+        table: str,
+        branch: str,
+        parameters: Mapping[str, str],
+        reason: str | None = None,
+    ) -> Attempt:
+        """A workload of one chunk whose attempt is a branch that was staged before; VERIFYING, and queued.
+
+        After one that failed another is made only with a reason: what was mended.
+        """
+        require_attempt(grant, None)
+        ids.workload_id(workload_id)
+        with self._opening.turn(workload_id):
+            workload = self._find_done_before(grant, workload_id, table, parameters)
+            if workload is None:
+                row, bound = self._standing(grant, table, parameters)
+                whole = BoundContract(replace(bound.contract, chunking=_WHOLE), bound.parameters)
+                workload = self._opened(workload_id, row, whole)
+            found = self._adopted(workload, branch, reason)
+        self._queue.hurry(found)
+        return found
+
+    def _find_done_before(
+        self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]
+    ) -> Workload | None:
+        """The workload of this id if it is complete, under another contract than the table has now; else None.
+
+        Nothing is to be done for it. One that is not complete ends with its contract (`contract_moved`).
+        """
+        *levels, name = parse_full_name(table)
+        row = self._catalog().tables.load(grant, tuple(levels), name).row
+        with self._ledger.read() as unit:
+            earlier = workloads.find(unit, workload_id)
+            if earlier is None or earlier.opening.table_uuid != row.table_uuid or row.contract_hash is None:
+                return None
+            if earlier.opening.contract_hash == row.contract_hash:
+                return None
+            bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
+            same = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
+            workloads.reopened(unit, same)
+        if earlier.state is not WorkloadState.COMPLETE:
+            _require_contract(row, earlier)
+        return earlier
+
+    def _standing(self, grant: Grant, table: str, parameters: Mapping[str, str]) -> tuple[TableRow, BoundContract]:
+        """The table, and the contract that it is protected under, bound; a producer brings none along."""
+        *levels, name = parts = parse_full_name(table)
+        row = self._catalog().tables.load(grant, tuple(levels), name).row
+        if row.contract_hash is None:
+            raise NotAllowedError(
+                "not_protected",
+                f"{table} is not protected: there is no contract to publish under",
+                expected="a protected table",
+                got="one that anyone may write to",
+                hint="an operator protects it with `pvdm protect`",
+            )
+        with self._ledger.read() as unit:
+            contract = contract_of(unit, row.contract_hash)
+        require_for_table(contract, parts, row.domain)
+        return row, contract.bind(parameters)
+
+    def _opened(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
+        contract = bound.contract
+        metadata = self._catalog().states.of(row).metadata
+        require_target_fit(contract, metadata, self._extracts)
+        opening = Opening(
+            workload_id,
+            contract.sha256,
+            row.table_uuid,
+            "",
+            canonical_json.dump(dict(bound.parameters)),
+            Atomicity(contract.atomicity.value),
+            row.domain,
+        )
+        with self._ledger.read() as unit:
+            earlier = workloads.find(unit, workload_id)
+            if earlier is not None:
+                # The source follows from the contract, and is pinned; where it is by now is no matter.
+                workloads.reopened(unit, replace(opening, source=earlier.opening.source))
+                require_not_published_since(unit, earlier)
+                return earlier
+        source = self._sources.pin(bound, row.table_uuid)
+        if contract.extraction is ExtractionPath.SPARK:
+            require_extraction(self._extracts).require_reach(source.scan.locations())
+        target = to_model(metadata.current_schema)
+        if contract.boundary.operation is Operation.APPEND:
+            self._require_free(workload_id, row.table_uuid, bound, source, target)
+        require_usable(bound, source, target, self._files)
+        plan = plan_workload(bound, source, lambda location: self._files.fetch(location).data)
+        planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
+        newer = dump_columns(source.newer_columns)
+        pinned = Pinned(str(source.snapshot_id), plan.sha256, self._epoch(), planned, newer)
+        whole = replace(opening, source=source.ref.uuid)
+
+        def work(unit: Unit) -> Workload:
+            now = tables.find_uuid(unit, row.table_uuid)
+            if now is None or now.contract_hash != contract.sha256:
+                raise _contract_moved(contract.sha256, None if now is None else now.contract_hash)
+            return workloads.open_once(unit, whole, pinned)
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _require_free(
+        self, workload_id: str, table_uuid: str, bound: BoundContract, source: PinnedSource, target: Schema
+    ) -> None:
+        """Nobody has published what the workload would: told before anything is staged; the gate asks once more."""
+        schema = source.scan.schema
+        claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
+        with self._ledger.read() as unit:
+            claims.require_free(unit, workload_id, target=table_uuid, claim=with_target_column(bound, claim, target))
+
+    def _workload(self, grant: Grant, workload_id: str) -> tuple[Workload, DataProductContract]:
+        with self._ledger.read() as unit:
+            found = get_workload(unit, grant, workload_id)
+            return found, contract_of(unit, found.opening.contract_hash)
+
+    def _row_of(self, workload: Workload) -> TableRow:
+        """The table that the workload is for, still under the contract that it was opened under."""
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+        if row is None:
+            raise InputError("table_unknown", "the workload's table is gone", got=workload.opening.table_uuid)
+        _require_contract(row, workload)
+        return row
+
+    def _drawn(
+        self, workload: Workload, row: TableRow, chunk_id: str, attempt_id: str, branch: str, reason: str
+    ) -> AttemptOpening:
+        with self._ledger.read() as unit:
+            if chunks.find(unit, workload.opening.workload_id, chunk_id) is None:
+                raise InputError("chunk_unknown", "the plan has no such chunk", got=ascii(chunk_id[:80]))
+        prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
+        nonce = secrets.token_hex(16)
+        return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
+
+    def _branching(self, row: TableRow, branch: str, head: int | None) -> Change:
+        """The branch, made from main's head; a table that shows nothing has none before its first write."""
+        with self._ledger.read() as unit:
+            levels = levels_of(unit, row)
+        made: list[Json] = []
+        if head is not None:
+            made.append({"action": "set-snapshot-ref", "ref-name": branch, "type": "branch", "snapshot-id": head})
+        return Change(levels, row.name, [{"type": "assert-table-uuid", "uuid": row.table_uuid}], made)
+
+    def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
+        metadata = self._catalog().states.newest(row).metadata
+        head = staged_head(metadata, found.branch)
+
+        def work(unit: Unit) -> Attempt:
+            now = attempts.lock(unit, found.attempt_id)
+            if now.state not in _GIVEN_UP:
+                return now  # the same call at the same time was first
+            return attempts.begin_verifying(
+                unit,
+                found.attempt_id,
+                nonce=secrets.token_hex(16),
+                staged_snapshot_id=head,
+                reason="staged",
+            )
+
+        begun = self._ledger.transact(work, at_micros=self._clock.now_micros())
+        self._queue.changed(found.attempt_id)
+        return begun
+
+    def _adopted(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
+        """The attempt that took the branch over; one that failed is followed by another if somebody says why."""
+        workload_id = workload.opening.workload_id
+        with self._ledger.read() as unit:
+            contract = contract_of(unit, workload.opening.contract_hash)
+            chunk = require_one_chunk(chunks.of_workload(unit, workload_id))
+            tried = attempts.of_chunk(unit, workload_id, chunk.chunk_id)
+        if tried and tried[-1].state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
+            self._require_as_staged(workload, tried[-1], branch)
+            return tried[-1]
+        if tried and reason is None and needs_why(tried[-1]):
+            return same_failed(tried[-1], branch)
+        row = self._row_of(workload)
+        metadata = self._catalog().states.newest(row).metadata
+        require_adoptable(metadata, branch)
+        attempt_id = secrets.token_hex(16)
+        why = reason or f"branch {branch} taken over"
+        opening = self._drawn(workload, row, chunk.chunk_id, attempt_id, branch, why)
+        head = staged_head(metadata, branch)
+
+        def work(unit: Unit) -> Attempt:
+            unit.lock_name(f"branches {row.table_uuid}")
+            other = attempts.live_on(unit, row.table_uuid, branch)
+            if other is not None:
+                raise ConflictError(
+                    "branch_taken",
+                    "the branch is another workload's",
+                    expected="a branch that nobody publishes",
+                    got=other.workload_id,
+                    attempt_id=other.attempt_id,
+                )
+            attempts.open_next(unit, opening, most=contract.governance.attempts_max)
+            return attempts.begin_verifying(
+                unit,
+                attempt_id,
+                nonce=secrets.token_hex(16),
+                staged_snapshot_id=head,
+                reason=opening.reason,
+            )
+
+        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+
+    def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
+        """Refuse a branch that holds something else by now: the id means what it held when it was taken over."""
+        require_same_branch(found, branch)
+        with self._ledger.read() as unit:
+            row = tables.find_uuid(unit, workload.opening.table_uuid)
+        head = None if row is None else staged_head(self._catalog().states.newest(row).metadata, branch)
+        if head in (None, found.staged_snapshot_id):
+            return
+        done = found.state is AttemptState.COMMITTED
+        raise ConflictError(
+            "branch_staged_since",
+            f"branch {branch[:80]} holds something else than workload {found.workload_id} "
+            f"{'has published' if done else 'is publishing'}; it was not read",
+            expected=f"snapshot {found.staged_snapshot_id}" if found.staged_snapshot_id else "no row of its own",
+            got=f"snapshot {head}",
+            hint="nothing was changed; publish the branch under another workload id",
+            workload_id=found.workload_id,
+        )
+
+
+def _require_contract(row: TableRow, workload: Workload) -> None:
+    if row.contract_hash != workload.opening.contract_hash:
+        raise _contract_moved(workload.opening.contract_hash, row.contract_hash)
+
+
+def _contract_moved(expected: str, got: str | None) -> NotAllowedError:
+    return NotAllowedError(
+        "contract_moved",
+        "the table is under another contract than the workload by now",
+        expected=expected,
+        got=got or "none",
+        hint=_GONE,
+    )

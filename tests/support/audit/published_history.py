@@ -1,0 +1,227 @@
+"""A table on a real Steward whose publications are proved, committed and receipted by the Steward's own parts."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.state import TableState
+from pvdm.digest.plan import fingerprint
+from pvdm.lake.format.manifest.entry import DataFile, IdMap
+from pvdm.lake.format.schema.logical import to_model
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.ledger import Unit
+from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
+from pvdm.metadata.gate.permit import Permit
+from pvdm.metadata.gate.proposal import Shown
+from pvdm.model.role import Role
+from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import Operation, ProofCore, RowCounts, Staged, Target
+from pvdm.model.statements.files import FileSet
+from pvdm.model.statements.migration import contract_sha256
+from pvdm.model.statements.receipt import Receipt
+from pvdm.steward.notary import Notary
+from pvdm.steward.pipeline.witness import Witness
+from pvdm.trust.log.checkpoint import read_unverified
+from pvdm.trust.statement import read_signed
+from tests.support.audit.crafted_history import bound
+from tests.support.gate.approvals import SALES, Scene, contract_for
+from tests.support.steward.notary import NOTARY
+from tests.support.stores.places import file_at, files, stores, where
+from tools.proof_kit import CORE, SECOND, fixed
+
+NAME = "sold"
+FULL_NAME = "sales.sold"
+CONTRACT = contract_for(NAME)
+
+
+@dataclass
+class Audited:
+    """The table `sales.sold` of a scene; everything that happens to it takes a second."""
+
+    scene: Scene
+    counter: int = 0
+
+    @property
+    def vault(self) -> Vault:
+        config = self.scene.notary.config.catalog
+        assert config is not None
+        return Vault(config.vault, stores())
+
+    @property
+    def state(self) -> TableState:
+        return self.scene.found(NAME)
+
+    def tick(self) -> int:
+        self.counter += 1
+        self.scene.stand.time.pass_by(SECOND)
+        return self.counter
+
+    def open(self) -> Audited:
+        """Make the table, and protect it."""
+        self.scene.make(NAME)
+        self.tick()
+        self.scene.protect(self.scene.protection(NAME, contract=CONTRACT))
+        return self
+
+    def data_file(self, name: str) -> DataFile:
+        place = file_at(self.state.metadata.location) / "data" / f"{name}.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(f"rows of {name}".encode())
+        return DataFile(
+            file_path=where(place),
+            file_format="PARQUET",
+            record_count=10,
+            file_size_in_bytes=place.stat().st_size,
+            partition=IdMap([(1000, 20_000)]),
+        )
+
+    def publish(self, name: str, *, witnessed: bool = True) -> int:
+        """One file, proved, committed and, unless the Steward died before it, receipted."""
+        self.tick()
+        file = self.data_file(name)
+        core = self._verifying(name, file)
+        recorded = self.scene.stand.record(core)
+        snapshot_id = self.show(file, by_steward=True)
+        if witnessed:
+            self.witness(core, recorded.statement_id, snapshot_id)
+        return snapshot_id
+
+    def show(self, file: DataFile, *, now_ms: int | None = None, by_steward: bool = False) -> int:
+        """A snapshot of main with one more file, past every check; `now_ms` is the time that it says of itself."""
+        number = self.tick()
+        before = self.state
+        made = next_snapshot(
+            before.metadata,
+            Wanted((file,), frozenset(), {}),
+            branch="main",
+            snapshot_id=5_000 + number,
+            now_ms=self.scene.now // 1_000 if now_ms is None else now_ms,
+            place=lambda name: self.vault.place(before.row.table_uuid, VaultKind.METADATA, name),
+            reader=files(),
+            in_vault=by_steward,
+        )
+        for each in made.files:
+            self.vault.write(before.row.table_uuid, VaultKind.METADATA, each.name, each.data)
+        gated = before.row.protected
+        grant, permit = self.scene.grant(Role.STEWARD if gated else Role.OPERATOR), permitted if gated else None
+        self.scene.notary.catalog.commits.commit(grant, [Change(SALES, NAME, (), made.updates)], permit=permit)
+        return made.snapshot_id
+
+    def witness(self, core: ProofCore, proof_id: str, snapshot_id: int) -> None:
+        state, notary = self.state, self.scene.notary
+        snapshot = state.metadata.current_snapshot
+        assert snapshot is not None
+        assert snapshot.manifest_list is not None
+        data = files().read(snapshot.manifest_list, most=10_000_000)
+        shown = Shown(
+            core.attempt.workload_id,
+            (proof_id,),
+            None,
+            self.scene.ref(NAME),
+            "main",
+            snapshot.parent_id,
+            snapshot_id,
+            hashlib.sha256(data).hexdigest(),
+            state.row.pointer.location,
+            state.row.pointer.sha256,
+            self.scene.now,
+        )
+        Witness(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign(shown)
+
+    def _verifying(self, name: str, file: DataFile) -> ProofCore:
+        """A workload with one chunk whose attempt is being verified; the core of a PASS about it."""
+        metadata, notary = self.state.metadata, self.scene.notary
+        core = self._core(name, file, metadata)
+        attempt, epoch = core.attempt, notary.keys.epoch_for(None)
+        opening = Opening(
+            attempt.workload_id,
+            attempt.contract_sha256,
+            self.state.row.table_uuid,
+            "raw.sold",
+            b"{}",
+            Atomicity.CHUNK,
+            "sales",
+        )
+
+        def work(unit: Unit) -> None:
+            planned = [Chunk(attempt.chunk_id, b"{}")]
+            workloads.open_once(unit, opening, Pinned("77", attempt.plan_sha256, epoch, planned))
+            attempts.open_next(
+                unit,
+                AttemptOpening(
+                    attempt.attempt_id,
+                    attempt.workload_id,
+                    attempt.chunk_id,
+                    core.staged.branch,
+                    f"{metadata.location}/pvdm/{attempt.attempt_id}",
+                    fixed(f"first {name}", 16),
+                    "opened",
+                ),
+            )
+            attempts.begin_verifying(
+                unit, attempt.attempt_id, nonce=attempt.nonce, staged_snapshot_id="77", reason="staged"
+            )
+
+        notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+        return core
+
+    def _core(self, name: str, file: DataFile, metadata: TableMetadata) -> ProofCore:
+        attempt = replace(
+            CORE.attempt,
+            contract_sha256=contract_sha256(CONTRACT),
+            workload_id=f"sold-{name}",
+            attempt_id=fixed(f"attempt {name}", 16),
+            nonce=fixed(f"nonce {name}", 16),
+        )
+        target = Target(
+            self.scene.ref(NAME),
+            "main",
+            metadata.current_snapshot_id,
+            Operation.APPEND,
+            (),
+            fingerprint(to_model(metadata.current_schema)).hex(),
+            metadata.default_spec_id,
+            metadata.format_version,
+        )
+        return replace(
+            CORE,
+            attempt=attempt,
+            target=target,
+            staged=Staged(f"pvdm_{attempt.attempt_id}", 77),
+            files=FileSet((bound(file),)),
+            rows=RowCounts(10, 10),
+        )
+
+
+def permitted(before: TableState, _: TableMetadata, data: bytes) -> Permit:
+    """What the gate gives once it is satisfied; nothing was checked here."""
+    return Permit(before.row.table_uuid, before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
+
+
+def gathered(notary: Notary, grant: Grant, name: str, *, page: int = 100) -> Evidence:
+    """All evidence about a table of the namespace `sales`, taken from the Steward's desk page by page."""
+    desk, place = notary.audits, (SALES, name)
+    head = desk.evidence(grant, *place)
+    size = read_unverified(head.checkpoint).checkpoint.size
+    receipts: list[LoggedStatement] = []
+    after: int | None = None
+    while found := desk.receipts(grant, *place, size=size, after=after, count=page):
+        receipts.extend(found)
+        after = found[-1].index
+    said = [read_signed(each.envelope, Receipt) for each in receipts]
+    waived = desk.statements(grant, *place, [each.override_id for each in said if each.override_id], size=size)
+    ids = {proof_id for each in said for proof_id in each.proof_ids}
+    ids |= {read_signed(each.envelope, BreakGlass).fail_proof_id for each in waived}
+    proofs = desk.statements(grant, *place, sorted(ids), size=size)
+    statements = (*head.statements, *receipts, *waived, *proofs)
+    return Evidence(head.table, head.contract_sha256, head.metadata, head.checkpoint, statements)

@@ -1,0 +1,250 @@
+"""The stage of the bypass suite: a protected table, what is hidden behind it, tokens, and what must stay."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pvdm.lake.format.table.main_state import MainState
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.model.role import Role
+from tests.support.catalog.http import Caller, Lake, lake_at, set_ref, snapshot
+from tests.support.lake.metadata import partition_statistics, statistics
+from tests.support.steward.http import bearer
+
+Doc = dict[str, Any]
+
+T = "/namespaces/sales/tables/t"
+FIRST, HEAD = 11, 12
+HIDDEN, HIDDEN_HEAD, EMPTYS = 8_800_000_000_000_001, 8_800_000_000_000_002, 8_800_000_000_000_003
+TRACES = (
+    *(str(each) for each in (HIDDEN, HIDDEN_HEAD, EMPTYS)),
+    *("secretwork", "secretpin", "secretstage", "secretfile", "secrettable"),
+)
+"""Whatever of these a caller reads who may not see staging, or another domain, is a leak."""
+SEEING_ALL = {"producer", "operator", "steward", "auditor"}
+ROLES = {
+    "producer": Role.PRODUCER,
+    "operator": Role.OPERATOR,
+    "publisher": Role.PUBLISHER,
+    "steward": Role.STEWARD,
+    "auditor": Role.AUDITOR,
+    "consumer": Role.CONSUMER,
+}
+
+
+@dataclass(slots=True)
+class Scene:
+    """A served catalog: `sales.t`, `sales.empty` and `risk.secrettable` are protected, `sales.open` is not."""
+
+    lake: Lake
+    callers: dict[str, Caller] = field(default_factory=dict)
+    known: dict[str, object] | None = None
+
+    def row(self, name: str = "t", levels: tuple[str, ...] = ("sales",)) -> TableRow:
+        with self.lake.steward.stand.notary.ledger.read() as unit:
+            row = tables.find(unit, namespaces.get(unit, levels).namespace_id, name)
+        assert row is not None, "the table is gone"
+        return row
+
+    def table(self, name: str = "t", namespace: str = "sales") -> Doc:
+        """The table as an operator sees it."""
+        found: Doc = self.callers["operator"].done("GET", f"/namespaces/{namespace}/tables/{name}")
+        return found
+
+    @property
+    def location(self) -> str:
+        return self.row().location
+
+    def next(self, snapshot_id: int, *, parent: int | None = HEAD, name: str = "t", **more: Any) -> Doc:
+        """An add-snapshot that is sane in every way but those given."""
+        made = snapshot(self.table(name), snapshot_id, parent=parent)
+        # The clock of the suite stands still, and later commits leave the time of the last one behind.
+        made["snapshot"]["timestamp-ms"] = self.lake.steward.stand.time.wall // 1_000
+        made["snapshot"] |= more
+        return made
+
+    def main(self) -> dict[str, object]:
+        """Everything about what main shows, as bytes wherever there are bytes; staging changes none of it."""
+        row = self.row()
+        metadata = self.lake.steward.stand.notary.catalog.states.of(row).metadata
+        state = json.dumps(sorted(MainState.of(metadata).facts.items())).encode()
+        consumer = self.callers["consumer"].ask("GET", T)
+        file = Path(consumer.json()["metadata-location"].removeprefix("file://")).read_bytes()
+        return {
+            "row": (row.table_id, row.namespace_id, row.name, row.domain, row.table_uuid, row.location),
+            "protected": row.contract_hash,
+            "main state": state,
+            "consumer's answer": (consumer.status_code, consumer.content, consumer.headers["etag"]),
+            "consumer's file": file,
+            "files": self.files(),
+        }
+
+    def everything(self) -> dict[str, object]:
+        """What a refused request leaves alone: main, staging, the row, the other tables."""
+        others = [("open", ("sales",)), ("empty", ("sales",)), ("secrettable", ("risk",))]
+        return self.main() | {"row itself": self.row(), "others": [self.row(*other) for other in others]}
+
+    def files(self) -> dict[str, str]:
+        """The files in the table's place."""
+        home = Path(self.location.removeprefix("file://"))
+        found = sorted(path for path in home.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+Ask = Callable[[Scene, Caller], httpx.Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attempt: who, what, and the refusal that it must meet (a code of ours, or none where nothing is told)."""
+
+    name: str
+    by: str
+    ask: Ask
+    status: int
+    code: str = ""
+
+    @property
+    def named(self) -> str:
+        return f"{self.name} by {self.by}"
+
+
+def commit(*updates: Any, requirements: list[Any] | None = None, table: str = "t") -> Ask:
+    """A commit of these updates; a callable among them is made from the scene when it is sent."""
+
+    def ask(scene: Scene, caller: Caller) -> httpx.Response:
+        return caller.commit(table, made(scene, *updates), requirements)
+
+    return ask
+
+
+def made(scene: Scene, *updates: Any) -> list[Any]:
+    found: list[Any] = []
+    for update in updates:
+        one = update(scene) if callable(update) else update
+        found.extend(one if isinstance(one, list) else [one])
+    return found
+
+
+def run(scene: Scene, attack: Attack) -> httpx.Response:
+    """The attack meets its refusal, tells nothing of what is hidden, and leaves everything as it was."""
+    before = scene.known or scene.everything()
+    response = attack.ask(scene, scene.callers[attack.by])
+    require_no_trace(attack.by, response)
+    code = response.json()["error"]["pvdm-code"] if attack.code else ""
+    assert (response.status_code, code) == (attack.status, attack.code), response.text
+    scene.known = scene.everything()
+    require_same(before, scene.known)
+    return response
+
+
+def require_same(before: dict[str, object], after: dict[str, object]) -> None:
+    for name, value in before.items():
+        assert after[name] == value, f"{name} is not what it was"
+
+
+def require_no_trace(by: str, response: httpx.Response) -> None:
+    """Nothing that this caller may not see is in what it was told, headers and all; its own words do not count."""
+    if by in SEEING_ALL or by.startswith("attempt"):
+        return
+    told = response.text + str(response.headers)
+    asked = str(response.request.url) + response.request.content.decode(errors="replace")
+    found = [trace for trace in TRACES if trace in told and trace not in asked]
+    assert not found, f"{by} was told {found}"
+
+
+def _prepare(lake: Lake) -> None:
+    """Main of `t` has a history, a tag, statistics, a key, and structure that nothing uses yet."""
+    operator = lake.caller()
+    made = operator.make("t", properties={"owner": "sales", "write.parquet.compression-codec": "zstd"})
+    field = {"id": 3, "name": "town", "required": False, "type": "string"}
+    schema = made["metadata"]["schemas"][0]
+    wide = schema | {"schema-id": 1, "fields": [*schema["fields"], field]}
+    order = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+    steps: list[list[Doc]] = [
+        [snapshot(made, FIRST), set_ref("main", FIRST)],
+        [{"action": "add-schema", "schema": wide}, {"action": "set-current-schema", "schema-id": -1}],
+        [{"action": "add-schema", "schema": wide | {"schema-id": 2, "fields": [*schema["fields"][:1], field]}}],
+        [{"action": "add-spec", "spec": {"fields": [{"name": "n", "transform": "identity", "source-id": 2}]}}],
+        [{"action": "add-sort-order", "sort-order": {"order-id": 1, "fields": [order]}}],
+        [{"action": "set-statistics", "statistics": statistics(FIRST)}],
+        [{"action": "set-partition-statistics", "partition-statistics": partition_statistics(FIRST)}],
+        [{"action": "add-encryption-key", "encryption-key": {"key-id": "k0", "encrypted-key-metadata": "AAEC"}}],
+    ]
+    for updates in steps:
+        _done(operator.commit("t", updates))
+    second = snapshot(operator.done("GET", T), HEAD, parent=FIRST)
+    second["snapshot"]["timestamp-ms"] = made["metadata"]["last-updated-ms"] + 2
+    _done(operator.commit("t", [second, set_ref("main", HEAD), set_ref("v1", FIRST, "tag")]))
+    home = Path(made["metadata"]["location"].removeprefix("file://"))
+    (home / "metadata").mkdir(parents=True)
+    (home / "metadata" / f"snap-{HEAD}.avro").write_bytes(b"a manifest list of main")
+    lake.protect("t")
+
+
+def _stage(scene: Scene) -> None:
+    """What nobody but producers, operators, auditors and the Steward may know of."""
+    producer = scene.callers["producer"]
+    file: Doc = {"manifest-list": f"{scene.location}/metadata/secretfile.avro"}
+    _done(producer.commit("t", [scene.next(HIDDEN, **file), set_ref("secretwork", HIDDEN)]))
+    _done(producer.commit("t", [scene.next(HIDDEN_HEAD, parent=HIDDEN), set_ref("secretwork", HIDDEN_HEAD)]))
+    _done(producer.commit("t", [{"action": "set-statistics", "statistics": statistics(HIDDEN)}]))
+    _done(producer.commit("t", [set_ref("secretpin", HEAD)]))
+    first = scene.next(EMPTYS, parent=None, name="empty", **rows(0))
+    _done(producer.commit("empty", [first, set_ref("secretstage", EMPTYS)]))
+
+
+def rows(first: int, count: int = 3) -> Doc:
+    """What a snapshot of format 3 says of its rows."""
+    return {"first-row-id": first, "added-rows": count}
+
+
+def _done(response: httpx.Response) -> None:
+    assert response.status_code == 200, response.text
+
+
+@contextlib.contextmanager
+def scene_at(folder: Path) -> Iterator[Scene]:
+    """The stage in this folder."""
+    with lake_at(folder) as lake:
+        operator = lake.caller()
+        operator.done("POST", "/namespaces", json={"namespace": ["risk"], "properties": {"pvdm.domain": "risk"}})
+        operator.done("POST", "/namespaces", json={"namespace": ["sales", "gated"]})
+        lake.protect_namespace("sales", "gated")
+        _prepare(lake)
+        opened = operator.make("open")
+        _done(operator.commit("open", [snapshot(opened, FIRST), set_ref("main", FIRST)]))
+        operator.make("empty", properties={"format-version": "3"})
+        lake.protect("empty")
+        operator.make("secrettable", namespace="risk")
+        scene = Scene(lake)
+        for name, role in ROLES.items():
+            scene.callers[name] = lake.caller(role, "*" if role is Role.OPERATOR else "sales", f"a-{name}")
+        scene.callers["risk producer"] = lake.caller(Role.PRODUCER, "risk", "a-risk-producer")
+        scene.callers["risk consumer"] = lake.caller(Role.CONSUMER, "risk", "a-risk-consumer")
+        scene.callers["nobody"] = Caller(lake.steward.http, {})
+        uuid = scene.row().table_uuid
+        for name in ("one", "two"):
+            prefix = f"{scene.location}/attempts/{name}"
+            scene.callers[f"attempt {name}"] = lake.attempt(uuid, prefix, f"pvdm-{name}")
+        elsewhere = scene.row("empty")
+        prefix = f"{elsewhere.location}/attempts/three"
+        scene.callers["attempt elsewhere"] = lake.attempt(elsewhere.table_uuid, prefix, "pvdm-three")
+        scene.callers["revoked"] = _revoked(lake)
+        _stage(scene)
+        yield scene
+
+
+def _revoked(lake: Lake) -> Caller:
+    token, grant = lake.steward.stand.token(Role.PRODUCER, "sales", "a-revoked")
+    lake.steward.stand.notary.access.revoke(grant.token_id)
+    return Caller(lake.steward.http, bearer(token))

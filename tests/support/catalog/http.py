@@ -1,0 +1,175 @@
+"""The catalog as tests talk to it over HTTP: a served Steward, callers of each role, tables and snapshots."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from pvdm.ledger import Unit
+from pvdm.ledger.catalog import namespaces, tables
+from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.role import Role
+from pvdm.steward.config.steward import CatalogConfig, Limits, StewardConfig
+from tests.support.steward.http import Served, bearer, served
+from tests.support.steward.notary import Time, attempt_token
+from tools.proof_kit import fixed
+
+V1 = "/catalog/v1"
+CONTRACT = "c0" * 32
+SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "long"},
+        {"id": 2, "name": "note", "required": False, "type": "string"},
+    ],
+}
+
+
+@dataclass(slots=True)
+class Caller:
+    """Somebody with a token."""
+
+    http: httpx.Client
+    headers: dict[str, str]
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """A request under `/catalog/v1`."""
+        headers = {**self.headers, **options.pop("headers", {})}
+        return self.http.request(method, f"{V1}{path}", headers=headers, **options)
+
+    def done(self, method: str, path: str, **options: Any) -> Any:
+        """A request that must succeed; gives its answer."""
+        response = self.ask(method, path, **options)
+        assert response.status_code in (200, 204), response.text
+        return response.json() if response.content else None
+
+    def make(self, name: str = "t", *, namespace: str = "sales", **more: Any) -> dict[str, Any]:
+        """A new table; gives the answer."""
+        body = {"name": name, "schema": SCHEMA, **more}
+        answer: dict[str, Any] = self.done("POST", f"/namespaces/{namespace}/tables", json=body)
+        return answer
+
+    def commit(
+        self, table: str, updates: list[Any], requirements: list[Any] | None = None, **options: Any
+    ) -> httpx.Response:
+        """A commit to a table of the namespace `sales`."""
+        body = {"requirements": requirements or [], "updates": updates}
+        return self.ask("POST", f"/namespaces/sales/tables/{table}", json=body, **options)
+
+
+@dataclass(slots=True)
+class Lake:
+    """A served catalog with the namespace `sales` of the domain `sales`."""
+
+    steward: Served
+    folder: Path
+
+    def caller(self, role: Role = Role.OPERATOR, domain: str = "*", name: str = "somebody") -> Caller:
+        return Caller(self.steward.http, self.steward.headers(role, domain, name))
+
+    def unprotect(self, name: str) -> None:
+        """Take a table of `sales` out of its contract."""
+        self.protect(name, None)
+
+    def protect(self, name: str, contract: str | None = CONTRACT) -> None:
+        """Put a table of `sales` under a contract, as the protection desk will."""
+
+        def work(unit: Unit) -> None:
+            row = tables.find(unit, namespaces.get(unit, ("sales",)).namespace_id, name)
+            assert row is not None
+            tables.protect(unit, row, contract)
+
+        self.change(work)
+
+    def protect_namespace(self, *levels: str) -> None:
+        self.change(lambda unit: namespaces.protect(unit, namespaces.get(unit, levels), CONTRACT))
+
+    def change(self, work: Any) -> None:
+        notary = self.steward.stand.notary
+        notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+
+    def attempt(self, table_uuid: str, prefix: str, branch: str) -> Caller:
+        """A producer's token for one attempt at this table."""
+        attempt_id = fixed(f"attempt {branch}", 16)
+
+        def work(unit: Unit) -> None:
+            opening = Opening(f"work-{branch}", CONTRACT, table_uuid, "raw", b"{}", Atomicity.CHUNK, "sales")
+            epoch = self.steward.stand.notary.keys.epoch_for(None)
+            workloads.open_once(unit, opening, Pinned("77", "ab" * 32, epoch, [Chunk("all", b"{}")]))
+            attempts.open_next(
+                unit, AttemptOpening(attempt_id, f"work-{branch}", "all", branch, prefix, fixed(branch, 16), "opened")
+            )
+
+        self.change(work)
+        access = self.steward.stand.notary.access
+        token, _ = attempt_token(access, self.steward.stand.grant(Role.PRODUCER, "sales", "job"), attempt_id)
+        return Caller(self.steward.http, bearer(token.reveal()))
+
+
+def with_catalog(folder: Path, **limits: int) -> Any:
+    """The configuration with a catalog in this folder, and room for many requests."""
+
+    def changed(config: StewardConfig) -> StewardConfig:
+        roomy = {"rate_per_second": 100_000, "burst": 1_000_000}
+        service = replace(config.service, limits=Limits(**{**roomy, **limits}))
+        return replace(config, service=service, catalog=CatalogConfig(f"file://{folder}/warehouse", folder / "catalog"))
+
+    return changed
+
+
+@contextlib.contextmanager
+def lake_at(folder: Path, *, ledger_url: str | None = None, clock: Time | None = None, **limits: int) -> Iterator[Lake]:
+    """A served catalog in this folder; clients with a clock of their own want `RealTime`."""
+    folder = folder.resolve()
+    with served(folder, changed=with_catalog(folder, **limits), ledger_url=ledger_url, clock=clock) as steward:
+        lake = Lake(steward, folder)
+        body = {"namespace": ["sales"], "properties": {"pvdm.domain": "sales"}}
+        lake.caller().done("POST", "/namespaces", json=body)
+        yield lake
+
+
+def snapshot(table: dict[str, Any], snapshot_id: int, *, parent: int | None = None, step: int = 1) -> dict[str, Any]:
+    """An add-snapshot update on the state that this answer shows."""
+    metadata = table["metadata"]
+    made: dict[str, Any] = {
+        "snapshot-id": snapshot_id,
+        "sequence-number": metadata["last-sequence-number"] + step,
+        "timestamp-ms": metadata["last-updated-ms"] + step,
+        "manifest-list": f"{metadata['location']}/metadata/snap-{snapshot_id}.avro",
+        "summary": {"operation": "append"},
+        "schema-id": metadata["current-schema-id"],
+    }
+    return {"action": "add-snapshot", "snapshot": made | ({} if parent is None else {"parent-snapshot-id": parent})}
+
+
+def set_ref(name: str, snapshot_id: int, kind: str = "branch") -> dict[str, Any]:
+    return {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot_id}
+
+
+def told(response: httpx.Response) -> tuple[int, str]:
+    """Status and type of a refusal."""
+    error = response.json()["error"]
+    assert error["code"] == response.status_code
+    return response.status_code, error["type"]
+
+
+def spelled(*levels: str) -> str:
+    """A namespace in a path."""
+    return quote("\x1f".join(levels), safe="")
+
+
+def file_of(answer: dict[str, Any]) -> Any:
+    """The document in the metadata file that an answer names."""
+    return json.loads(Path(answer["metadata-location"].removeprefix("file://")).read_bytes())

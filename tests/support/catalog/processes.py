@@ -1,0 +1,176 @@
+"""Served Stewards as processes of their own: started quickly, armed at a fault point, ended by SIGKILL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from pvdm import fault
+from pvdm.ledger.clock import wall_micros
+from pvdm.steward.config.steward import StewardConfig
+from pvdm.steward.notary import open_notary
+from pvdm.steward.server import start
+from tools.proof_kit import NOW
+
+ROOT = Path(__file__).parents[3]
+ANSWER_SECONDS = 60
+_MESSAGE_MAX_BYTES = 65_536
+
+
+class Serving:
+    """A Steward in a process of its own, as the test that started it sees it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        control.settimeout(ANSWER_SECONDS)
+        self._lines = control.makefile("r")
+        self.url, process = self._line().split()
+        self.process = int(process)
+
+    def arm(self, point: str, passes: int = 0) -> None:
+        """Let the process kill itself with SIGKILL when it comes to this point."""
+        self._control.sendall(f"{point} {passes}\n".encode())
+        assert self._line() == "armed"
+
+    def kill(self) -> None:
+        """SIGKILL, now, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGKILL)
+        self.gone()
+
+    def gone(self) -> None:
+        """Wait until the process has ended: the kernel then closes its end."""
+        assert self._lines.read() == ""
+
+    def close(self) -> None:
+        """End the process as an operator does, if it is still there."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):
+            self._lines.read()
+        self._lines.close()
+        self._control.close()
+
+    def _line(self) -> str:
+        line = self._lines.readline()
+        assert line.endswith("\n"), "the Steward did not start; its words are above"
+        return line.strip()
+
+
+class Starter:
+    """A process that has everything loaded, and makes Stewards of itself."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        command = [sys.executable, "-m", "tests.support.catalog.processes", str(there.fileno())]
+        with there:
+            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[there.fileno()])
+        self._control = here
+
+    @contextlib.contextmanager
+    def serving(self, config: StewardConfig) -> Iterator[Serving]:
+        """One Steward on this configuration; its clock goes on from that of the examples."""
+        here, there = socket.socketpair()
+        with there:
+            message = pickle.dumps((config, NOW - wall_micros()))
+            socket.send_fds(self._control, [message], [there.fileno()])
+            assert self._control.recv(1) == b".", "the starter took it over"
+        with contextlib.closing(Serving(here)) as made:
+            yield made
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait(ANSWER_SECONDS)
+
+
+class Unsteady(threading.Thread):
+    """A Steward that is killed again and again, at any moment, and started anew each time."""
+
+    def __init__(self, starter: Starter, config: StewardConfig, *, kills: int) -> None:
+        super().__init__(daemon=True)
+        self._starter, self._config, self._left = starter, config, kills
+        self._url: str | None = None
+        self._up, self._over = threading.Event(), threading.Event()
+        self.kills = 0
+
+    def run(self) -> None:
+        random = Random(self._left)
+        while not self._over.is_set():
+            with self._starter.serving(self._config) as serving:
+                self._url = serving.url
+                self._up.set()
+                self._over.wait(random.uniform(0.1, 0.6) if self.kills < self._left else None)
+                if not self._over.is_set():
+                    serving.kill()
+                    self.kills += 1
+
+    def urls(self) -> list[str]:
+        """Where it was last seen; perhaps it is gone by now."""
+        self._up.wait(ANSWER_SECONDS)
+        assert self._url is not None
+        return [self._url]
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+@contextlib.contextmanager
+def starter() -> Iterator[Starter]:
+    """A starter, ended afterwards."""
+    with contextlib.closing(Starter()) as made:
+        yield made
+
+
+def main(descriptor: int) -> None:
+    """Make a Steward for each message, until the other end is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the Stewards here
+    with socket.socket(fileno=descriptor) as control:
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_MAX_BYTES, 1)
+            if not message:
+                return
+            with socket.socket(fileno=descriptors[0]) as asked:
+                if os.fork() == 0:
+                    control.close()
+                    _serve(message, asked)
+            control.sendall(b".")
+
+
+def _serve(message: bytes, control: socket.socket) -> None:
+    """Serve until the test lets go, and do as it says meanwhile."""
+    try:
+        config, offset = pickle.loads(message)
+        with (
+            contextlib.closing(open_notary(config, wall=lambda: wall_micros() + offset)) as notary,
+            start(notary) as server,
+            control.makefile("r") as lines,
+        ):
+            control.sendall(f"{server.url} {os.getpid()}\n".encode())
+            for line in lines:
+                point, passes = line.split()
+                fault.arm(point, fault.Call(_die), passes=int(passes))
+                control.sendall(b"armed\n")
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(0)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()  # the signal is on its way; nothing more is to happen here
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,168 @@
+"""Houses whose tables are an upstream catalog's, behind a proxy: the gate's tests on somebody else's pointer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.state import TableState as Found
+from pvdm.errors import PvdmError
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.write.next_snapshot import Publication, Wanted, next_snapshot
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record import statements
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import announced, attempts
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.proposal import Published
+from pvdm.steward.config.steward import StewardConfig
+from pvdm.steward.config.upstreams import RestUpstreamConfig, UpstreamConfig
+from tests.support.catalog.core import request
+from tests.support.gate.approvals import SALES, Scene, with_catalog
+from tests.support.gate.protected_tables import House, Row
+from tests.support.servers.fault_proxy import FaultProxy, proxied
+from tests.support.steward.http import Served, served
+from tests.support.steward.notary import stand_at
+
+BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
+NEW: Sequence[Row] = [(3, 1, "Ulm"), (4, 3, "Bonn")]
+Doc = dict[str, Any]
+
+
+@dataclass(slots=True)
+class There:
+    """Another Steward's catalog, in which nothing is protected: a REST server like any other."""
+
+    steward: Served
+    proxy: FaultProxy
+    levels: Levels = SALES
+
+    @property
+    def catalog(self) -> Any:
+        return self.steward.stand.notary.catalog
+
+    def grant(self) -> Any:
+        return self.steward.stand.grant()
+
+    def found(self, name: str = "orders") -> Found:
+        found: Found = self.catalog.states.get(self.levels, name)
+        return found
+
+    def commit(self, updates: Sequence[Any], name: str = "orders") -> None:
+        """Straight at the upstream, past us."""
+        self.catalog.commits.commit(self.grant(), [Change(self.levels, name, (), list(updates))])
+
+    def slip(self, house: House, rows: Sequence[Row], name: str = "orders", *, branch: str = "main") -> int:
+        """A snapshot that somebody puts onto a ref at the upstream itself."""
+        metadata = self.found(name).metadata
+        files = house.written(f"{metadata.location}/data/slipped", rows)
+        made = made_on(house, metadata, files, branch)
+        self.commit(made.updates, name)
+        return made.snapshot_id
+
+
+@dataclass(slots=True)
+class UpstreamScene(Scene):
+    """Tables are made where they belong."""
+
+    there: There | None = None
+
+    def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> Found:
+        assert self.there is not None
+        there = self.there
+        there.catalog.tables.create(there.grant(), there.levels, {"name": name, **request(version)})
+        return self.found(name, levels)
+
+
+def made_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], branch: str) -> Publication:
+    """A snapshot of these files on a branch of that state, with its manifests beside them."""
+    home = f"{metadata.location}/metadata".removeprefix("file://")
+    Path(home).mkdir(parents=True, exist_ok=True)
+    made = next_snapshot(
+        metadata,
+        Wanted(tuple(files), frozenset(), {"engine-name": "somebody else"}),
+        branch=branch,
+        snapshot_id=9_000_000 + house.number(),
+        now_ms=max(house.scene.now // 1_000, metadata.last_updated_ms),
+        place=lambda file: f"file://{home}/{file}",
+        reader=house.files,
+    )
+    for file in made.files:
+        Path(file.location.removeprefix("file://")).write_bytes(file.data)
+    return made
+
+
+@contextlib.contextmanager
+def upstream_at(folder: Path) -> Iterator[Served]:
+    """A served catalog."""
+    with served(folder, changed=with_catalog(folder)) as steward:
+        yield steward
+
+
+@contextlib.contextmanager
+def there_at(steward: Served, name: str) -> Iterator[There]:
+    """A namespace of its own in that catalog, and a proxy in front of it."""
+    steward.stand.notary.catalog.namespaces.create(steward.stand.grant(), (name,), {"pvdm.domain": "sales"})
+    with proxied(f"{steward.server.url}/catalog") as proxy:
+        yield There(steward, proxy, (name,))
+
+
+def with_upstream(folder: Path, there: There, *, seconds: int = 30) -> Any:
+    """A change of the configuration: `sales` is the upstream's."""
+    token = folder / "upstream.token"
+
+    def changed(config: StewardConfig) -> StewardConfig:
+        token.write_text(there.steward.stand.token()[0])
+        plain = with_catalog(folder)(config)
+        assert plain.catalog is not None
+        rest = RestUpstreamConfig(there.proxy.url, token_file=token, timeout_seconds=seconds)
+        return replace(
+            plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("up", SALES, there.levels, rest),))
+        )
+
+    return changed
+
+
+@contextlib.contextmanager
+def house_over(folder: Path, there: There, *, ledger_url: str | None = None, seconds: int = 30) -> Iterator[House]:
+    """A Steward in this folder whose namespace `sales` is the upstream's."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with stand_at(folder, ledger_url=ledger_url, changed=with_upstream(folder, there, seconds=seconds)) as stand:
+        scene = UpstreamScene(stand, there=there)
+        stand.notary.catalog.namespaces.create(scene.grant(), SALES, {"pvdm.domain": "sales"})
+        yield House(stand, scene)
+
+
+def publish(house: House, *found: Attempt) -> Published:
+    return house.publishing().publish(found[0].workload_id, [attempt.attempt_id for attempt in found])
+
+
+def code_of(house: House, *found: Attempt) -> str:
+    """What becomes of publishing these."""
+    try:
+        publish(house, *found)
+    except PvdmError as error:
+        return error.code
+    return "published"
+
+
+def receipts_of(house: House) -> list[str]:
+    with house.notary.ledger.read() as unit:
+        return [each.statement_id for each in statements.of_kind(unit, StatementKind.RECEIPT)]
+
+
+def announced_of(house: House, attempt: Attempt) -> list[str]:
+    """How every publication that was announced of the attempt ended."""
+    with house.notary.ledger.read() as unit:
+        return sorted(str(each.state) for each in announced.of_attempt(unit, attempt.attempt_id))
+
+
+def of(house: House, attempt: Attempt) -> Attempt:
+    with house.notary.ledger.read() as unit:
+        return attempts.get(unit, attempt.attempt_id)

@@ -1,0 +1,308 @@
+"""A Steward with a catalog and one table, and operators who sign protections and migrations of it, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.names import full_name
+from pvdm.catalog.state import TableState as Found
+from pvdm.errors import PvdmError
+from pvdm.lake.format.manifest.manifest_list import ListHeader
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.format.table.updates import apply_updates
+from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.record.tokens import Grant
+from pvdm.metadata.gate.state import state_of, target_of
+from pvdm.model.role import Role
+from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, contract_sha256
+from pvdm.model.statements.table import NamespaceRef, TableRef
+from pvdm.steward.config.steward import CatalogConfig, StewardConfig
+from pvdm.steward.notary import Notary
+from pvdm.trust.verify import sign_statement
+from tests.support.catalog.core import request, to_ref
+from tests.support.lake.sources import follow_target, provide_source
+from tests.support.steward.notary import Stand, stand_at
+from tests.support.stores.places import file_at, placed
+from tools.proof_kit import SECOND, SIGNERS, fixed
+
+Doc = dict[str, Any]
+
+SALES: Levels = ("sales",)
+
+
+def contract_for(name: str = "orders", levels: Levels = SALES, *, owner: str = "sales", domain: str = "sales") -> str:
+    """A contract that fills this table, day by day, from the table of the same name in `raw`."""
+    return (
+        "apiVersion: pvdm/v1\n"
+        "kind: DataProduct\n"
+        "metadata:\n"
+        f"  domain: {domain}\n"
+        f"  product: {name}\n"
+        f"  owner: {owner}\n"
+        "boundary:\n"
+        "  source:\n"
+        f"    table: raw.{name}\n"
+        f"  target: {'.'.join((*levels, name))}\n"
+        "  operation: append\n"
+        "projections:\n"
+        "  identity: [id]\n"
+    )
+
+
+CONTRACT = contract_for()
+OTHER_CONTRACT = contract_for(owner="risk")
+HASH, OTHER_HASH = contract_sha256(CONTRACT), contract_sha256(OTHER_CONTRACT)
+WORD: list[Doc] = [{"action": "set-properties", "updates": {"word": "mine"}}]
+COLUMN: list[Doc] = [
+    {
+        "action": "add-schema",
+        "schema": {
+            "type": "struct",
+            "schema-id": 1,
+            "fields": [
+                {"id": 1, "name": "id", "required": False, "type": "long"},
+                {"id": 2, "name": "day", "required": False, "type": "date"},
+                {"id": 3, "name": "town", "required": False, "type": "string"},
+                {"id": 4, "name": "channel", "required": False, "type": "string"},
+            ],
+        },
+    },
+    {"action": "set-current-schema", "schema-id": -1},
+]
+
+
+@dataclass(slots=True)
+class Scene:
+    """A Steward whose catalog has the namespace `sales` with the table `orders`, which shows one snapshot."""
+
+    stand: Stand
+    counter: int = 0
+
+    @property
+    def notary(self) -> Notary:
+        return self.stand.notary
+
+    @property
+    def now(self) -> int:
+        return self.stand.time.wall
+
+    def grant(self, role: Role = Role.OPERATOR, domain: str = "*") -> Grant:
+        return self.stand.grant(role, domain)
+
+    def found(self, name: str = "orders", levels: Levels = SALES) -> Found:
+        return self.notary.catalog.states.get(levels, name)
+
+    def space(self, levels: Levels = SALES) -> Namespace:
+        return self.notary.catalog.states.namespace(levels)
+
+    def contract_of(self, name: str = "orders") -> str | None:
+        return self.found(name).row.contract_hash
+
+    def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> Found:
+        return self.notary.catalog.tables.create(self.grant(), levels, {"name": name, **request(version)})
+
+    def commit(
+        self, updates: Sequence[Doc], name: str = "orders", *, role: Role = Role.OPERATOR, levels: Levels = SALES
+    ) -> Found:
+        change = Change(levels, name, (), updates)
+        return self.notary.catalog.tables.commit(self.grant(role, "sales"), [change])[0]
+
+    def stage(self, name: str = "orders", branch: str = "stage") -> Found:
+        """One more snapshot on a branch, by a producer; on `main` by an operator."""
+        base = self.found(name).metadata
+        self.counter += 1
+        ref = base.refs.get(branch)
+        made: Doc = {
+            "snapshot-id": 1_000 + self.counter,
+            "sequence-number": base.next_sequence_number,
+            "timestamp-ms": max(self.now // 1_000, base.last_updated_ms),
+            "summary": {"operation": "append", "added-records": "3", "engine-name": "spark"},
+            "manifest-list": f"{base.location}/metadata/snap-{1_000 + self.counter}.avro",
+            "schema-id": base.current_schema_id,
+            **({} if ref is None else {"parent-snapshot-id": ref.snapshot_id}),
+        }
+        if base.format_version == 1:
+            del made["sequence-number"]
+        if base.format_version == 3:
+            made |= {"first-row-id": base.next_row_id, "added-rows": 3}
+        _write_empty_list(base, made)
+        role = Role.OPERATOR if branch == "main" else Role.PRODUCER
+        return self.commit(to_ref(branch, made), name, role=role)
+
+    def nonce(self) -> str:
+        self.counter += 1
+        return fixed(f"approval {self.counter}", 16)
+
+    def ref(self, name: str = "orders", levels: Levels = SALES) -> TableRef:
+        row = self.found(name, levels).row
+        return TableRef(self.notary.catalog.name, row.table_uuid, full_name((*levels, name)))
+
+    def protection(
+        self,
+        name: str = "orders",
+        *,
+        action: ProtectionAction = ProtectionAction.PROTECT,
+        contract: str | None = None,
+        levels: Levels = SALES,
+    ) -> Protection:
+        """Tom's word on the table as it is now."""
+        contract = contract or contract_for(name, levels, domain=levels[0])
+        metadata = self.found(name, levels).metadata
+        return Protection(
+            "operator-tom",
+            "orders go live",
+            action,
+            target_of(self.ref(name, levels), metadata, contract_sha256(contract)),
+            contract if action is ProtectionAction.PROTECT else None,
+            self.nonce(),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+
+    def namespace_protection(
+        self,
+        *,
+        action: ProtectionAction = ProtectionAction.PROTECT,
+        levels: Levels = SALES,
+        contract: str | None = None,
+    ) -> Protection:
+        contract = contract or contract_for(levels=levels, domain=levels[0])
+        found = self.space(levels)
+        named = NamespaceRef(self.notary.catalog.name, found.namespace_id, full_name(levels))
+        return Protection(
+            "operator-tom",
+            "whatever is sold is proved",
+            action,
+            NamespaceTarget(named, contract_sha256(contract)),
+            contract if action is ProtectionAction.PROTECT else None,
+            self.nonce(),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+
+    def migration(
+        self,
+        updates: Sequence[Doc] = WORD,
+        name: str = "orders",
+        *,
+        contract: str | None = None,
+    ) -> Migration:
+        """Tom's word on these updates of the protected table as it is now."""
+        found = self.found(name)
+        held = found.row.contract_hash or HASH
+        after = apply_updates(
+            found.metadata, updates, now_ms=self.now // 1_000, previous_location=found.row.pointer.location
+        )
+        return Migration(
+            "operator-tom",
+            "the table has to say more",
+            self.ref(name),
+            state_of(found.metadata, held),
+            state_of(after, held if contract is None else contract_sha256(contract)),
+            json.dumps(updates),
+            contract,
+            self.nonce(),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+
+    def protect(self, said: Protection | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
+        said = said or self.protection()
+        if said.contract is not None:
+            with contextlib.suppress(PvdmError):  # the Steward says what is wrong with it
+                provide_source(self.notary, self.grant(), said.contract, self._metadata_of(said))
+        envelope = signed(said, signer)
+        return self.notary.protections.submit(envelope, self.grant(domain=domain))
+
+    def migrate(self, said: Migration | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
+        said = said or self.migration()
+        self.prepare_source(said)
+        envelope = signed(said, signer)
+        return self.notary.migrations.submit(envelope, self.grant(domain=domain)).migration
+
+    def _metadata_of(self, said: Protection) -> TableMetadata:
+        """The table that is protected; for a namespace one like `orders`."""
+        if isinstance(said.target, NamespaceTarget):
+            return self.found().metadata
+        *levels, name = said.target.table.name.split(".")
+        return self.found(name, tuple(levels)).metadata
+
+    def prepare_source(self, said: Migration) -> None:
+        """The source has the columns before the target gets them."""
+        try:
+            *levels, name = said.table.name.split(".")
+            found = self.found(name, tuple(levels))
+            after = apply_updates(
+                found.metadata, json.loads(said.updates), now_ms=self.now // 1_000, previous_location="file:///before"
+            )
+        except (PvdmError, ValueError):
+            return  # the Steward says what is wrong with it
+        if found.row.contract_hash is None:
+            return
+        contract = said.contract
+        if contract is None:
+            contract = self.notary.protections.contract(found.row.contract_hash, self.grant()).decode()
+        provide_source(self.notary, self.grant(), contract, after)
+        follow_target(self.notary, self.grant(), contract, after)
+
+
+def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
+    """The snapshot's manifest list, without a manifest: a protection reads it."""
+    header = ListHeader(
+        format_version=base.format_version,
+        snapshot_id=snapshot["snapshot-id"],
+        parent_snapshot_id=snapshot.get("parent-snapshot-id"),
+        sequence_number=snapshot.get("sequence-number"),
+        first_row_id=snapshot.get("first-row-id"),
+    )
+    place = file_at(snapshot["manifest-list"])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(write_manifest_list(header, []).data)
+
+
+def signed(said: Protection | Migration, signer: str = "operator-tom") -> bytes:
+    return sign_statement(said, SIGNERS[signer]).to_bytes()
+
+
+def with_catalog(folder: Path) -> Callable[[StewardConfig], StewardConfig]:
+    return lambda config: replace(config, catalog=CatalogConfig(f"file://{folder}/warehouse", folder / "catalog"))
+
+
+def furnish(stand: Stand) -> Scene:
+    """The namespaces `sales` and `risk`, each of its domain, and the table `orders` with one snapshot on main."""
+    scene = Scene(stand)
+    for levels in (SALES, ("risk",)):
+        stand.notary.catalog.namespaces.create(scene.grant(), levels, {"pvdm.domain": levels[0]})
+    scene.make()
+    scene.stage(branch="main")
+    provide_source(stand.notary, scene.grant(), CONTRACT, scene.found().metadata)
+    return scene
+
+
+@contextlib.contextmanager
+def scene_at(
+    folder: Path,
+    *,
+    ledger_url: str | None = None,
+    changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
+) -> Iterator[Scene]:
+    """The scene on a Steward in this folder."""
+    folder = folder.resolve()
+    catalog = placed(with_catalog(folder))
+    with stand_at(folder, ledger_url=ledger_url, changed=lambda config: changed(catalog(config))) as stand:
+        yield furnish(stand)
+
+
+def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    return caught.value.code

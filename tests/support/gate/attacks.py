@@ -1,0 +1,87 @@
+"""What attacks on the gate have in common: other words in a proposal, and the gate's answer to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from pvdm.errors import PvdmError, VerificationError
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.metadata.gate.gate import validate_then_commit
+from pvdm.metadata.gate.proposal import Logged, Proposal, Published
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.proof import Proof
+from pvdm.steward.record.recorder import Document
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.signing import Signer, seal
+from pvdm.trust.statement import read_signed
+from tests.support.gate.protected_tables import House, Row
+from tools.proof_kit import fixed
+
+BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
+NEW: Sequence[Row] = [(3, 1, "Ulm"), (4, 3, "Bonn")]
+
+
+def publish(house: House, *found: Attempt, name: str = "orders") -> Published:
+    return validate_then_commit(house.proposal(*found), house.gate(name))
+
+
+def refusal(house: House, call: Callable[[], object], kind: type[PvdmError] = VerificationError) -> PvdmError:
+    """What the gate said, once it is clear that nobody sees a thing of it."""
+    before = [(row.name, row.pointer) for row in _rows(house)]
+    with pytest.raises(kind) as caught:
+        call()
+    assert [(row.name, row.pointer) for row in _rows(house)] == before
+    return caught.value
+
+
+def _rows(house: House) -> list[tables.TableRow]:
+    with house.notary.ledger.read() as unit:
+        return tables.all_live(unit)
+
+
+def told(error: PvdmError) -> tuple[str, object]:
+    return error.code, error.details.get("check")
+
+
+def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> Logged:
+    """These bytes as an entry of the log: nobody looks at them there."""
+    places: list[int] = []
+    house.notary.recorder.record([Document(kind, fixed("any"), envelope)], lambda _, found: places.extend(found))
+    entry = json.loads(house.notary.log.entry(places[0]))
+    return Logged(kind, envelope, places[0], entry["time"])
+
+
+def with_proof(proposal: Proposal, *proofs: Logged) -> Proposal:
+    return replace(proposal, parts=(replace(proposal.parts[0], proofs=proofs),))
+
+
+def signer(house: House) -> Signer:
+    made: Signer = house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
+    return made
+
+
+def resigned(house: House, proposal: Proposal, payload: bytes, by: Signer | None = None) -> Proposal:
+    """The proposal with this payload for its proof, signed and logged."""
+    return with_proof(proposal, logged(house, seal(payload, by or signer(house)).to_bytes()))
+
+
+def said(proposal: Proposal) -> Proof:
+    return read_signed(proposal.parts[0].proofs[0].envelope, Proof)
+
+
+def at(**changes: object) -> Callable[[ProofCore], ProofCore]:
+    return lambda core: replace(core, target=replace(core.target, **changes))  # type: ignore[arg-type]
+
+
+def of(**changes: object) -> Callable[[ProofCore], ProofCore]:
+    return lambda core: replace(core, attempt=replace(core.attempt, **changes))  # type: ignore[arg-type]
+
+
+def by(**changes: object) -> Callable[[ProofCore], ProofCore]:
+    return lambda core: replace(core, method=replace(core.method, **changes))  # type: ignore[arg-type]

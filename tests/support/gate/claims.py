@@ -1,0 +1,108 @@
+"""Sources that are loaded again and columns that are renamed, for tests of what claims make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from pvdm.client import AttemptView, StewardClient
+from pvdm.errors import PvdmError
+from pvdm.model.role import Role
+from tests.support.steward.pipeline import RAW, REASON, ROWS, SCHEMA, Line, Row, contract
+
+TARGET = "sales.orders"
+SECONDS = 60.0
+FIRST, SECOND = "2026-11-13", "2026-11-14"
+BY_DATE = "parameters:\n  date:\n    type: date"
+BY_TOWN = "parameters:\n  town:\n    type: string"
+Doc = dict[str, Any]
+
+
+def daily(*more: str, uuid: str | None = None, column: str = "day", **boundary: str) -> str:
+    """Each workload brings one day, and claims it; `uuid` is the source that the contract names."""
+    boundary.setdefault("where", f"{column} = ${{date}}")
+    boundary.setdefault("claim", f"{{column: {column}}}")
+    return naming(contract(BY_DATE, *more, **boundary), uuid)
+
+
+def naming(text: str, uuid: str | None) -> str:
+    """The contract with the UUID of its source."""
+    if uuid is None:
+        return text
+    return text.replace("    table: raw.orders\n", f"    table: raw.orders\n    uuid: {uuid}\n")
+
+
+def source_uuid(line: Line, name: str = "orders") -> str:
+    return line.scene.found(name, RAW).row.table_uuid
+
+
+def load_anew(line: Line, how: str, rows: Sequence[Row] = ROWS) -> str:
+    """An ordinary full reload: the source goes, or gets another name, and is created again; gives the new UUID."""
+    tables, grant = line.notary.catalog.tables, line.scene.grant()
+    if how == "dropped":
+        tables.drop(grant, RAW, "orders")
+    else:
+        tables.rename(grant, (RAW, "orders"), (RAW, "orders_old"))
+    line.scene.make(levels=RAW)
+    line.write(rows)
+    return source_uuid(line)
+
+
+def approve(line: Line, text: str, updates: Sequence[Doc] = ()) -> None:
+    """An operator signs another contract for the table, and perhaps changes of its columns."""
+    line.scene.migrate(line.scene.migration(list(updates), contract=text))
+
+
+def publish(
+    line: Line,
+    client: StewardClient,
+    workload_id: str,
+    rows: Sequence[Row],
+    parameters: dict[str, str],
+    names: Sequence[str] = SCHEMA.names,
+) -> AttemptView:
+    """One workload of one chunk, from its opening to where it settles."""
+    client.open_workload(workload_id, TARGET, parameters)
+    return stage(line, client, workload_id, rows, names)
+
+
+def stage(
+    line: Line,
+    client: StewardClient,
+    workload_id: str,
+    rows: Sequence[Row],
+    names: Sequence[str] = SCHEMA.names,
+    *,
+    chunk_id: str = "all",
+) -> AttemptView:
+    """One attempt at a chunk of an opened workload."""
+    tried = client.next_attempt(workload_id, chunk_id, REASON)
+    if rows:
+        line.stage(client, tried, rows, names)
+    client.staged(tried.attempt_id)
+    return client.await_attempt(tried.attempt_id, seconds=SECONDS)
+
+
+def seen(line: Line) -> list[int]:
+    """The ids that a consumer reads of the target."""
+    catalog = RestCatalog("lake", uri=f"{line.url}/catalog", token=line.token(Role.CONSUMER).text)
+    return sorted(row["id"] for row in catalog.load_table(("sales", "orders")).scan().to_arrow().to_pylist())
+
+
+def refused_opening(client: StewardClient, workload_id: str, parameters: dict[str, str]) -> PvdmError:
+    with pytest.raises(PvdmError) as caught:
+        client.open_workload(workload_id, TARGET, parameters)
+    return caught.value
+
+
+def schema_of(columns: Sequence[tuple[int, str, str]], schema_id: int = 1) -> list[Doc]:
+    """Updates that make these the columns of a table."""
+    fields = [{"id": number, "name": name, "required": False, "type": kind} for number, name, kind in columns]
+    schema = {"type": "struct", "schema-id": schema_id, "fields": fields}
+    return [
+        {"action": "add-schema", "schema": schema},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]

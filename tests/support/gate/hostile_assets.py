@@ -1,0 +1,110 @@
+"""The doors that hostile assets are brought to, each as the Steward would call it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pvdm.model.statements.migration import Migration, Protection
+from pvdm.trust.approval import verify_approval
+from pvdm.trust.attestation import require_attested, verify_attestation
+from pvdm.trust.bundle import check_bundle
+from pvdm.trust.expectation import require_publishable
+from pvdm.trust.override import verify_override
+from pvdm.trust.refusal import refused
+from pvdm.trust.succession import SeenRoot, follow_roots
+from pvdm.trust.verify import VerifiedProof, sign_statement, verify_threshold
+from tools.proof_kit import (
+    EXPECTATION,
+    FAIL_PROOF,
+    NEXT_ROOT,
+    NOW,
+    PROOF,
+    ROOT,
+    SIGNERS,
+    SOURCE_DIGEST,
+    SOURCE_KEY,
+    WANTED,
+)
+
+ASSETS: Final = Path(__file__).parents[2] / "assets" / "proofs"
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One asset with what the manifest says of it."""
+
+    name: str
+    door: str
+    code: str
+    now: int = NOW
+    used: bool = False
+    seen: bool = False
+    of_pass: bool = False
+
+    @property
+    def data(self) -> bytes:
+        raw = (ASSETS / self.name).read_bytes()
+        return gzip.decompress(raw) if self.name.endswith(".gz") else raw
+
+
+def manifest() -> list[Asset]:
+    entries = json.loads((ASSETS / "manifest.json").read_text())["assets"]
+    unused = ("spoils", "sha256")
+    return [
+        Asset(name, **{key: value for key, value in entry.items() if key not in unused})
+        for name, entry in entries.items()
+    ]
+
+
+class EveryLeaf:
+    """A log that holds whatever it is asked for; the log's own hostile assets are its own matter."""
+
+    def require_included(self, leaf: bytes, inclusion: bytes) -> None:
+        if not leaf or not inclusion:
+            raise refused("log_proof_malformed", "there is no leaf", "one", "none")
+
+
+def verified_fail() -> VerifiedProof:
+    return verify_threshold([sign_statement(FAIL_PROOF, SIGNERS["notary-a"]).to_bytes()], ROOT, threshold=1, now=NOW)
+
+
+def verified_pass() -> VerifiedProof:
+    return verify_threshold([sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()], ROOT, threshold=1, now=NOW)
+
+
+# Made once: a check that a test takes away must not be missed while the kit verifies its own good proofs.
+_FAIL: Final = verified_fail()
+_PASS: Final = verified_pass()
+_SEEN: Final = SeenRoot(NEXT_ROOT.version, NEXT_ROOT.sha256)
+
+
+def bring(asset: Asset, data: bytes) -> None:
+    """Returns where the door accepts the bytes, raises where it refuses them."""
+    now = asset.now
+    match asset.door:
+        case "publish":
+            proof = verify_threshold([data], ROOT, threshold=1, now=now)
+            require_publishable(proof, EXPECTATION, now=now, used=lambda _: asset.used)
+        case "quorum":
+            proof = verify_threshold(data.splitlines(), ROOT, threshold=2, now=now)
+            require_publishable(proof, EXPECTATION, now=now, used=lambda _: asset.used)
+        case "root":
+            follow_roots(data.splitlines(), sha256=ROOT.sha256, now=now, seen=_SEEN if asset.seen else None)
+        case "override":
+            failed = _PASS if asset.of_pass else _FAIL
+            verify_override(data, ROOT, failed=failed, now=now, used=lambda _: asset.used)
+        case "protection":
+            verify_approval(data, ROOT, Protection, now=now)
+        case "migration":
+            verify_approval(data, ROOT, Migration, now=now)
+        case "attestation":
+            verified = verify_attestation(data, ROOT, WANTED, now=now)
+            require_attested(verified.predicate, SOURCE_KEY, SOURCE_DIGEST)
+        case "bundle":
+            check_bundle(data, ROOT, EveryLeaf(), threshold=1, now=now)
+        case _:
+            raise AssertionError(asset.door)

@@ -1,0 +1,270 @@
+"""Small tables on disk for scans: Parquet files with field ids, manifests by the format's own writers, no JVM."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pvdm.digest.parquet import read_batches
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
+from pvdm.lake.format.manifest.manifest import ManifestHeader
+from pvdm.lake.format.manifest.manifest_list import ListHeader
+from pvdm.lake.format.manifest.write import write_manifest
+from pvdm.lake.format.manifest.write_list import write_manifest_list
+from pvdm.lake.format.partition.spec import PartitionSpec
+from pvdm.lake.format.schema.logical import to_iceberg
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID
+from pvdm.lake.read.scan import Scan, plan_scan, scan_batches
+from pvdm.model.projection import ProjectionName
+from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType
+from pvdm.model.secret import DigestKey
+from pvdm.model.statements.table import TableRef
+from pvdm.verify.fetch import Files
+from pvdm.verify.source import PinnedSource, pin_table
+from tests.support.lake.metadata import NOW, UUID, Doc
+
+SNAPSHOT = 77
+KEYS = {name: DigestKey(bytes([at]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
+NAME = "PARQUET:field_id"
+
+
+def fetch(location: str) -> bytes:
+    return Files().fetch(location).data
+
+
+def arrow_field(name: str, slot: Field | Inner) -> Any:
+    """As Arrow has it, with field ids at every depth, which Parquet files then carry."""
+    kind: Any = arrow_type(slot.type)
+    match slot.type:
+        case StructType(fields):
+            kind = pa.struct([arrow_field(each.name, each) for each in fields])
+        case ListType(element):
+            kind = pa.list_(arrow_field("element", element))
+        case MapType(key, value):
+            made: Any = pa.map_
+            key_field = arrow_field("key", key).with_nullable(False)
+            kind = made(key_field, arrow_field("value", value))
+        case _:
+            pass
+    return pa.field(name, kind, metadata={} if slot.field_id is None else {NAME: str(slot.field_id)})
+
+
+def arrow_schema(columns: Schema) -> pa.Schema:
+    return pa.schema([arrow_field(each.name, each) for each in columns.fields])
+
+
+def table_of(columns: Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as Arrow; UUIDs are their bytes."""
+    made = arrow_schema(columns)
+    arrays: list[Any] = [
+        pa.array([getattr(row.get(each.name), "bytes", row.get(each.name)) for row in rows], each.type) for each in made
+    ]
+    return pa.Table.from_arrays(arrays, schema=made)
+
+
+@dataclass
+class Lake:
+    """A table whose only snapshot lists what was put in; sequence numbers are the caller's."""
+
+    folder: Path
+    schemas: Sequence[Doc]
+    current: int = 0
+    version: int = 2
+    specs: Mapping[int, Sequence[Doc]] = field(default_factory=lambda: {0: []})
+    snapshot_schema: int | None = None
+    last_column_id: int = 100
+    entries: dict[tuple[int, ManifestContent], list[ManifestEntry]] = field(default_factory=lambda: defaultdict(list))
+    _numbers: Any = field(default_factory=itertools.count)
+
+    def write(self, table: pa.Table, **options: Any) -> tuple[str, int]:
+        """A Parquet file; gives its location and size."""
+        path = self.folder / f"f{next(self._numbers):04d}.parquet"
+        pq.write_table(table, path, **{"store_schema": False, **options})
+        return f"file://{path}", path.stat().st_size
+
+    def data(
+        self,
+        table: pa.Table,
+        *,
+        sequence: int = 1,
+        spec: int = 0,
+        partition: Mapping[int, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> str:
+        """A data file of this table's rows."""
+        location, size = self.write(table, **options)
+        self.entry(location, size, table.num_rows, FileContent.DATA, sequence, spec, partition, changes)
+        return location
+
+    def positions(
+        self,
+        rows: Iterable[tuple[str, int]],
+        *,
+        sequence: int = 2,
+        spec: int = 0,
+        partition: Mapping[int, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> str:
+        """A position delete file."""
+        listed = sorted(rows)
+        fields: list[Any] = [
+            pa.field("file_path", pa.string(), metadata={NAME: str(FILE_PATH_ID)}),
+            pa.field("pos", pa.int64(), metadata={NAME: str(POSITION_ID)}),
+        ]
+        made = pa.schema(fields)
+        columns: list[Any] = [pa.array([row[0] for row in listed]), pa.array([row[1] for row in listed], pa.int64())]
+        location, size = self.write(pa.Table.from_arrays(columns, schema=made))
+        self.entry(location, size, len(listed), FileContent.POSITION_DELETES, sequence, spec, partition, changes)
+        return location
+
+    def equalities(
+        self,
+        table: pa.Table,
+        ids: Sequence[int],
+        *,
+        sequence: int = 2,
+        spec: int = 0,
+        partition: Mapping[int, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> str:
+        """An equality delete file."""
+        location, size = self.write(table)
+        changes = {"equality_ids": tuple(ids), **(changes or {})}
+        self.entry(location, size, table.num_rows, FileContent.EQUALITY_DELETES, sequence, spec, partition, changes)
+        return location
+
+    def entry(
+        self,
+        location: str,
+        size: int,
+        rows: int,
+        content: FileContent,
+        sequence: int,
+        spec: int,
+        partition: Mapping[int, Any] | None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A live entry; `changes` make its data file lie."""
+        facts: dict[str, Any] = {
+            "file_path": location,
+            "file_format": "PARQUET",
+            "record_count": rows,
+            "file_size_in_bytes": size,
+            "content": content,
+            "partition": IdMap((partition or {}).items()),
+            **(changes or {}),
+        }
+        kind = ManifestContent.DATA if content is FileContent.DATA else ManifestContent.DELETES
+        self.entries[spec, kind].append(
+            ManifestEntry(
+                status=EntryStatus.EXISTING,
+                data_file=DataFile(**facts),
+                snapshot_id=SNAPSHOT - 1,
+                sequence_number=sequence,
+                file_sequence_number=sequence,
+            )
+        )
+
+    def metadata(self) -> TableMetadata:
+        """The table's state, its manifests written."""
+        last = 1 + max((each.sequence_number or 0 for group in self.entries.values() for each in group), default=0)
+        listed = []
+        for number, ((spec_id, content), entries) in enumerate(self.entries.items()):
+            header = ManifestHeader(
+                format_version=self.version,
+                content=content,
+                schema_text=json.dumps(self.schemas[self.current]),
+                spec=PartitionSpec.from_text(spec_id, json.dumps(self.specs[spec_id])),
+                schema_id=self.schemas[self.current]["schema-id"],
+            )
+            written = write_manifest(header, entries)
+            path = self.folder / f"m{number}-{next(self._numbers)}.avro"
+            path.write_bytes(written.data)
+            first = {"first_row_id": 1_000} if self.version > 2 and content is ManifestContent.DATA else {}
+            listed.append(written.listed(f"file://{path}", SNAPSHOT, sequence_number=last, **first))
+        head = ListHeader(
+            format_version=self.version,
+            snapshot_id=SNAPSHOT,
+            sequence_number=last,
+            first_row_id=100_000 if self.version > 2 else None,
+        )
+        path = self.folder / f"list-{next(self._numbers)}.avro"
+        path.write_bytes(write_manifest_list(head, listed).data)
+        return TableMetadata.from_json(self._document(f"file://{path}", last))
+
+    def _document(self, manifest_list: str, last: int) -> Doc:
+        shown = self.current if self.snapshot_schema is None else self.snapshot_schema
+        snapshot: Doc = {
+            "snapshot-id": SNAPSHOT,
+            "sequence-number": last,
+            "timestamp-ms": NOW,
+            "summary": {"operation": "append"},
+            "manifest-list": manifest_list,
+            "schema-id": self.schemas[shown]["schema-id"],
+        }
+        made: Doc = {
+            "format-version": self.version,
+            "table-uuid": UUID,
+            "location": f"file://{self.folder}",
+            "last-sequence-number": last,
+            "last-updated-ms": NOW,
+            "last-column-id": self.last_column_id,
+            "current-schema-id": self.schemas[self.current]["schema-id"],
+            "schemas": list(self.schemas),
+            "default-spec-id": max(self.specs),
+            "partition-specs": [{"spec-id": spec, "fields": list(fields)} for spec, fields in self.specs.items()],
+            "last-partition-id": 1_100,
+            "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "properties": {},
+            "current-snapshot-id": SNAPSHOT,
+            "snapshots": [snapshot],
+            "refs": {"main": {"snapshot-id": SNAPSHOT, "type": "branch"}},
+        }
+        if self.version > 2:
+            snapshot |= {"first-row-id": 100_000, "added-rows": 0}
+            made["next-row-id"] = 1_000_000
+        return made
+
+    def scan(self) -> Scan:
+        """The plan of the snapshot."""
+        metadata = self.metadata()
+        return plan_scan(metadata, metadata.current_snapshot, Files())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row of a scan, file by file."""
+        return rows_of(self.scan())
+
+
+def rows_of(scan: Scan) -> list[dict[str, Any]]:
+    return [
+        row
+        for file in scan.files
+        for batch in scan_batches(scan, file, fetch, read_batches)
+        for row in batch.to_pylist()
+    ]
+
+
+def to_doc(columns: Schema, schema_id: int = 0) -> Doc:
+    """The schema as the metadata document has it."""
+    return dict(to_iceberg(columns, schema_id=schema_id))
+
+
+def pinned(lake: Lake) -> PinnedSource:
+    """The lake's snapshot as a workload's source."""
+    return pin_table(TableRef("lake", UUID, "raw.orders"), lake.metadata(), SNAPSHOT, Files())
+
+
+def identity_spec(source: int, name: str, field_id: int = 1000) -> list[Doc]:
+    return [{"name": name, "transform": "identity", "source-id": source, "field-id": field_id}]

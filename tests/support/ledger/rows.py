@@ -1,0 +1,104 @@
+"""Workloads, attempts and ids for the ledger's tests, all made from small numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from pvdm.ledger.record.attestations import AttestationRecord, ChallengeRecord
+from pvdm.ledger.record.log_storage import LedgerLog
+from pvdm.ledger.record.overrides import OverrideRecord
+from pvdm.ledger.record.proofs import ProofRecord
+from pvdm.ledger.schema.work import Atomicity, HandleWord
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import attempts, workloads
+from pvdm.ledger.work.attempts import Attempt, AttemptOpening
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.handles import StoredHandle
+from pvdm.ledger.work.workloads import Opening, Pinned, Workload
+from pvdm.model.states import AttemptState
+
+_NOW: Final = 1_800_000_000_000_000
+
+
+def hex32(name: object) -> str:
+    """An attempt id or nonce."""
+    return hashlib.sha256(str(name).encode()).hexdigest()[:32]
+
+
+def hex64(name: object) -> str:
+    """A hash."""
+    return hashlib.sha256(str(name).encode()).hexdigest()
+
+
+def opening(workload_id: str = "orders-1", *, parameters: bytes = b'{"day":1}', table: str = "t-1") -> Opening:
+    return Opening(workload_id, hex64("contract"), table, "raw.orders", parameters, Atomicity.CHUNK, "sales")
+
+
+def pinned(*chunk_ids: str) -> Pinned:
+    planned = [Chunk(chunk_id, b'{"chunk":"%s"}' % chunk_id.encode()) for chunk_id in chunk_ids or ("a", "b")]
+    return Pinned("77", hex64("plan"), 3, planned)
+
+
+def opened(unit: Unit, workload_id: str = "orders-1", *chunk_ids: str) -> Workload:
+    return workloads.open_once(unit, opening(workload_id), pinned(*chunk_ids))
+
+
+def attempt_opening(name: object, *, workload_id: str = "orders-1", chunk_id: str = "a") -> AttemptOpening:
+    attempt_id = hex32(f"attempt {name}")
+    return AttemptOpening(
+        attempt_id,
+        workload_id,
+        chunk_id,
+        f"pvdm-{attempt_id}",
+        f"s3://b/{attempt_id}/",
+        hex32(f"nonce {name} 0"),
+        "first",
+    )
+
+
+def staging(unit: Unit, name: object = 1, *, workload_id: str = "orders-1", chunk_id: str = "a") -> Attempt:
+    return attempts.open_next(unit, attempt_opening(name, workload_id=workload_id, chunk_id=chunk_id))
+
+
+def in_state(unit: Unit, state: AttemptState, name: object = 1) -> Attempt:
+    """An attempt led to `state` by the shortest way; from VERIFYING on its nonce is `nonce_of(name, 1)`."""
+    found = staging(unit, name)
+    if state is AttemptState.STAGING:
+        return found
+    if state is AttemptState.ROLLED_BACK:
+        return attempts.end(unit, found.attempt_id, state, reason="stopped")
+    attempts.begin_verifying(
+        unit, found.attempt_id, nonce=nonce_of(name, 1), staged_snapshot_id="5", reason="complete write"
+    )
+    if state is AttemptState.VERIFICATION_FAILED:
+        return attempts.end(unit, found.attempt_id, state, reason="FAIL")
+    if state is not AttemptState.VERIFYING:
+        attempts.begin_committing(unit, found.attempt_id, reason="PASS")
+    if state is AttemptState.COMMITTED:
+        attempts.publish(unit, found.attempt_id, nonce=nonce_of(name, 1), snapshot_id="900")
+    return attempts.get(unit, found.attempt_id)
+
+
+def nonce_of(name: object, drawn: int) -> str:
+    return hex32(f"nonce {name} {drawn}")
+
+
+def override_of(record: ProofRecord, name: object = "override") -> OverrideRecord:
+    """Ruth's override of that proof, under a nonce of its own."""
+    return OverrideRecord(hex64(name), record.proof_id, hex32(f"nonce of {name}"), "operator-ruth", _NOW + 60)
+
+
+def logged(unit: Unit) -> int:
+    """The index of a new entry of the log, with hashes that are no tree: enough for a statement to refer to."""
+    log = LedgerLog(unit)
+    at = log.size()
+    log.append(
+        at=at, entries=[b"entry %d" % at], hashes={(0, at): hashlib.sha256(b"%d" % at).digest()}, checkpoint=b"note"
+    )
+    return at
+
+
+ASKED: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
+ATTESTED: Final = AttestationRecord(hex64("attested"), ASKED.nonce, ASKED.attestor, "payments", "u-1", "77")
+HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, HandleWord.ISSUED, None, frozenset())

@@ -1,0 +1,80 @@
+"""One real Spark session for a whole test run, and catalogs wired into it role by role."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pvdm.client import AccessToken
+from pvdm.lake.spark.session import SparkCatalog, spark_session, wire
+from pvdm.model.role import Role
+from tests.support.catalog.http import Lake
+from tests.support.services import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session; tests that use it lie in `tests/integration`, which one worker has."""
+    java = os.environ.get("JAVA_HOME") or shutil.which("java")
+    from pyspark.errors import PySparkException
+
+    require(java, "Java 17 is not installed (Debian: openjdk-17-jre-headless), so Spark cannot start")
+    scratch = tmp_path_factory.mktemp("spark")
+    try:
+        session = spark_session(
+            [],
+            app_name="pvdm tests",
+            master="local[2]",
+            config={
+                "spark.ui.enabled": "false",
+                "spark.driver.memory": "1g",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+                "spark.local.dir": str(scratch / "local"),
+                "spark.log.level": "ERROR",
+            },
+            object_store=True,
+        )
+    except PySparkException as error:
+        # Without Maven Central, or a cache of it, Spark's own mechanism finds no Iceberg runtime.
+        require(condition=False, reason=f"Spark with Iceberg's runtime cannot start: {error}")
+        raise
+    yield session
+    session.stop()
+    # Py4J leaves the sockets of its callers' threads to the collector, which warns of them: it does so here.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del session
+        gc.collect()
+
+
+def wired(spark: SparkSession, uri: str, token: str) -> str:
+    """A catalog of its own name in the session, with this token; gives the name."""
+    name = f"lake{next(_NUMBERS)}"
+    wire(spark, SparkCatalog(name, uri, AccessToken(token)))
+    return name
+
+
+def as_role(spark: SparkSession, lake: Lake, role: Role, domain: str = "sales") -> str:
+    """The lake's catalog as this role sees it; gives its name in SQL."""
+    token, _ = lake.steward.stand.token(role, domain, f"spark-{role}")
+    return wired(spark, f"{lake.steward.server.url}/catalog", token)
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    """All rows, sorted."""
+    return sorted((tuple(row) for row in frame.collect()), key=repr)

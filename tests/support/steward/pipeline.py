@@ -1,0 +1,168 @@
+"""The whole way of a chunk without a JVM: a served Steward, a source with rows, a protected target, a small stager."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pvdm.client import AccessToken, AttemptView, ChunkView, StewardClient
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.model.role import Role
+from pvdm.model.statements.core import Operation
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from pvdm.steward.config.steward import StewardConfig
+from pvdm.steward.notary import Notary
+from tests.support.catalog.http import with_catalog
+from tests.support.gate.approvals import Scene
+from tests.support.steward.http import Served, served
+from tests.support.stores.places import placed
+
+RAW: Levels = ("raw",)
+SALES: Levels = ("sales",)
+REASON = "the nightly run"
+Row = tuple[int, str, str]
+FIELDS: Any = [pa.field("id", pa.int64()), pa.field("day", pa.date32()), pa.field("town", pa.string())]
+SCHEMA = pa.schema(FIELDS)
+ROWS: tuple[Row, ...] = (
+    (1, "2026-11-13", "Ulm"),
+    (2, "2026-11-13", "Bonn"),
+    (3, "2026-11-14", "Kiel"),
+    (4, "2026-11-14", "Ulm"),
+)
+
+
+def contract(*more: str, operation: str = "append", **boundary: str) -> str:
+    """The contract of `sales.orders` from `raw.orders`; `more` lines stand at the top level."""
+    inside = "".join(f"  {key}: {value}\n" for key, value in boundary.items())
+    return (
+        "apiVersion: pvdm/v1\nkind: DataProduct\n"
+        "metadata:\n  domain: sales\n  product: orders\n  owner: sales@example.com\n"
+        "boundary:\n  source:\n    table: raw.orders\n"
+        f"  target: sales.orders\n  operation: {operation}\n{inside}"
+        "projections:\n  identity: [id]\n" + "".join(f"{line}\n" for line in more)
+    )
+
+
+BY_DAY = "chunking:\n  by: partition\n  columns: [day]"
+
+
+def table_of(rows: Sequence[Row], names: Sequence[str] = SCHEMA.names) -> pa.Table:
+    """The rows as Arrow, under other names where a table has them."""
+    days = [datetime.date.fromisoformat(day) for _, day, _ in rows]
+    columns: list[Any] = [
+        pa.array([number for number, _, _ in rows], pa.int64()),
+        pa.array(days, pa.date32()),
+        pa.array([town for _, _, town in rows], pa.string()),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA).rename_columns(list(names))
+
+
+@dataclass(slots=True)
+class Line:
+    """A served Steward whose catalog has `raw.orders` with rows and `sales.orders`, empty."""
+
+    served: Served
+    scene: Scene
+
+    @property
+    def notary(self) -> Notary:
+        return self.served.stand.notary
+
+    @property
+    def url(self) -> str:
+        return self.served.server.url
+
+    def token(self, role: Role, domain: str = "sales", name: str = "job") -> AccessToken:
+        return AccessToken(self.served.stand.token(role, domain, name)[0])
+
+    def client(self, role: Role = Role.PRODUCER, domain: str = "sales") -> StewardClient:
+        return StewardClient(self.url, self.token(role, domain))
+
+    def protect(self, text: str | None = None) -> None:
+        self.scene.protect(self.scene.protection(contract=text or contract()))
+
+    def write(
+        self,
+        rows: Sequence[Row],
+        table: str = "raw.orders",
+        branch: str = "main",
+        names: Sequence[str] = SCHEMA.names,
+    ) -> None:
+        """Rows added to a table without a gate, or on a branch of one that has one."""
+        *levels, name = table.split(".")
+        location = self.scene.found(name, tuple(levels)).metadata.location
+        role = Role.OPERATOR if branch == "main" else Role.PRODUCER
+        with self.client(role, "*") as client:
+            to = self._destination(table, branch, location, "none", "none", "0" * 32, self.token(role, "*"))
+            SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
+
+    def stage(
+        self,
+        client: StewardClient,
+        attempt: AttemptView,
+        rows: Sequence[Row],
+        names: Sequence[str] = SCHEMA.names,
+    ) -> None:
+        """Rows on the attempt's branch, by the attempt's own token."""
+        token = client.attempt_token(attempt.attempt_id).token
+        to = self._destination(
+            "sales.orders",
+            attempt.branch,
+            attempt.prefix,
+            attempt.workload_id,
+            attempt.chunk_id,
+            attempt.attempt_id,
+            token,
+        )
+        SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
+
+    def attempt(self, client: StewardClient, workload_id: str = "run-1") -> tuple[ChunkView, AttemptView]:
+        """The workload's first chunk, and a new attempt at it."""
+        client.open_workload(workload_id, "sales.orders", {})
+        chunk = client.chunks(workload_id)[0]
+        return chunk, client.next_attempt(workload_id, chunk.chunk_id, REASON)
+
+    def _now_ms(self) -> int:
+        return self.served.stand.time.wall // 1_000
+
+    def _destination(
+        self,
+        table: str,
+        branch: str,
+        prefix: str,
+        workload_id: str,
+        chunk_id: str,
+        attempt_id: str,
+        token: AccessToken,
+    ) -> Destination:
+        return Destination(self.url, table, branch, prefix, workload_id, chunk_id, attempt_id, token, Operation.APPEND)
+
+
+@contextlib.contextmanager
+def line_at(
+    folder: Path,
+    *,
+    rows: Sequence[Row] = ROWS,
+    changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
+    ledger_url: str | None = None,
+) -> Iterator[Line]:
+    """The scene in this folder, its target not yet protected."""
+    folder = folder.resolve()
+    catalog = placed(with_catalog(folder))
+    with served(folder, changed=lambda config: changed(catalog(config)), ledger_url=ledger_url) as running:
+        scene = Scene(running.stand)
+        for levels, domain in ((RAW, "sales"), (SALES, "sales"), (("risk",), "risk")):
+            scene.notary.catalog.namespaces.create(scene.grant(), levels, {"pvdm.domain": domain})
+        scene.make(levels=RAW)
+        scene.make(levels=SALES)
+        line = Line(running, scene)
+        if rows:
+            line.write(rows)
+        yield line

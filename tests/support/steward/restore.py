@@ -1,0 +1,165 @@
+"""A Steward that archives, its backup, and the loss of its database: what the tests of restore share."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import PvdmError
+from pvdm.ledger import Unit
+from pvdm.ledger.record import receipts, statements
+from pvdm.ledger.record.receipts import ReceiptRecord
+from pvdm.ledger.record.statements import Statement
+from pvdm.ledger.schema.work import StatementKind
+from pvdm.ledger.work import attempts
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.states import AttemptState
+from pvdm.steward.notary import Notary
+from pvdm.steward.record.archive import envelope_path
+from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.recorder import Document
+from pvdm.steward.restore.restore import Order, Restored, restore
+from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.verify import sign_statement
+from tests.support.steward.notary import NOTARY, Stand, core_of, opened, root_naming, signed_root, stand_at
+from tools.proof_kit import RECEIPT
+
+ORDER = Order("operator-tom", "the disk of the database failed")
+NEW_ORIGIN = "steward-one.example/log-2"
+
+
+class Scene:
+    """A Steward that archives, with a backup and a way to lose the database."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.stand = stand
+        self.ledger = stand.folder / "ledger.db"
+        self.backup = stand.folder / "backup.db"
+        self.order = replace(ORDER, archive=stand.config.archive)
+
+    @property
+    def notary(self) -> Notary:
+        return self.stand.notary
+
+    def back_up(self) -> None:
+        self.notary.close()
+        shutil.copy(self.ledger, self.backup)
+        self.start()
+
+    def lose_the_database(self) -> None:
+        self.notary.close()
+        shutil.copy(self.backup, self.ledger)
+
+    def keep_keys(self) -> Callable[[], None]:
+        """A copy of the keystore as it is now; what is given back puts it in place again."""
+        path = self.stand.folder / "keys"
+        then = path.read_bytes()
+
+        def put_back() -> None:
+            path.write_bytes(then)
+
+        return put_back
+
+    def rotate(self) -> None:
+        """Epoch 2, named in the next trust root and activated."""
+        self.notary.epochs.create("rotation")
+        self.name_epochs()
+        self.notary.epochs.activate(2, "rotation")
+
+    def name_epochs(self) -> bytes:
+        """The next trust root, which names every epoch."""
+        root = self.notary.trust.current()
+        named = root_naming(*self.notary.epochs.book().epochs, version=root.version + 1, previous=root.sha256)
+        envelope = signed_root(named)
+        self.notary.trust.accept(envelope)
+        return envelope
+
+    def epochs(self) -> list[tuple[int, EpochStage]]:
+        """Each epoch's number and stage."""
+        return [(epoch.number, epoch.state) for epoch in self.notary.epochs.book().epochs]
+
+    def statements(self, kind: StatementKind) -> list[Statement]:
+        """The ledger's statements of a kind."""
+        with self.notary.ledger.read() as unit:
+            return statements.of_kind(unit, kind)
+
+    def lose_envelope(self, envelope: bytes) -> None:
+        """Take an envelope out of the archive."""
+        assert self.stand.config.archive is not None
+        envelope_path(self.stand.config.archive, hashlib.sha256(envelope).hexdigest()).unlink()
+
+    def start(self) -> Notary:
+        self.stand.notary = opened(self.stand.config, self.stand.time)
+        return self.stand.notary
+
+    def restore(self, order: Order | None = None) -> Restored:
+        time = self.stand.time
+        return restore(self.stand.config, order or self.order, wall=lambda: time.wall, monotonic=lambda: time.monotonic)
+
+    def publish(self, name: str, recorded: Recorded, *, override_id: str | None = None) -> str:
+        """What the gate does at the end: nonce, state and receipt at once."""
+        notary, attempt = self.notary, core_of(name).attempt
+        epoch = notary.keys.epoch_for(None)
+        said = replace(
+            RECEIPT,
+            notary=NOTARY,
+            epoch=epoch,
+            workload_id=attempt.workload_id,
+            proof_ids=(recorded.statement_id,),
+            override_id=override_id,
+            published_at=notary.clock.now_micros(),
+        )
+        envelope = sign_statement(said, notary.keys.signer(KeyRole.SIGNING, epoch))
+        document = Document(StatementKind.RECEIPT, envelope.payload_sha256, envelope.to_bytes())
+        snapshot = str(said.new_snapshot_id)
+
+        def work(unit: Unit, places: Sequence[int]) -> None:
+            if attempts.get(unit, attempt.attempt_id).state is AttemptState.VERIFYING:
+                attempts.begin_committing(unit, attempt.attempt_id, reason="PASS")
+            attempts.publish(unit, attempt.attempt_id, nonce=attempt.nonce, snapshot_id=snapshot)
+            record = ReceiptRecord(document.statement_id, attempt.workload_id, said.table.uuid, snapshot)
+            receipts.put(unit, record, document.envelope, log_index=places[0])
+
+        notary.recorder.record([document], work)
+        return snapshot
+
+    def wait_for_commit(self, name: str) -> None:
+        """The attempt is proved and waits for its turn."""
+        attempt_id = core_of(name).attempt.attempt_id
+
+        def work(unit: Unit) -> None:
+            attempts.begin_committing(unit, attempt_id, reason="PASS")
+
+        self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
+
+    def activate_new_epoch(self) -> None:
+        """The ceremony after a restore: a trust root that names the new keys, then activation."""
+        notary = self.notary
+        book, root = notary.epochs.book(), notary.trust.current()
+        named = root_naming(
+            *book.epochs, version=root.version + 1, previous=root.sha256, origin=self.stand.config.origin
+        )
+        notary.trust.accept(signed_root(named))
+        if book.epochs[-1].state is EpochStage.CREATED:
+            notary.epochs.activate(book.epochs[-1].number, "restored")
+
+
+@contextlib.contextmanager
+def scene_at(folder: Path) -> Iterator[Scene]:
+    """A Steward with an archive in this folder."""
+    with stand_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as stand:
+        yield Scene(stand)
+
+
+def refused(call: Callable[[], object], code: str) -> PvdmError:
+    """The error, which must be this one."""
+    with pytest.raises(PvdmError) as caught:
+        call()
+    assert caught.value.code == code
+    return caught.value

@@ -1,0 +1,455 @@
+"""One life of a Steward with every secret of it known, and every place where one of them could have been left."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from http import client as http_client
+from pathlib import Path
+
+import httpx
+from sqlalchemy import select
+
+from pvdm.client import StewardClient
+from pvdm.errors import PvdmError
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import wall_micros
+from pvdm.ledger.record import events
+from pvdm.ledger.schema.columns import metadata
+from pvdm.ledger.work import attempts
+from pvdm.model.projection import ProjectionName
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from pvdm.steward.config.steward import FileKeys, StewardConfig
+from pvdm.steward.notary import create_notary, open_notary
+from pvdm.steward.record.log_reader import LedgerLogReader
+from pvdm.trust.keys import Passphrase
+from pvdm.trust.keys.file import FileKeystore
+from pvdm.trust.log.export import export
+from tests.support.steward.load import challenge_body, signed_attestation
+from tests.support.steward.notary import (
+    LOG_ORIGIN,
+    NOTARY,
+    Stand,
+    Time,
+    config_at,
+    context_of,
+    failed,
+    override_of,
+    root_naming,
+    signed_override,
+    signed_root,
+)
+from tools.proof_kit import NOW
+
+ROOT = Path(__file__).parents[3]
+PASSPHRASE = "correct horse 7 battery staple"
+PLANTED = b"planted-secret-0815-4711"
+FORMS = (PLANTED.decode(), PLANTED.hex(), base64.urlsafe_b64encode(PLANTED).decode().rstrip("="))
+ATTESTOR = "source-payments"
+START_SECONDS = 60
+
+
+@dataclass(slots=True)
+class Search:
+    """Secrets by name, and haystacks by the name of the place."""
+
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    places: dict[str, bytes] = field(default_factory=dict)
+    count: int = 0
+
+    def secret(self, name: str, value: str | bytes) -> None:
+        self.count += 1
+        self.secrets[f"{name} {self.count}"] = value.encode() if isinstance(value, str) else value
+
+    def place(self, name: str, *texts: str | bytes) -> None:
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+            self.places[name] = self.places.get(name, b"") + b"\n" + data
+
+    def files(self, name: str, folder: Path, *, without: tuple[Path, ...] = ()) -> None:
+        for path in sorted(folder.rglob("*")):
+            self.place(name, str(path.relative_to(folder)))
+            if path.is_file() and path not in without:
+                self.place(name, path.read_bytes())
+
+
+# The Steward before it is served: real time, a sealed keystore, one of everything.
+
+
+def made(folder: Path, search: Search, *, ledger_url: str | None = None) -> Stand:
+    """A new Steward under the host's own clock, whose keys and passphrase the search knows."""
+    folder.mkdir(parents=True)
+    passphrase = folder / "passphrase"
+    passphrase.touch(0o600)
+    passphrase.write_text(PASSPHRASE + "\n")
+    keys = FileKeys(folder / "keys", passphrase)
+    config = replace(config_at(folder, ledger_url=ledger_url, keys=keys), archive=folder / "archive")
+    notary = create_notary(config, reason="the first epoch")
+    active = notary.epochs.book().active
+    assert active is not None
+    root, shift = root_naming(active), wall_micros() - NOW
+    moved = [replace(key, valid_from=key.valid_from + shift, valid_until=key.valid_until + shift) for key in root.keys]
+    root = replace(root, issued_at=root.issued_at + shift, expires_at=root.expires_at + shift, keys=tuple(moved))
+    notary.trust.accept(signed_root(root), pin=root.sha256)
+    search.secret("passphrase", PASSPHRASE)
+    return Stand(folder, config, Time(wall_micros()), notary)
+
+
+def note_keys(stand: Stand, search: Search) -> None:
+    """The four keys of every epoch, out of the sealed file."""
+    assert isinstance(stand.config.keys, FileKeys)
+    for reference, key in FileKeystore.open(stand.config.keys.path, Passphrase(PASSPHRASE))._current().keys.items():
+        search.secret(f"key {reference[:4]}", key.reveal())
+
+
+@dataclass(frozen=True, slots=True)
+class Things:
+    """What the callers ask for."""
+
+    attempt_id: str
+    proof_id: str
+    override: bytes
+    workload_id: str
+
+
+def prepared(stand: Stand, search: Search) -> Things:
+    """An attempt at work, a FAIL of a closed one, an override of it, and a worker who redeemed a handle."""
+    live = stand.verifying("live")
+    core = failed(stand.verifying("closed"))
+    recorded = stand.record(core)
+
+    def end(unit: Unit) -> None:
+        attempts.end(unit, core.attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason="FAIL")
+
+    stand.notary.ledger.transact(end, at_micros=stand.notary.clock.now_micros())
+    handle = stand.notary.handles.issue("job", redemptions=2)
+    search.secret("handle", handle)
+    search.secret("handle", bytes.fromhex(handle))
+    stand.notary.handles.freeze("job", context_of(live, 1))
+    for key in stand.notary.handles.redeem(handle, job_id="job", worker="w-1").values():
+        search.secret("worker's key", key.reveal())
+    search.place("exceptions", *refused_handles(stand, handle))
+    override = signed_override(override_of(recorded, core, wall_micros()))
+    return Things(live.attempt.attempt_id, recorded.statement_id, override, core.attempt.workload_id)
+
+
+def refused_handles(stand: Stand, handle: str) -> list[str]:
+    handles = stand.notary.handles
+    return [
+        *told_by(lambda: handles.redeem(handle, job_id="another", worker="w-2")),
+        *told_by(lambda: handles.redeem(handle, job_id="job", worker="w-1")),
+        *told_by(lambda: handles.redeem(handle + "0", job_id="job", worker="w-3")),
+        *told_by(lambda: handles.issue("job", redemptions=2)),
+    ]
+
+
+def token_files(stand: Stand, folder: Path, search: Search) -> dict[Role, Path]:
+    """A token of every role in a file of its own, as `pvdm` writes them; their domain's name carries the plant."""
+    folder.mkdir()
+    found = {}
+    for role in Role:
+        name = ATTESTOR if role is Role.ATTESTOR else ".".join(FORMS)
+        text, grant = stand.token(role, "*", name)
+        path = folder / f"{role.value}.token"
+        path.touch(0o600)
+        path.write_text(text + "\n")
+        search.secret(f"{role.value}'s token {grant.token_id[:4]}", text)
+        found[role] = path
+    return found
+
+
+# The callers.
+
+
+def used(url: str, tokens: dict[Role, Path], things: Things, search: Search, *, nonce: str) -> None:
+    """Every route through the typed client; what it hands out is secret, what it shows of it is not."""
+    with contextlib.ExitStack() as stack:
+        of = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
+        shown = _read_all(of, things, search)
+        shown += _handed_out(of, things, search, nonce)
+        shown += [of[Role.OPERATOR].submit_override(things.override), of[Role.OPERATOR].overrides()]
+        shown += [of[Role.OPERATOR].create_epoch("once more"), of[Role.OPERATOR].confirm_clock("it is right")]
+        shown += [of[Role.PRODUCER].identity(), of[Role.ATTESTOR].attestations()]
+        shown += [of[Role.OPERATOR].submit_trust_root(of[Role.OPERATOR].trust_root().chain[-1])]
+        for number, call in ((2, of[Role.OPERATOR].retire_epoch), (2, of[Role.OPERATOR].revoke_epoch)):
+            shown += told_by(lambda: call(number, "no more"))  # noqa: B023 - called at once
+        shown += told_by(lambda: of[Role.OPERATOR].activate_epoch(77, "there is none"))
+        search.place("client objects", *(repr(each) for each in (*of.values(), *shown)))
+        search.place("client objects", *(repr(vars(client)) + repr(vars(client._wire)) for client in of.values()))
+        search.place("openapi", httpx.get(f"{url}/v1/openapi.json", trust_env=False).content)
+        search.place("metrics", of[Role.AUDITOR].metrics())
+        _refuse_client(of, things, search)
+
+
+def _read_all(of: dict[Role, StewardClient], things: Things, search: Search) -> list[object]:
+    of[Role.CONSUMER].health()
+    auditor = of[Role.AUDITOR]
+    found: list[object] = [auditor.readiness(), auditor.identity(), auditor.info(), auditor.trust_root()]
+    found += [auditor.epochs(), auditor.events(limit=1_000), auditor.workloads(), auditor.workload(things.workload_id)]
+    found += [auditor.attempt(things.attempt_id), auditor.proofs(), auditor.proof(things.proof_id), auditor.overrides()]
+    found += [auditor.proof_envelope(things.proof_id), auditor.proof_bundle(things.proof_id), auditor.log_checkpoint()]
+    size = auditor.info().log_size
+    found += [auditor.log_tile(f"0/000.p/{size}"), auditor.log_tile(f"entries/000.p/{size}"), auditor.log_proof(0)]
+    found += [auditor.log_consistency(1, size), auditor.attestations()]
+    search.place("answers", *(repr(each) for each in found))
+    return found
+
+
+def _handed_out(of: dict[Role, StewardClient], things: Things, search: Search, nonce: str) -> list[object]:
+    opened = of[Role.AUDITOR].open_proof(things.proof_id, "an audit")
+    asked = challenge_body(nonce)
+    drawn = of[Role.ATTESTOR].challenge(
+        nonce=nonce,
+        catalog=asked["catalog"],
+        table_uuid=asked["table_uuid"],
+        snapshot_id=int(asked["snapshot_id"]),
+        mode=asked["mode"],
+        fingerprints={ProjectionName(name): value for name, value in asked["fingerprints"].items()},
+    )
+    for name, keys in (*opened.keys.items(), *drawn.keys.items()):
+        search.secret(f"released {name.value} key", keys.row_hash.reveal())
+        search.secret(f"released {name.value} commitment key", keys.commitment.reveal())
+    attested = of[Role.ATTESTOR].submit_attestation(
+        signed_attestation(nonce, epoch=drawn.epoch, now=wall_micros(), attestor=ATTESTOR)
+    )
+    made_token = of[Role.PRODUCER].attempt_token(things.attempt_id)
+    search.secret("attempt's token", made_token.token.text)
+    secret = next(value for name, value in search.secrets.items() if name.startswith("consumer's token"))
+    exchanged = of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret.decode())
+    search.secret("exchanged token", exchanged.token.text)
+    with StewardClient(of[Role.PRODUCER].url, made_token.token) as bound:
+        search.place("client objects", repr(bound), repr(bound.attempt(things.attempt_id)))
+    return [opened, drawn, attested, made_token, exchanged]
+
+
+def _refuse_client(of: dict[Role, StewardClient], things: Things, search: Search) -> None:
+    """Errors that the client raises, with whatever its frames hold."""
+    url, text = of[Role.CONSUMER].url, next(iter(search.secrets.values())).decode("latin-1")
+    consumer, operator = of[Role.CONSUMER], of[Role.OPERATOR]
+    calls: list[Callable[[], object]] = [
+        lambda: consumer.create_epoch("not mine"),
+        lambda: consumer.workload("nobody"),
+        lambda: consumer.proof("00" * 32),
+        lambda: operator.submit_override(b'{"payload":"","payloadType":"x","signatures":[]}'),
+        lambda: operator.submit_override(b"no envelope"),
+        lambda: consumer.exchange("00" * 16, of[Role.OPERATOR]._wire.tokens.current()[0]),  # type: ignore[union-attr]
+        lambda: StewardClient(url, text + "\n"),
+        lambda: StewardClient("http://127.0.0.1:9", consumer._wire.tokens.current()[0]).identity(),  # type: ignore[union-attr]
+        *(lambda form=form: operator.workload(form) for form in FORMS),
+        lambda: operator.abort_attempt(things.attempt_id, "an operator may not"),
+    ]
+    for call in calls:
+        search.place("exceptions", *told_by(call))
+
+
+def crashed(url: str, tokens: dict[Role, Path], things: Things, search: Search) -> None:
+    """Every route that has secrets in its hands, while each meets a bug; what the client makes of it is kept."""
+    nonce, asked = "33" * 16, challenge_body("33" * 16)
+    fingerprints = {ProjectionName(name): value for name, value in asked["fingerprints"].items()}
+    source = {name: asked[name] for name in ("catalog", "table_uuid", "mode")}
+    with contextlib.ExitStack() as stack:
+        of = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
+        secret = of[Role.CONSUMER]._wire.tokens.current()[0]  # type: ignore[union-attr]
+        calls: list[Callable[[], object]] = [
+            lambda: of[Role.AUDITOR].open_proof(things.proof_id, "an audit"),
+            lambda: of[Role.PRODUCER].attempt_token(things.attempt_id),
+            lambda: of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret),
+            lambda: of[Role.ATTESTOR].challenge(nonce=nonce, snapshot_id=77, fingerprints=fingerprints, **source),
+        ]
+        for call in calls:
+            search.place("exceptions", *told_by(call))
+
+
+def provoked(url: str, tokens: dict[Role, Path], things: Things, search: Search) -> None:
+    """Requests that are refused, by hand; a request id is the one thing of the caller's that goes into the log."""
+    token = tokens[Role.OPERATOR].read_text().strip()
+    own = {"authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
+        answers = [
+            http.get("/v1/identity", headers={"authorization": f"Bearer {token[:-1]}"}),
+            http.get("/v1/identity", headers={"authorization": f"Basic {token}"}),
+            http.get("/v1/identity", headers=[("authorization", own["authorization"])] * 2),
+            http.post("/v1/epochs", headers=own, json={"reason": 5, "secret": token}),
+            http.post("/v1/epochs", headers=own, json={"reason": [token]}),
+            http.post("/v1/epochs", headers={**own, "content-type": "application/json"}, content=f'{{"{token}'),
+            http.post("/v1/epochs", headers=own, content=token),
+            http.post("/v1/overrides", headers=own, json={"envelope": {"payload": token}}),
+            http.post("/catalog/v1/oauth/tokens", data={"grant_type": token, "client_secret": token}),
+            http.post(
+                "/catalog/v1/oauth/tokens", data={"grant_type": "client_credentials", "client_secret": token[:-1]}
+            ),
+            http.post(
+                "/catalog/v1/oauth/tokens", data={"grant_type": "client_credentials", "client_secret": token * 9}
+            ),
+            http.post(
+                "/catalog/v1/oauth/tokens",
+                data={"grant_type": "client_credentials", "client_id": "0" * 32, "client_secret": token},
+            ),
+            http.request("BREW", f"/v1/attempts/{things.attempt_id}", headers=own),
+            *(http.get(f"/v1/workloads/{form}", headers={**own, "x-request-id": form}) for form in FORMS),
+        ]
+    assert {answer.status_code for answer in answers} <= {400, 401, 404, 405, 415}
+    # Not by httpx, which itself logs the addresses that it is given.
+    door = http_client.HTTPConnection(httpx.URL(url).host, httpx.URL(url).port or 0, timeout=20)
+    for query in (f"access_token={token}", f"limit={token}"):
+        door.request("GET", f"/v1/identity?{query}", headers=own)
+        search.place("error answers", door.getresponse().read())
+    door.close()
+    search.place(
+        "error answers", *(answer.content for answer in answers), *(repr(answer.headers) for answer in answers)
+    )
+
+
+# Places.
+
+
+def told_by(call: Callable[[], object]) -> list[str]:
+    """All that an error shows: its words, and every frame of ours with its locals."""
+    try:
+        call()
+    except PvdmError as error:
+        return shown(error)
+    raise AssertionError("this was to be refused")
+
+
+def shown(error: BaseException, *, without: tuple[str, ...] = ()) -> list[str]:
+    """The error, what it came from, and the locals of the frames in `pvdm`; the test's own frames know everything."""
+    found = [repr(error), str(error), json.dumps(error.to_json()) if isinstance(error, PvdmError) else ""]
+    judged: BaseException | None = error
+    while judged is not None:
+        stack = traceback.TracebackException.from_exception(judged, capture_locals=True).stack
+        found += [
+            f"{frame.filename}:{frame.lineno} {frame.locals}"
+            for frame in stack
+            if "/src/pvdm/" in frame.filename and not frame.filename.endswith(without)
+        ]
+        judged = judged.__cause__ or judged.__context__
+    return found
+
+
+def rows(ledger: Ledger) -> Iterator[bytes]:
+    """Every value of every table as it is, and what is inside the signed envelopes."""
+    with ledger.read() as unit:
+        for table in metadata.sorted_tables:
+            for row in unit.rows(select(table)):
+                for value in row.values():
+                    data = bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode()
+                    yield data
+                    with contextlib.suppress(ValueError, KeyError, TypeError):
+                        yield base64.b64decode(json.loads(data)["payload"])
+
+
+def plant(stand: Stand) -> None:
+    """Leave the planted secret in the ledger, in the archive and beside the checkpoint outside."""
+
+    def note(unit: Unit) -> None:
+        events.note(unit, "planted", "planted", "", dict(zip(("raw", "hex", "base64"), FORMS, strict=True)))
+
+    stand.notary.ledger.transact(note, at_micros=stand.notary.clock.now_micros())
+    assert stand.config.archive is not None
+    for folder in (stand.config.archive, stand.config.outside_path.parent):
+        folder.mkdir(exist_ok=True)
+        (folder / "planted").write_text("\n".join(FORMS))
+
+
+def left_behind(stand: Stand, search: Search) -> None:
+    """What lies in the Steward's folder after its life, and in its ledger."""
+    assert stand.config.archive is not None
+    export(LedgerLogReader(stand.notary.ledger), stand.folder / "exported")
+    search.place("ledger's rows", *rows(stand.notary.ledger))
+    for path in sorted(stand.folder.glob("ledger.db*")):
+        search.place("ledger's file", path.read_bytes())
+    search.files("tiles and archive", stand.config.archive)
+    search.files("tiles and archive", stand.folder / "exported")
+    search.files("outside checkpoint", stand.config.outside_path.parent)
+
+
+@contextlib.contextmanager
+def served_by_command(stand: Stand, search: Search) -> Iterator[str]:
+    """`pvdm steward serve` as a process of its own, talkative; its environment, words and log lines are places."""
+    config = stand.folder / f"{'.'.join(FORMS)}.toml"
+    config.write_text(config_text(stand.config))
+    lines = stand.folder / "stderr"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PVDM_DEBUG": "1", "PYTHONASYNCIODEBUG": "1"}
+    environment |= {f"PLANTED_{number}": form for number, form in enumerate(FORMS)}
+    command = [sys.executable, "-m", "pvdm.cli", "steward", "serve", "--config", str(config)]
+    with lines.open("wb") as stream, subprocess.Popen(command, env=environment, stderr=stream) as process:
+        try:
+            yield _address(lines, process)
+            for name, place in (("environ", "environment"), ("cmdline", "command line")):
+                search.place(place, Path(f"/proc/{process.pid}/{name}").read_bytes())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+    search.place("log lines", lines.read_bytes())
+
+
+def config_text(config: StewardConfig) -> str:
+    """The configuration as a file."""
+    assert isinstance(config.keys, FileKeys)
+    return f"""
+notary = "{NOTARY}"
+origin = "{LOG_ORIGIN}"
+ledger = "{config.ledger_url}"
+outside = "{config.outside_path}"
+archive = "{config.archive}"
+[keys]
+home = "file"
+path = "{config.keys.path}"
+passphrase_file = "{config.keys.passphrase_file}"
+[service]
+port = 0
+"""
+
+
+def _address(lines: Path, process: subprocess.Popen[bytes]) -> str:
+    ends = time.monotonic() + START_SECONDS
+    while time.monotonic() < ends and process.poll() is None:
+        for line in lines.read_text().splitlines():
+            if line.startswith("{") and '"started"' in line:
+                return str(json.loads(line)["address"])
+        time.sleep(0.05)
+    raise AssertionError(lines.read_text()[-2_000:])
+
+
+class Everything(logging.Handler):
+    """Every line of every logger, formatted with its arguments and its exception."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Everything]:
+    """All loggers at DEBUG."""
+    handler, root = Everything(), logging.getLogger()
+    before = {logger: logger.level for logger in [root, *map(logging.getLogger, logging.root.manager.loggerDict)]}
+    for logger in before:
+        logger.setLevel(logging.DEBUG)
+    root.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+        for logger, level in before.items():
+            logger.setLevel(level)
+
+
+def reopened(stand: Stand) -> None:
+    """The same Steward, opened in this process."""
+    stand.notary = open_notary(stand.config)

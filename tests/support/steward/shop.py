@@ -1,0 +1,226 @@
+"""An embedded Steward with a source and targets under contracts, whose jobs run as users run them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import pvdm
+from pvdm.cli import main
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient, split_name
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.paths import parse_location
+from pvdm.lake.read.entries import live_entries
+from pvdm.model.role import Role
+from pvdm.model.statements.core import Operation
+from pvdm.model.states import AttemptState
+from pvdm.physical.small import SmallStager
+from pvdm.physical.stager import Destination
+from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
+from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.root import RootRole
+from tests.support.catalog.http import Caller
+from tests.support.steward.http import bearer
+
+Row = tuple[int, str, str | None]
+COLUMNS = (("id", "long"), ("day", "date"), ("town", "string"))
+BY_DAY = ((2, "day", "identity"),)
+ROWS: tuple[Row, ...] = (
+    (1, "2026-11-13", "Ulm"),
+    (2, "2026-11-13", "Bonn"),
+    (3, "2026-11-14", None),
+    (4, "2026-11-14", "Ulm"),
+    (5, "2026-11-14", "Kiel"),
+)
+
+
+def contract(target: str, *more: str, operation: str = "append", **boundary: str) -> str:
+    """A contract from `raw.orders` to the target; `more` lines stand at the top level."""
+    inside = "".join(f"  {key}: {value}\n" for key, value in boundary.items())
+    return (
+        "apiVersion: pvdm/v1\nkind: DataProduct\n"
+        f"metadata:\n  domain: sales\n  product: {target.rpartition('.')[2]}\n  owner: sales@example.com\n"
+        "boundary:\n  source:\n    table: raw.orders\n"
+        f"  target: {target}\n  operation: {operation}\n{inside}"
+        "projections:\n  identity: [id]\n" + "".join(f"{line}\n" for line in more)
+    )
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    columns: list[Any] = [
+        pa.array([number for number, _, _ in rows], pa.int64()),
+        pa.array([date.fromisoformat(day) for _, day, _ in rows], pa.date32()),
+        pa.array([town for _, _, town in rows], pa.string()),
+    ]
+    return pa.Table.from_arrays(columns, names=[name for name, _ in COLUMNS])
+
+
+@dataclass(slots=True)
+class Shop:
+    """A Steward in this process, its operator's key, and who asks it."""
+
+    steward: EmbeddedSteward
+    folder: Path
+    key: Path
+    made: list[str] = field(default_factory=list)
+
+    def client(self, role: Role = Role.PRODUCER, domain: str = "sales") -> StewardClient:
+        return self.steward.as_role(role, domain, name=f"a {role}")
+
+    def make(
+        self,
+        name: str,
+        spec: Sequence[tuple[int, str, str]] = (),
+        *,
+        version: int = 2,
+        columns: Sequence[tuple[str, str]] = COLUMNS,
+        **properties: str,
+    ) -> None:
+        """An empty table of `id`, `day` and `town`, or of other columns."""
+        *levels, last = name.split(".")
+        fields = [
+            {"source-id": source, "field-id": 1000 + at, "name": named, "transform": transform}
+            for at, (source, named, transform) in enumerate(spec)
+        ]
+        schema = {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [
+                {"id": at, "name": column, "required": False, "type": kind}
+                for at, (column, kind) in enumerate(columns, 1)
+            ],
+        }
+        with httpx.Client(base_url=self.steward.url) as http:
+            token = self.steward.token_for(Role.OPERATOR)
+            Caller(http, bearer(token.text)).make(
+                last,
+                namespace=levels[0],
+                **{
+                    "schema": schema,
+                    "partition-spec": {"spec-id": 0, "fields": fields},
+                    "properties": {"format-version": str(version), **_dotted(properties)},
+                },
+            )
+        self.made.append(name)
+
+    def drop(self, name: str) -> None:
+        """Take the table out of the catalog; its files stay."""
+        *levels, last = name.split(".")
+        with httpx.Client(base_url=self.steward.url) as http:
+            caller = Caller(http, bearer(self.steward.token_for(Role.OPERATOR).text))
+            caller.done("DELETE", f"/namespaces/{levels[0]}/tables/{last}")
+
+    def space(self, name: str) -> None:
+        with httpx.Client(base_url=self.steward.url) as http:
+            caller = Caller(http, bearer(self.steward.token_for(Role.OPERATOR).text))
+            caller.done("POST", "/namespaces", json={"namespace": [name], "properties": {"pvdm.domain": "sales"}})
+
+    def protect(self, text: str) -> None:
+        """Put the contract's target under it, by the command."""
+        target = next(line.split()[-1] for line in text.splitlines() if line.startswith("  target:"))
+        path = self.folder / f"{target}.yaml"
+        path.write_text(text, "utf-8")
+        words = ["protect", target, "--contract", str(path), "--key", str(self.key), "--operator", "tom"]
+        code, told = self.command([*words, "--reason", "it goes live"], Role.OPERATOR, "*")
+        assert code == 0, told
+
+    def command(self, words: Sequence[str], role: Role = Role.PRODUCER, domain: str = "sales") -> tuple[int, str]:
+        """A command of `pvdm` against this Steward: its exit code and what it prints."""
+        told = io.StringIO()
+        token = self.steward.token_for(role, domain)
+        env = {"PVDM_URL": self.steward.url, "PVDM_TOKEN": token.text}
+        with patch.dict(os.environ, env), contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            code = main(list(words))
+        return code, told.getvalue()
+
+    def metrics(self) -> tuple[int, str]:
+        """What Prometheus reads of this Steward."""
+        token = self.steward.token_for(Role.AUDITOR)
+        found = httpx.get(f"{self.steward.url}/metrics", headers=bearer(token.text), trust_env=False)
+        return found.status_code, found.text
+
+    def write(self, rows: Sequence[Row], table: str = "raw.orders", branch: str = "main") -> None:
+        """Rows on a branch, past any coordinator; on `main` of a table that is not protected."""
+        self.write_table(table_of(rows), table, branch)
+
+    def write_table(self, rows: pa.Table, table: str, branch: str = "main") -> None:
+        """The same for rows of any columns."""
+        role = Role.OPERATOR if branch == "main" else Role.PRODUCER
+        with self.client(role, "*") as client:
+            location = TableMetadata.from_json(TableClient(client, *split_name(table)).load()).location
+            token = self.steward.token_for(role, "*")
+            to = Destination(
+                self.steward.url, table, branch, location, "none", "none", "0" * 32, token, Operation.APPEND
+            )
+            SmallStager(client).stage(lambda: rows, to)
+
+    def metadata(self, table: str, role: Role = Role.CONSUMER) -> TableMetadata:
+        with self.client(role) as client:
+            return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
+
+    def seen(self, table: str) -> list[Row]:
+        """What a consumer sees: every row of `main`, by its files."""
+        metadata = self.metadata(table)
+        if metadata.current_snapshot is None:
+            return []
+        found: list[Row] = []
+        for entry in live_entries(metadata, metadata.current_snapshot, Disk()):
+            rows = pq.ParquetFile(parse_location(entry.data_file.file_path).local).read().to_pylist()
+            found += [(row["id"], row["day"].isoformat(), row["town"]) for row in rows]
+        return sorted(found, key=repr)
+
+    def branches(self, table: str) -> set[str]:
+        return set(self.metadata(table, Role.PRODUCER).refs) - {"main"}
+
+    def staged_files(self, table: str) -> list[Path]:
+        """What lies below the attempts' prefixes."""
+        return sorted(path for path in self.staging_place(table).rglob("*") if path.is_file())
+
+    def staging_place(self, table: str) -> Path:
+        """The folder that holds the attempts' prefixes."""
+        return parse_location(self.metadata(table).location).local / "pvdm"
+
+    def staged_of_ended(self, workload_id: str) -> list[Path]:
+        """What lies below the prefixes of the workload's attempts that were not published."""
+        with self.client() as client:
+            attempts = client.workload(workload_id).attempts
+        places = [parse_location(each.prefix).local for each in attempts if each.state is AttemptState.ROLLED_BACK]
+        return [path for place in places for path in place.rglob("*") if path.is_file()]
+
+
+def _dotted(properties: dict[str, str]) -> dict[str, str]:
+    return {key.replace("__", "-").replace("_", "."): text for key, text in properties.items()}
+
+
+class Disk:
+    """Reads local files, whole."""
+
+    def read(self, location: str, *, most: int) -> bytes:
+        return parse_location(location).local.read_bytes()[: most + 1]
+
+
+@contextlib.contextmanager
+def shop_at(folder: Path) -> Iterator[Shop]:
+    """`raw.orders` with rows; the namespace `sales` is empty."""
+    key = folder / "tom.pem"
+    create_key_pair(key)
+    tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
+    with pvdm.Steward.embedded(folder / "steward", people=[tom]) as steward:
+        shop = Shop(steward, folder, key)
+        shop.space("raw")
+        shop.space("sales")
+        shop.make("raw.orders")
+        shop.write(ROWS)
+        yield shop

@@ -1,0 +1,373 @@
+"""An attempt on its way to a verdict: a Steward, a source, a protected target, and files staged without a JVM."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pvdm.catalog.commit import Change
+from pvdm.catalog.state import TableState
+from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.paths import parse_location
+from pvdm.lake.vault import Vault, VaultKind
+from pvdm.lake.write.next_snapshot import Wanted, next_snapshot
+from pvdm.ledger.catalog.namespaces import Levels
+from pvdm.ledger.record import proofs
+from pvdm.ledger.work import attempts, verified
+from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.verified import DisposalRecord, VerifiedRecord
+from pvdm.metadata.gate.permit import Permit
+from pvdm.model.role import Role
+from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.proof import Proof
+from pvdm.steward.access import OWN
+from pvdm.steward.cleanup.disposal import Disposal
+from pvdm.steward.cleanup.orphan_search import OrphanSearch
+from pvdm.steward.pipeline.break_glass import Waiving
+from pvdm.steward.pipeline.verification import Verification
+from pvdm.steward.pipeline.verified_files import read_verified
+from pvdm.steward.work.opening import Queue, Workloads
+from pvdm.steward.work.sources import Sources
+from pvdm.trust.statement import read_signed
+from pvdm.verify.fetch import Files
+from pvdm.verify.job import Tools
+from tests.support.gate.approvals import Scene, scene_at
+from tools.proof_kit import SECOND
+
+Doc = dict[str, Any]
+Row = tuple[int, str, float | None]
+
+RAW: Levels = ("raw",)
+SALES: Levels = ("sales",)
+SCHEMA: Doc = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "long"},
+        {"id": 2, "name": "town", "required": False, "type": "string"},
+        {"id": 3, "name": "amount", "required": False, "type": "double"},
+    ],
+}
+ROWS: tuple[Row, ...] = tuple((at, f"town {at % 3}", at / 4) for at in range(100))
+
+
+def contract(
+    *,
+    storage: str = "open",
+    on_fail: str = "quarantine",
+    operation: str = "append",
+    atomicity: str = "chunk",
+    extraction: str = "direct",
+) -> str:
+    return (
+        "apiVersion: pvdm/v1\n"
+        "kind: DataProduct\n"
+        "metadata:\n  domain: sales\n  product: sums\n  owner: sales\n"
+        f"boundary:\n  source:\n    table: raw.orders\n  target: sales.sums\n  operation: {operation}\n"
+        "projections:\n  identity: [id]\n"
+        f"storage: {storage}\n"
+        f"extraction: {extraction}\n"
+        f"atomicity: {atomicity}\n"
+        f"governance:\n  on-fail: {on_fail}\n"
+    )
+
+
+def arrow(rows: Sequence[Row]) -> pa.Table:
+    def column(name: str, kind: Any, at: int, nullable: bool) -> Any:
+        return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(at)})
+
+    schema = pa.schema(
+        [
+            column("id", pa.int64(), 1, False),
+            column("town", pa.string(), 2, True),
+            column("amount", pa.float64(), 3, True),
+        ]
+    )
+    return pa.Table.from_arrays(
+        [pa.array([row[at] for row in rows], schema.types[at]) for at in range(3)], schema=schema
+    )
+
+
+def write(path: Path, rows: Sequence[Row]) -> DataFile:
+    """A Parquet file, and an entry that claims no more than it must."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(arrow(rows), path)
+    return DataFile(
+        file_path=f"file://{path}",
+        file_format="PARQUET",
+        record_count=len(rows),
+        file_size_in_bytes=path.stat().st_size,
+    )
+
+
+@dataclass
+class Bench:
+    """Everything that a verification goes through, on a Steward of its own."""
+
+    scene: Scene
+    folder: Path
+    counter: int = field(default=5_000)
+
+    def __post_init__(self) -> None:
+        notary = self.scene.notary
+        self.files = Files()
+        self.vault = Vault(self.folder / "vault")
+        self.sources = Sources(notary.ledger, lambda: notary.catalog, self.files)
+        self.workloads = Workloads(
+            notary.ledger,
+            notary.clock,
+            lambda: notary.catalog,
+            self.sources,
+            Queue(lambda _: None, lambda _: None, lambda _: None),
+            epoch=lambda: notary.keys.epoch_for(None),
+            files=self.files,
+            extracts=None if notary.spark is None else notary.spark.extraction,
+        )
+        self.disposal = Disposal(
+            notary.ledger,
+            notary.clock,
+            lambda: notary.catalog,
+            self.vault,
+            self.files,
+            notary.recorder.require_consistent,
+        )
+        self.orphans = OrphanSearch(notary.ledger, lambda: notary.catalog, self.files, self.disposal)
+        self.waiving = Waiving(
+            notary.ledger, notary.clock, lambda: notary.catalog, self.workloads, self.vault, self.files, self.given_up
+        )
+        self.verification = self.verifying()
+
+    def given_up(self, attempt_id: str, reason: str) -> None:
+        self.scene.notary.work.abort(OWN, attempt_id, reason)
+
+    def bring_back(self, override_id: str) -> Attempt:
+        return self.waiving.bring_back(self.scene.grant(), override_id)
+
+    def verifying(self, files: Files | None = None, tools: Tools | None = None) -> Verification:
+        """The desk; with other files than the disk's for what a test puts between it and the disk."""
+        notary = self.scene.notary
+        return Verification(
+            notary.ledger,
+            notary.clock,
+            lambda: notary.catalog,
+            self.sources,
+            notary.proofs,
+            self.vault,
+            tools or Tools(files or self.files, notary.handles, notary.keys, self.vault, threads=2),
+            self.disposal.dispose,
+        )
+
+    def restart(self) -> None:
+        """Start the Steward again on the same ledger and files; it remembers nothing."""
+        self.scene.stand.reopen()
+        self.__post_init__()
+
+    def state(self, name: str = "sums", levels: Levels = SALES) -> TableState:
+        return self.scene.notary.catalog.states.get(levels, name)
+
+    def commit(self, name: str, levels: Levels, updates: Sequence[Any], role: Role = Role.OPERATOR) -> TableState:
+        grant = self.scene.grant(role, "sales")
+        return self.scene.notary.catalog.commits.commit(grant, [Change(levels, name, (), updates)])[0]
+
+    def write_snapshot(
+        self,
+        name: str,
+        levels: Levels,
+        branch: str,
+        added: Sequence[DataFile],
+        *,
+        removed: frozenset[str] = frozenset(),
+        home: Path | None = None,
+        role: Role = Role.OPERATOR,
+    ) -> int:
+        """One snapshot of these files on a branch, with its metadata in `home`."""
+        metadata = self.state(name, levels).metadata
+        self.counter += 1
+        folder = home or Path(parse_location(metadata.location).local) / "metadata"
+        made = next_snapshot(
+            metadata,
+            Wanted(tuple(added), removed, {}),
+            branch=branch,
+            snapshot_id=self.counter,
+            now_ms=self.scene.now // 1_000,
+            place=lambda file: f"file://{folder}/{self.counter}-{file}",
+            reader=self.files,
+        )
+        for file in made.files:
+            path = parse_location(file.location).local
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.data)
+        self.commit(name, levels, list(made.updates), role)
+        return self.counter
+
+    def show(self, rows: Sequence[Row], name: str) -> DataFile:
+        """Rows that the target shows before it is protected."""
+        place = Path(parse_location(self.state().metadata.location).local)
+        file = write(place / "data" / f"{name}.parquet", rows)
+        self.write_snapshot("sums", SALES, "main", [file])
+        return file
+
+    def attempt(self, workload_id: str = "work", reason: str = "first") -> Attempt:
+        producer = self.scene.grant(Role.PRODUCER, "sales")
+        workload = self.workloads.open(producer, workload_id, "sales.sums", {})
+        return self.workloads.next_attempt(producer, workload.opening.workload_id, "all", reason)
+
+    def stage(
+        self,
+        attempt: Attempt,
+        *parts: Sequence[Row],
+        change: Callable[[DataFile], DataFile] = lambda file: file,
+        removed: frozenset[str] = frozenset(),
+    ) -> list[Path]:
+        """Each part in a file of its own, in one commit to the attempt's branch."""
+        prefix = parse_location(attempt.prefix).local
+        paths = [prefix / "data" / f"part-{at}.parquet" for at in range(len(parts))]
+        files = [change(write(path, rows)) for path, rows in zip(paths, parts, strict=True)]
+        self.write_snapshot(
+            "sums", SALES, attempt.branch, files, removed=removed, home=prefix / "metadata", role=Role.PRODUCER
+        )
+        return paths
+
+    def staged(self, *parts: Sequence[Row], workload_id: str = "work", **more: Any) -> tuple[Attempt, list[Path]]:
+        """An attempt that staged these parts and handed them in: VERIFYING."""
+        attempt = self.attempt(workload_id)
+        paths = self.stage(attempt, *parts, **more) if parts else []
+        return self.hand_in(attempt), paths
+
+    def hand_in(self, attempt: Attempt) -> Attempt:
+        return self.workloads.staged(self.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
+
+    def now(self, attempt: Attempt) -> Attempt:
+        with self.scene.notary.ledger.read() as unit:
+            return attempts.get(unit, attempt.attempt_id)
+
+    def cores(self, attempt: Attempt) -> list[ProofCore]:
+        with self.scene.notary.ledger.read() as unit:
+            found = proofs.of_attempt(unit, attempt.attempt_id)
+            return [read_signed(proofs.envelope(unit, each.proof_id), Proof).core for each in found]
+
+    def record(self, attempt: Attempt) -> VerifiedRecord:
+        with self.scene.notary.ledger.read() as unit:
+            found = verified.newest_of(unit, attempt.attempt_id)
+        assert found is not None
+        return found
+
+    def disposed(self, attempt: Attempt) -> DisposalRecord | None:
+        with self.scene.notary.ledger.read() as unit:
+            return verified.find_disposal(unit, attempt.attempt_id)
+
+    def verify(self, attempt: Attempt) -> ProofCore:
+        """The verdict on the attempt, which must be its only one."""
+        self.verification.verify(attempt.attempt_id)
+        (core,) = self.cores(attempt)
+        return core
+
+    def classes(self, attempt: Attempt) -> tuple[str, ...]:
+        return tuple(each.value for each in self.verify(attempt).verdict.classes)
+
+    def codes(self, attempt: Attempt) -> list[str]:
+        return [each.code for each in self.record(attempt).findings]
+
+    def publish(self, attempt: Attempt) -> None:
+        """What the gate does, as far as it concerns those who come after it."""
+        (core,) = self.cores(attempt)[-1:]
+        state = self.state()
+        record = self.record(attempt)
+        self.counter += 1
+        made = next_snapshot(
+            state.metadata,
+            Wanted(read_verified(self.vault, record), frozenset(core.files.removed), {}),
+            branch="main",
+            snapshot_id=self.counter,
+            now_ms=self.scene.now // 1_000,
+            place=lambda file: self.vault.place(state.row.table_uuid, VaultKind.METADATA, file),
+            reader=self.files,
+            in_vault=True,
+        )
+        for file in made.files:
+            self.vault.write(state.row.table_uuid, VaultKind.METADATA, file.name, file.data)
+
+        def permit(before: TableState, after: Any, data: bytes) -> Permit:
+            return Permit(before.row.table_uuid, before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
+
+        def settle(unit: Any, rows: Any) -> None:
+            attempts.publish(unit, attempt.attempt_id, nonce=core.attempt.nonce, snapshot_id=str(made.snapshot_id))
+
+        change = Change(SALES, "sums", (), list(made.updates))
+        grant = self.scene.grant(Role.OPERATOR)
+        self.scene.notary.catalog.commits.commit(grant, [change], permit=permit, extra=settle)
+
+    def quarantined(self, attempt: Attempt) -> list[Path]:
+        uuid = self.state().row.table_uuid
+        found = self.vault.listed(uuid, VaultKind.QUARANTINE, attempt.attempt_id)
+        return [parse_location(each).local for each in found]
+
+    def copies(self, attempt: Attempt) -> list[Path]:
+        uuid = self.state().row.table_uuid
+        return [parse_location(each).local for each in self.vault.listed(uuid, VaultKind.DATA, attempt.attempt_id)]
+
+    def left(self, attempt: Attempt) -> list[Path]:
+        """What still lies in the attempt's folder."""
+        return sorted(path for path in parse_location(attempt.prefix).local.rglob("*") if not path.is_dir())
+
+
+@contextlib.contextmanager
+def bench_at(
+    folder: Path,
+    *,
+    source: Sequence[Sequence[Row]] = (ROWS,),
+    shown: Sequence[Row] = (),
+    commits: int = 1,
+    version: int = 2,
+    **contracted: str,
+) -> Iterator[Bench]:
+    """The source `raw.orders` with these files, and the target `sales.sums`, protected, which shows `shown`.
+
+    `shown` came by as many commits, each with all these rows.
+    """
+    with scene_at(folder) as scene:
+        yield bench_on(scene, folder, source=source, shown=shown, commits=commits, version=version, **contracted)
+
+
+def bench_on(
+    scene: Scene,
+    folder: Path,
+    *,
+    source: Sequence[Sequence[Row]] = (ROWS,),
+    shown: Sequence[Row] = (),
+    commits: int = 1,
+    version: int = 2,
+    **contracted: str,
+) -> Bench:
+    """The same on a Steward that is there."""
+    operator = scene.grant()
+    scene.notary.catalog.tables.drop(operator, RAW, "orders")  # one with these columns takes its place
+    body = {"schema": SCHEMA, "properties": {"format-version": str(version)}}
+    scene.notary.catalog.tables.create(operator, RAW, {"name": "orders", **body})
+    scene.notary.catalog.tables.create(operator, SALES, {"name": "sums", **body})
+    bench = Bench(scene, folder.resolve())
+    place = Path(parse_location(bench.state("orders", RAW).metadata.location).local)
+    files = [write(place / "data" / f"{at}.parquet", rows) for at, rows in enumerate(source)]
+    bench.write_snapshot("orders", RAW, "main", files)
+    for at in range(commits if shown else 0):
+        bench.show(shown, f"old-{at}")
+    scene.protect(scene.protection("sums", contract=contract(**contracted)))
+    scene.stand.time.pass_by(SECOND)
+    return bench
+
+
+def swapped(row: Row, **changed: Any) -> Row:
+    names = ("id", "town", "amount")
+    return tuple(changed.get(name, value) for name, value in zip(names, row, strict=True))  # type: ignore[return-value]
+
+
+def altered(rows: Sequence[Row], at: int, **changed: Any) -> list[Row]:
+    """The rows with one of them changed."""
+    return [swapped(row, **changed) if place == at else row for place, row in enumerate(rows)]

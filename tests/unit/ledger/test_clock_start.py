@@ -1,0 +1,187 @@
+"""A start with a clock that is days ahead: told from a rest by the host's own uptime, or by the database's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pvdm.errors import UnavailableError
+from pvdm.ledger import Ledger
+from pvdm.ledger.clock import (
+    CLOCK_ABSENCE_QUIET_MAX_SECONDS,
+    CLOCK_STEP_MAX_SECONDS,
+    LedgerClock,
+    boot_id,
+    database_micros,
+)
+from pvdm.ledger.record import events
+from pvdm.model.clock import CLOCK_SKEW_MAX_SECONDS
+from tests.support.ledger.databases import NOW
+
+SECOND = 1_000_000
+HOUR = 3_600 * SECOND
+DAY = 24 * HOUR
+
+
+@dataclass
+class Host:
+    """A machine whose clocks a test can turn; its monotonic clock counts from its boot."""
+
+    wall: int = NOW
+    monotonic: int = 50 * SECOND
+    boot: str = "one boot"
+    second: int | None = None
+
+    def pass_time(self, micros: int) -> None:
+        self.wall += micros
+        self.monotonic += micros
+
+    def reboot(self) -> None:
+        self.monotonic, self.boot = 5 * SECOND, "another boot"
+
+    def start(self, ledger: Ledger) -> LedgerClock:
+        return LedgerClock(
+            ledger,
+            wall=lambda: self.wall,
+            monotonic=lambda: self.monotonic,
+            boot=self.boot,
+            second_micros=self.second,
+        )
+
+    def run(self, ledger: Ledger) -> None:
+        """A Steward that started, left its mark, and stopped."""
+        made = self.start(ledger)
+        ledger.transact(made.mark, at_micros=made.now_micros())
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def refused(made: LedgerClock) -> UnavailableError:
+    with pytest.raises(UnavailableError) as caught:
+        made.now_micros()
+    assert caught.value.code == "clock_jumped"
+    return caught.value
+
+
+def test_a_weekend_off_on_a_host_that_stayed_up_is_no_jump(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(3 * DAY)
+    assert host.start(ledger).now_micros() == host.wall
+
+
+def test_a_start_two_days_ahead_on_a_host_that_stayed_up_is_a_jump(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(HOUR)
+    host.wall += 2 * DAY
+    made = host.start(ledger)
+    error = refused(made)
+    wrong = "2027-01-17T09:00:00Z"
+    assert error.expected == "about 2027-01-15T09:00:00Z"
+    assert error.got == f"{wrong} at the jump; the host's clock is at {wrong} now"
+    assert made.trusted_micros() == NOW + HOUR
+
+
+def test_a_small_step_while_the_steward_was_off_is_followed(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(HOUR)
+    host.wall += CLOCK_STEP_MAX_SECONDS * SECOND
+    assert host.start(ledger).now_micros() == host.wall
+
+
+def test_two_good_clocks_may_drift_apart_while_the_steward_is_off(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(20 * DAY)
+    host.wall += CLOCK_STEP_MAX_SECONDS * SECOND + 20 * DAY // 1_000
+    assert host.start(ledger).now_micros() == host.wall
+    host.wall += 1
+    refused(host.start(ledger))
+
+
+def test_a_clock_that_is_right_again_after_the_jump_heals_by_a_restart(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.wall += 2 * DAY
+    refused(host.start(ledger))
+    host.wall -= 2 * DAY
+    assert host.start(ledger).now_micros() == host.wall
+
+
+def test_a_confirmed_jump_is_no_jump_at_the_next_start(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.wall += 2 * DAY
+    made = host.start(ledger)
+    refused(made)
+    made.confirm(operator="ruth", reason="the battery was empty")
+    assert host.start(ledger).now_micros() == host.wall
+
+
+def test_a_weekend_off_across_a_reboot_starts_and_is_told(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(2 * DAY)
+    host.reboot()
+    made = host.start(ledger)
+    assert made.now_micros() == host.wall
+    absence = made.absence
+    assert absence is not None
+    assert (absence.from_micros, absence.to_micros) == (NOW, host.wall)
+
+
+def test_an_absence_is_noted_in_the_step_log_with_both_times(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(2 * DAY)
+    host.reboot()
+    host.run(ledger)
+    with ledger.read() as unit:
+        (found,) = [event for event in events.page(unit) if event.kind == "clock_absence"]
+    assert found.new == {"from_micros": NOW, "to_micros": host.wall}
+
+
+def test_a_short_absence_across_a_reboot_is_not_told(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(CLOCK_ABSENCE_QUIET_MAX_SECONDS * SECOND)
+    host.reboot()
+    assert host.start(ledger).absence is None
+
+
+def test_an_absence_that_the_uptime_bears_out_is_not_told(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(2 * DAY)
+    assert host.start(ledger).absence is None
+
+
+def test_a_start_ahead_of_the_databases_clock_is_a_jump(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.reboot()
+    host.second = host.wall
+    host.wall += CLOCK_SKEW_MAX_SECONDS * SECOND + 1
+    refused(host.start(ledger))
+
+
+def test_a_start_that_the_databases_clock_bears_out_is_not_told(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.pass_time(2 * DAY)
+    host.reboot()
+    host.second = host.wall - CLOCK_SKEW_MAX_SECONDS * SECOND
+    made = host.start(ledger)
+    assert (made.now_micros(), made.absence) == (host.wall, None)
+
+
+def test_a_first_start_ahead_of_the_databases_clock_is_a_jump(ledger: Ledger, host: Host) -> None:
+    host.second = host.wall - 2 * DAY
+    refused(host.start(ledger))
+
+
+def test_how_far_the_hosts_clock_is_behind_can_be_asked(ledger: Ledger, host: Host) -> None:
+    host.run(ledger)
+    host.wall -= HOUR
+    made = host.start(ledger)
+    assert (made.now_micros(), made.lead_micros()) == (NOW, HOUR)
+
+
+def test_this_host_tells_its_boot_and_the_database_its_time(ledger: Ledger) -> None:
+    assert boot_id() == boot_id()
+    found = database_micros(ledger)
+    assert (found is None) == (ledger.dialect == "sqlite")

@@ -1,0 +1,295 @@
+"""Opening a ledger: what it refuses, what it sets, and what each database error means."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError
+
+from pvdm import fault
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
+from pvdm.ledger import Ledger, Unit, open_ledger
+from pvdm.ledger.engine import Timeouts
+from pvdm.ledger.failures import Phase, translate
+from pvdm.ledger.schema.work import NoncePurpose
+from pvdm.ledger.work import nonces
+from tests.support.ledger.databases import NOW, Postgresql, ledger_at, server
+from tests.support.ledger.rows import hex32
+
+QUICK = Timeouts(connect_seconds=2, busy_seconds=1, statement_seconds=2)
+
+
+def reserve(unit: Unit) -> None:
+    nonces.reserve(unit, hex32(1), purpose=NoncePurpose.BREAK_GLASS, holder="x")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory",
+        "sqlite:////tmp/x?cache=shared",
+        "mysql://h/d",
+        "no address",
+        "",
+    ],
+)
+def test_an_address_that_is_no_durable_database_is_refused(url: str) -> None:
+    with pytest.raises(InputError) as caught:
+        open_ledger(url)
+    assert caught.value.code == "ledger_url_invalid"
+
+
+def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        open_ledger(f"sqlite:///{tmp_path}/missing/ledger.db")
+    assert caught.value.code == "ledger_unreachable"
+
+
+def test_a_file_that_is_no_database_is_reported_as_damaged(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_bytes(b"not a database, but long enough to look at" * 100)
+    (tmp_path / "ledger.db").chmod(0o600)
+    with pytest.raises(UnavailableError) as caught:
+        open_ledger(f"sqlite:///{tmp_path}/ledger.db")
+    assert caught.value.code == "ledger_damaged"
+
+
+def test_the_file_belongs_to_its_owner_alone(tmp_path: Path) -> None:
+    with ledger_at(f"sqlite:///{tmp_path}/ledger.db"):
+        assert stat.S_IMODE((tmp_path / "ledger.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o660])
+def test_a_file_that_others_can_read_or_write_is_refused_and_stays_as_it_is(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "ledger.db"
+    with ledger_at(f"sqlite:///{path}"):
+        pass
+    path.chmod(mode)
+    with pytest.raises(NotAllowedError) as caught:
+        open_ledger(f"sqlite:///{path}")
+    assert (caught.value.code, caught.value.got) == ("ledger_mode", f"mode {mode:04o}")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [("journal_mode", "delete"), ("synchronous", 3), ("foreign_keys", 1), ("recursive_triggers", 1)],
+)
+def test_every_connection_has_the_settings_of_a_ledger(tmp_path: Path, pragma: str, value: object) -> None:
+    with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger, ledger.read() as unit:
+        assert unit.execute(text(f"PRAGMA {pragma}")).scalar_one() == value
+
+
+def backend(ledger: Ledger) -> int:
+    with ledger.read() as unit:
+        return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+
+def test_whoever_looks_anew_has_a_connection_that_nobody_used(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.fresh()) as ledger:
+        seen = [backend(ledger), backend(ledger)]
+        assert len(set(seen)) == 1
+        for _ in range(2):
+            with ledger.anew() as other:
+                seen.append(backend(other))
+        assert len(set(seen)) == 3
+        assert backend(ledger) == seen[0]
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_who_is_alone_under_a_name_keeps_out_its_namesake_and_nobody_else(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db" if database == "sqlite" else request.getfixturevalue("postgresql").fresh()
+    with ledger_at(url) as ledger, ledger_at(url) as other, ThreadPoolExecutor(1) as pool:
+        seen: list[str] = []
+
+        def second() -> None:
+            with other.alone("policy"):
+                seen.append("second")
+
+        with ledger.alone("policy"):
+            waiting = pool.submit(second)
+            with other.alone("another"):
+                other.transact(reserve, at_micros=NOW)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+            seen.append("first")
+        waiting.result(timeout=10)
+        assert seen == ["first", "second"]
+
+
+def test_a_server_that_does_not_sync_is_refused() -> None:
+    with server("fsync=off") as made, pytest.raises(UnavailableError) as caught:
+        open_ledger(made.url())
+    assert caught.value.code == "ledger_not_durable"
+
+
+def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        open_ledger(f"postgresql://pvdm@/x?host={tmp_path}", timeouts=QUICK)
+    assert caught.value.code == "ledger_unreachable"
+
+
+def test_a_password_is_not_shown(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.fresh().replace("pvdm@", "pvdm:geheim@")) as ledger:
+        assert "geheim" not in repr(ledger)
+
+
+def test_a_second_writer_waits_and_then_is_told_that_the_ledger_is_busy(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with ledger_at(url, timeouts=QUICK) as ledger:
+        other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError) as caught, ledger.write(at_micros=NOW):
+            pass
+        other.close()
+    assert caught.value.code == "ledger_busy"
+
+
+def test_a_commit_held_up_by_a_reader_is_busy_and_nothing_happened(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with ledger_at(url, timeouts=QUICK) as ledger:
+        other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM nonces").fetchall()
+        with pytest.raises(UnavailableError) as caught:
+            ledger.transact(reserve, at_micros=NOW)
+        other.close()
+        with ledger.read() as unit:
+            assert (caught.value.code, nonces.find(unit, hex32(1))) == ("ledger_busy", None)
+
+
+def test_a_lock_that_does_not_come_free_is_busy(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.fresh(), timeouts=QUICK) as ledger, psycopg.connect(_plain(ledger)) as other:
+        other.execute("LOCK TABLE nonces")
+        with pytest.raises(UnavailableError) as caught, ledger.write(at_micros=NOW) as unit:
+            reserve(unit)
+    assert caught.value.code == "ledger_busy"
+
+
+def test_a_connection_lost_in_the_middle_is_unavailable(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.fresh()) as ledger:
+        with ledger.write(at_micros=NOW) as unit:
+            _end_connection(postgresql, unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
+            with pytest.raises(UnavailableError) as caught:
+                nonces.find(unit, hex32(1))
+        assert caught.value.code == "ledger_unreachable"
+        with ledger.read() as unit:
+            assert nonces.find(unit, hex32(1)) is None
+
+
+def test_a_connection_lost_during_commit_leaves_the_state_unknown(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.fresh()) as ledger:
+        with ledger.write(at_micros=NOW) as unit:
+            reserve(unit)
+            process = unit.execute(text("SELECT pg_backend_pid()")).scalar_one()
+            with (
+                fault.armed("ledger.before_commit", fault.Call(lambda: _end_connection(postgresql, process))),
+                pytest.raises(StateUnknownError) as caught,
+            ):
+                unit.commit()
+        assert caught.value.code == "commit_unknown"
+
+
+def test_a_commit_that_is_not_answered_is_not_tried_again(postgresql: Postgresql) -> None:
+    runs = []
+    with ledger_at(postgresql.fresh()) as ledger:
+
+        def work(unit: Unit) -> None:
+            runs.append(unit)
+            process = unit.execute(text("SELECT pg_backend_pid()")).scalar_one()
+            fault.arm("ledger.before_commit", fault.Call(lambda: _end_connection(postgresql, process)))
+
+        with pytest.raises(StateUnknownError):
+            ledger.transact(work, at_micros=NOW)
+        fault.disarm("ledger.before_commit")
+    assert len(runs) == 1
+
+
+def _plain(ledger: Ledger) -> str:
+    return repr(ledger).removeprefix("Ledger(").removesuffix(")").replace("+psycopg", "")
+
+
+def _end_connection(made: Postgresql, process: int) -> None:
+    with psycopg.connect(made.url()) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [process])
+
+
+class _Reported(sqlite3.OperationalError):
+    def __init__(self, name: str) -> None:
+        super().__init__("as the driver says")
+        self.sqlite_errorname = name
+        self.sqlite_errorcode = getattr(sqlite3, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "kind", "code"),
+    [
+        ("SQLITE_IOERR_FSYNC", Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        ("SQLITE_IOERR_DIR_FSYNC", Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        ("SQLITE_FULL", Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        ("SQLITE_FULL", Phase.WORK, UnavailableError, "ledger_unreachable"),
+        ("SQLITE_IOERR_WRITE", Phase.WORK, UnavailableError, "ledger_unreachable"),
+        ("SQLITE_BUSY", Phase.COMMIT, UnavailableError, "ledger_busy"),
+        ("SQLITE_CORRUPT", Phase.WORK, UnavailableError, "ledger_damaged"),
+        ("SQLITE_CONSTRAINT_FOREIGNKEY", Phase.COMMIT, ConflictError, "ledger_constraint"),
+        ("SQLITE_ERROR", Phase.WORK, PvdmError, "ledger_misused"),
+    ],
+)
+def test_an_error_of_sqlite_means_one_thing(name: str, phase: Phase, kind: type[PvdmError], code: str) -> None:
+    found = translate(DBAPIError("COMMIT", {}, _Reported(name)), phase)
+    assert (type(found), found.code) == (kind, code)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "kind", "code"),
+    [
+        ("40001", Phase.COMMIT, ConflictError, "ledger_serialization"),
+        ("40P01", Phase.WORK, ConflictError, "ledger_serialization"),
+        ("40003", Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        ("57P01", Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        ("57P01", Phase.WORK, UnavailableError, "ledger_unreachable"),
+        ("08006", Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        (None, Phase.COMMIT, StateUnknownError, "commit_unknown"),
+        (None, Phase.CONNECT, UnavailableError, "ledger_unreachable"),
+        ("53100", Phase.WORK, UnavailableError, "ledger_unreachable"),
+        ("55P03", Phase.WORK, UnavailableError, "ledger_busy"),
+        ("23505", Phase.WORK, ConflictError, "ledger_constraint"),
+        ("PV001", Phase.WORK, ConflictError, "ledger_constraint"),
+        ("42P01", Phase.WORK, PvdmError, "ledger_misused"),
+    ],
+)
+def test_an_error_of_postgresql_means_one_thing(
+    state: str | None, phase: Phase, kind: type[PvdmError], code: str
+) -> None:
+    cause = psycopg.OperationalError("words\nDETAIL: Key (secret)=(1)")
+    cause.sqlstate = state
+    found = translate(InterfaceError("COMMIT", {}, cause), phase)
+    assert (type(found), found.code) == (kind, code)
+
+
+def test_a_value_that_the_driver_refuses_is_no_lost_connection() -> None:
+    found = translate(DataError("INSERT", {}, psycopg.DataError("cannot contain NUL")), Phase.WORK)
+    assert found.code == "ledger_misused"
+
+
+def test_the_values_of_a_row_are_not_in_the_error() -> None:
+    cause = psycopg.IntegrityError("duplicate key\nDETAIL:  Key (secret)=(geheim) already exists.")
+    cause.sqlstate = "23505"
+    assert "geheim" not in str(translate(DBAPIError("INSERT", {}, cause), Phase.WORK).to_json())
+
+
+def test_what_a_rule_of_the_database_refuses_is_not_allowed() -> None:
+    cause = psycopg.errors.RaiseException("pvdm rule: rows of events never change")
+    cause.sqlstate = "PV001"
+    found = translate(DBAPIError("UPDATE", {}, cause), Phase.WORK)
+    assert isinstance(found, NotAllowedError)
+    assert found.message == "the ledger refuses it: rows of events never change"

@@ -1,0 +1,85 @@
+"""Named locks among the Stewards of a ledger: who has one, and what becomes of it when its process is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pvdm.ledger import Ledger
+from tests.support.ledger.databases import ledger_at
+from tests.support.waiting import eventually
+
+SECONDS = 20.0
+HOLDER = """
+import sys, time
+from pvdm.ledger import open_ledger
+with open_ledger(sys.argv[1]).try_alone(sys.argv[2]) as held:
+    print(held, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    fresh: str = request.getfixturevalue("postgresql").fresh()
+    return fresh
+
+
+def is_free(ledger: Ledger, name: str) -> bool:
+    with ledger.try_alone(name) as held:
+        return held
+
+
+def test_a_name_is_held_once_and_free_afterwards(url: str) -> None:
+    with ledger_at(url) as ledger, ledger_at(url) as other:
+        with ledger.try_alone("work") as held:
+            assert held
+            assert not is_free(other, "work")
+            assert not is_free(ledger, "work"), "the same process is no exception"
+            assert is_free(other, "other work")
+        assert is_free(other, "work")
+
+
+def test_the_lock_of_a_killed_process_is_free(url: str) -> None:
+    with (
+        ledger_at(url) as ledger,
+        subprocess.Popen([sys.executable, "-c", HOLDER, url, "work"], stdout=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "True\n"
+            assert not is_free(ledger, "work")
+        finally:
+            process.kill()
+        assert eventually(lambda: is_free(ledger, "work"))
+
+
+def test_locks_leave_no_file_beside_the_ledger(tmp_path: Path) -> None:
+    with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        for number in range(3):
+            assert is_free(ledger, f"work {number}")
+        with ledger.alone("policy"):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
+
+
+def test_a_lock_file_that_its_holder_removes_is_not_locked_by_the_next(tmp_path: Path) -> None:
+    """A lock on the removed file would not exclude any other process."""
+    with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger, ledger_at(f"sqlite:///{tmp_path}/ledger.db") as other:
+
+        def wait_for_it() -> bool:
+            with other.alone("policy"):
+                return is_free(ledger, "policy")
+
+        with ThreadPoolExecutor(1) as pool:
+            with ledger.alone("policy"):
+                waiting = pool.submit(wait_for_it)
+                time.sleep(0.2)  # it waits on the file that is there
+            assert waiting.result(timeout=SECONDS) is False
