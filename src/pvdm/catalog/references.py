@@ -146,6 +146,7 @@ class _Look:
         self._reads_max = reads_max
         self._lists: dict[str, tuple[str, ...]] = {}
         self._seen: set[str] = set()
+        self._snapshots: dict[tuple[str | None, int | None], set[str]] = {}
         self.found: set[Location] = set()
 
     def at(self, metadata: TableMetadata, known: int | None) -> None:
@@ -156,13 +157,17 @@ class _Look:
         older = set() if before is None else set(self._manifests(metadata, before))
         # Numbers do not tell which is older: attempts may share one.
         past = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
+        # A list is read once: what a snapshot with the same list names has been noted, as long as the same is known.
+        noted = self._snapshots.setdefault((metadata.table_uuid, None if before is None else before.snapshot_id), set())
         for snapshot in metadata.snapshots:
-            if snapshot.snapshot_id in past:
+            if snapshot.snapshot_id in past or snapshot.manifest_list in noted:
                 continue
             try:
                 self._at_snapshot(metadata, snapshot, older)
             except PvdmError as error:
                 raise UndecidedError(f"{_describe(metadata, snapshot)} cannot be read: {error.code}") from None
+            if snapshot.manifest_list is not None:
+                noted.add(snapshot.manifest_list)
 
     def _at_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, older: set[str]) -> None:
         if snapshot.manifest_list is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import time
@@ -87,7 +88,8 @@ class WorkCalls(Calls):
         """
         limits = self._wire.time_outs
         longest = min(WAIT_LONGEST_SECONDS, limits.read_seconds - _SPARE_SECONDS, limits.total_seconds - _SPARE_SECONDS)
-        seconds = int(min(wait_seconds, longest))
+        # Rounded up: else the last part of a second is spent on requests that do not wait.
+        seconds = min(math.ceil(min(wait_seconds, longest)), int(longest))
         query = (("wait", str(seconds)),) if seconds > 0 else ()
         return self._read(Call("GET", _attempt(attempt_id), query=query, patient=seconds > 0), AttemptView.read)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Final
 from pvdm.errors import InputError
 
 LOCATION_MAX_CHARACTERS: Final = 4_096
+_REMEMBERED_MAX: Final = 4_096
+_REMEMBERED_MAX_CHARACTERS: Final = 512
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
@@ -72,6 +75,10 @@ class Location:
 
 def parse_location(text: str) -> Location:
     """The normal form of a location; `..`, control characters and percent tricks are refused."""
+    return _parse_short(text) if len(text) <= _REMEMBERED_MAX_CHARACTERS else _parse(text)
+
+
+def _parse(text: str) -> Location:
     if not 0 < len(text) <= LOCATION_MAX_CHARACTERS or _CONTROL.search(text):
         raise _invalid(f"1 to {LOCATION_MAX_CHARACTERS} printable characters", text)
     found = _SCHEME.fullmatch(text)
@@ -89,6 +96,10 @@ def parse_location(text: str) -> Location:
     if "" in path.rstrip("/").split("/")[:-1] or path.startswith("/") or path.endswith("//"):
         raise _invalid("a path without empty parts", text)
     return Location(scheme, authority, _parts(path, text))
+
+
+# The same paths of lists, manifests and folders come with every commit; an error is not remembered.
+_parse_short: Final = functools.lru_cache(maxsize=_REMEMBERED_MAX)(_parse)
 
 
 def _file(rest: str, text: str) -> Location:

@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 TRANSACTION_TRIES_MAX: Final = 8
 TURNS_AT_ONCE_MAX: Final = 8
+CONNECTIONS_MAX: Final = 15
 _SYNCHRONOUS_EXTRA: Final = 3
 _LEDGER_MODE: Final = 0o600
 _NOT_PRIVATE: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -235,7 +236,7 @@ def _url_invalid(got: str) -> InputError:
 
 def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     _make_private(Path(str(url.database)))
-    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_waiting(limits, poolclass))
+    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_pooling(limits, poolclass))
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: object) -> None:
@@ -287,9 +288,16 @@ def _make_private(path: Path) -> None:
         )
 
 
-def _waiting(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
-    """How long to wait for a connection, where there are only so many."""
-    return {"pool_timeout": limits.connect_seconds} if poolclass is QueuePool else {}
+def _pooling(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
+    """How many connections there are, and how long to wait for one.
+
+    Each is kept once it was opened: to open one anew costs more than most of what it is used for. The one that was used
+    last is used next, since it has its statements and pages in memory.
+    """
+    if poolclass is not QueuePool:
+        return {}
+    kept = {"pool_size": CONNECTIONS_MAX, "max_overflow": 0, "pool_use_lifo": True}
+    return {**kept, "pool_timeout": limits.connect_seconds}
 
 
 def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: int) -> Engine:
@@ -310,7 +318,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool: 
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         poolclass=poolclass,
-        **(_waiting(limits, poolclass) | pool),
+        **(_pooling(limits, poolclass) | pool),
         connect_args={
             "connect_timeout": limits.connect_seconds,
             "application_name": "pvdm",

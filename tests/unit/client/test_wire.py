@@ -365,6 +365,14 @@ def test_the_tries_of_a_token_for_an_attempt_name_one_secret_by_its_hash() -> No
     assert json.loads(body) == {"secret_sha256": hashlib.sha256(made.token.text.encode()).hexdigest()}
 
 
+@pytest.mark.parametrize(("wished", "asked"), [(19.4, "20"), (0.3, "1"), (1_000_000.0, "25")])
+def test_a_wait_for_an_attempt_is_rounded_up_within_the_time_outs(wished: float, asked: str) -> None:
+    with Peer(answer(ATTEMPT)) as peer, client(peer.url, time_outs=TimeOuts()) as steward:
+        steward.attempt(ID, wait_seconds=wished)
+        (request,) = peer.requests
+    assert request.target.endswith(f"?wait={asked}")
+
+
 def test_a_token_for_an_attempt_waits_for_a_steward_that_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -15,9 +15,12 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.lake.format.json import document
 from pvdm.lake.format.json.document import parse_json
+from pvdm.lake.format.json.node import Node
 from pvdm.lake.format.schema.default_values import fits
 from pvdm.lake.format.schema.type_names import TypeName, parse_type_name
+from pvdm.lake.format.table import metadata
 from pvdm.lake.format.table.metadata import stripped_location
+from pvdm.lake.format.table.snapshots import SnapshotRef, parse_ref
 from pvdm.lake.format.table.updates import apply_updates
 from pvdm.lake.format.view.metadata import ViewMetadata
 from pvdm.lake.format.view.updates import apply_view_updates
@@ -214,3 +217,24 @@ def test_a_number_that_icebergs_own_reader_does_not_take_is_refused(number: str)
     with pytest.raises(InputError) as caught:
         parse_json(f"[{number}]".encode())
     assert caught.value.code == "lake_json_number_invalid"
+
+
+def test_a_commit_parses_no_ref_again_that_it_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    refs = {f"attempt-{each}": {"snapshot-id": 1, "type": "branch"} for each in range(32)}
+    refs["main"] = {"snapshot-id": 1, "type": "branch"}
+    base = table(2, **{"snapshots": [snapshot(1, 1)], "refs": refs, "current-snapshot-id": 1, "snapshot-log": []})
+    parsed = list[str]()
+
+    def note(node: Node) -> SnapshotRef:
+        parsed.append(node.place)
+        return parse_ref(node)
+
+    monkeypatch.setattr(metadata, "parse_ref", note)
+    updates: list[Doc] = [
+        {"action": "set-snapshot-ref", "ref-name": "attempt-7", "type": "tag", "snapshot-id": 1},
+        {"action": "remove-snapshot-ref", "ref-name": "attempt-8"},
+    ]
+    changed = apply_updates(base, updates, now_ms=NOW + 20, previous_location=FILE)
+    assert parsed == ["$.refs['attempt-7']"]
+    assert changed.refs["attempt-6"] is base.refs["attempt-6"]
+    assert "attempt-8" not in changed.refs

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError
 
 from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger, Unit, open_ledger
-from pvdm.ledger.engine import Timeouts
+from pvdm.ledger.engine import CONNECTIONS_MAX, Timeouts
 from pvdm.ledger.failures import Phase, translate
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
@@ -45,6 +46,21 @@ def test_an_address_that_is_no_durable_database_is_refused(url: str) -> None:
     with pytest.raises(InputError) as caught:
         open_ledger(url)
     assert caught.value.code == "ledger_url_invalid"
+
+
+def test_connections_of_threads_at_once_are_kept_and_used_again(tmp_path: Path) -> None:
+    opened = list[object]()
+    meet = threading.Barrier(CONNECTIONS_MAX)
+    with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger, ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
+        event.listen(ledger._engine, "connect", lambda connection, _: opened.append(connection))
+
+        def read(_: int) -> None:
+            with ledger.read():
+                meet.wait(20)
+
+        for _ in range(3):
+            list(pool.map(read, range(CONNECTIONS_MAX)))
+    assert len(opened) < CONNECTIONS_MAX  # one was open before
 
 
 def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:

@@ -37,13 +37,12 @@ class Desk:
     settle: Callable[[], None] = lambda: None
     told: list[str] = field(default_factory=list)
 
-    def jobs(self, **options: float) -> Jobs:
+    def jobs(self, *, threads: int, **options: float) -> Jobs:
         tasks = Tasks(
             self._verify, self._publish, lambda subject: self.asked.append(("dispose", subject)), self._settle
         )
-        return Jobs(
-            self.stand.notary.ledger, self.stand.notary.clock, tasks, changed=self.told.append, threads=2, **options
-        )
+        notary = self.stand.notary
+        return Jobs(notary.ledger, notary.clock, tasks, changed=self.told.append, threads=threads, **options)
 
     def _verify(self, attempt_id: str) -> None:
         self.asked.append(("verify", attempt_id))
@@ -127,7 +126,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 @contextlib.contextmanager
 def started(desk: Desk, **options: float) -> Iterator[Jobs]:
-    jobs = desk.jobs(**options)
+    jobs = desk.jobs(threads=2, **options)
     jobs.start()
     try:
         yield jobs
@@ -149,6 +148,73 @@ def test_what_passes_is_published_and_then_forgotten(desk: Desk) -> None:
         assert (desk.attempt(one).state, jobs.listed()) == (AttemptState.COMMITTED, [])
     assert desk.calls("publish") == [(one,)]
     assert one in desk.told
+
+
+def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(desk: Desk) -> None:
+    ids = desk.attempts("a", "b", "c")
+    jobs = desk.jobs(threads=1)
+
+    def publish(attempt_ids: Sequence[str]) -> None:
+        desk.published(attempt_ids)
+        jobs.dispose(attempt_ids[0])
+
+    desk.verify, desk.publish = desk.passed, publish
+    for each in ids:
+        jobs.verify(each)
+    jobs.start()
+    assert jobs.wait(SECONDS)
+    jobs.stop()
+    done = [each for each in desk.asked if each[0] != "settle"]
+    assert done == [step for each in ids for step in (("verify", each), ("publish", (each,)), ("dispose", each))]
+
+
+def test_a_clean_up_that_no_job_asks_for_waits_behind_what_was_asked_before(desk: Desk) -> None:
+    given_up, waits = desk.attempts("a", "b")
+    desk.end(given_up, AttemptState.ROLLED_BACK)
+    desk.verify = desk.failed
+    jobs = desk.jobs(threads=1)
+    jobs.verify(waits)
+    jobs.dispose(given_up)
+    jobs.start()
+    assert jobs.wait(SECONDS)
+    jobs.stop()
+    assert [each for each in desk.asked if each[0] != "settle"] == [("verify", waits), ("dispose", given_up)]
+
+
+def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: Desk) -> None:
+    sent_back, waits = desk.attempts("a", "b")
+    jobs = desk.jobs(threads=1)
+
+    def publish(attempt_ids: Sequence[str]) -> None:
+        if desk.calls("publish").count((sent_back,)) == 1 and attempt_ids[0] == sent_back:
+            nonce = fixed("third", 16)
+            desk.change(
+                lambda unit: attempts.begin_verifying(
+                    unit, sent_back, nonce=nonce, staged_snapshot_id="8", reason="moved"
+                )
+            )
+            desk.verify = desk.failed
+            raise ConflictError("base_moved", "main has moved")
+        desk.published(attempt_ids)
+
+    desk.verify, desk.publish = desk.passed, publish
+    for each in (sent_back, waits):
+        jobs.verify(each)
+    jobs.start()
+    assert jobs.wait(SECONDS)
+    jobs.stop()
+    assert desk.calls("verify") == [sent_back, waits, sent_back]
+
+
+def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: Desk) -> None:
+    (one,) = desk.attempts("a")
+    desk.verify = desk.failed
+    jobs = desk.jobs(threads=1)
+    jobs.verify(one)
+    jobs.start()
+    assert jobs.wait(SECONDS)
+    jobs.stop()
+    assert desk.told.count(one) == 1
 
 
 def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(desk: Desk) -> None:
@@ -455,7 +521,7 @@ def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: Desk) -> None:
         desk.failed(attempt_id)
 
     desk.verify = verify
-    jobs = desk.jobs()
+    jobs = desk.jobs(threads=2)
     jobs.start()
     for _ in range(2):
         assert running.acquire(timeout=SECONDS)
@@ -468,7 +534,7 @@ def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: Desk) -> None:
 
 
 def test_what_is_asked_for_while_it_runs_is_done_once_more(desk: Desk) -> None:
-    jobs = desk.jobs()
+    jobs = desk.jobs(threads=2)
     jobs.dispose("x")
     jobs.dispose("x")
     jobs.start()

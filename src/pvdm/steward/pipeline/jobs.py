@@ -84,6 +84,7 @@ class _Job:
     error: PvdmError | None = None
     told: bool = False  # whether the error is of this round of tries
     since: float = field(default_factory=time.monotonic)
+    place: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of their places
 
     def view(self) -> JobView:
         waits = self.state is JobState.WAITING
@@ -167,8 +168,11 @@ class Jobs:
             self._follow_up(attempt)
 
     def dispose(self, attempt_id: str) -> None:
-        """Clean up after an attempt that was given up, soon."""
-        self._put(JobKind.DISPOSE, attempt_id)
+        """Clean up after an attempt that has ended, soon; a job that asks for it while it runs passes its place on."""
+        with self._book.told:
+            running = [self._book.jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
+            place = min((job.place for job in running if job is not None), default=None)
+        self._put(JobKind.DISPOSE, attempt_id, place=place)
 
     def of_attempt(self, attempt: Attempt) -> JobView | None:
         """The job that stands between the attempt and its next state."""
@@ -196,9 +200,19 @@ class Jobs:
                 lambda: not any(job.state in busy for job in self._book.jobs.values()), seconds
             )
 
-    def _put(self, kind: JobKind, subject: str) -> None:
+    def _put(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
+        """Make the job due now. A new one is put last, or at the place of the job that it follows.
+
+        A publication follows its verification, and a clean-up both, so that an attempt is finished before the next one
+        is begun. Else the staging branches of all that wait would be live at once, and each change of the table costs
+        more with every one of them. A second verification is put last, so that no attempt keeps the others waiting.
+        """
         with self._book.told:
-            job = self._book.jobs.setdefault((kind, subject), _Job(kind, subject))
+            job = self._book.jobs.get((kind, subject))
+            if job is None:
+                job = self._book.jobs[kind, subject] = _Job(kind, subject)
+                if place is not None:
+                    job.place = place
             if job.state is JobState.RUNNING:
                 job.again = True
             else:
@@ -233,7 +247,7 @@ class Jobs:
             while not self._book.stopping:
                 now = time.monotonic()
                 waiting = [job for job in self._book.jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
-                due = min(waiting, key=lambda job: job.due, default=None)
+                due = min(waiting, key=lambda job: (job.due, job.place), default=None)
                 if due is not None and due.due <= now:
                     due.state, due.tries = JobState.RUNNING, due.tries + 1
                     return due
@@ -290,8 +304,7 @@ class Jobs:
 
     def _ended(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
         """Forget the job, or keep it with its error; what follows from the ledger is due before it is forgotten."""
-        if state is None:
-            self._follow(job)
+        touched = self._follow(job) if state is None else []
         with self._book.told:
             again, job.again = job.again, False
             if state is None:
@@ -302,7 +315,8 @@ class Jobs:
             self._book.told.notify_all()
         if again:
             self._put(job.kind, job.subject)
-        self._changed(job.subject)
+        for subject in dict.fromkeys((job.subject, *touched)):
+            self._changed(subject)
 
     def _wait_seconds(self, job: _Job) -> float:
         """Twice as long each time; only another Steward's work may end at any moment, and with it the job here."""
@@ -310,23 +324,27 @@ class Jobs:
             return _HELD_SECONDS
         return min(JOB_RETRY_MAX_SECONDS, self._retry_seconds * 2.0 ** min(job.tries - 1, 16))
 
-    def _follow(self, job: _Job) -> None:
+    def _follow(self, job: _Job) -> list[str]:
+        """Make due what follows from the job; gives the attempts that it may have moved."""
         if job.kind not in (JobKind.VERIFY, JobKind.PUBLISH):
-            return
+            return []
         try:
-            for attempt in self._touched(job.subject):
-                self._follow_up(attempt)
-                self._changed(attempt.attempt_id)
+            touched = self._touched(job.subject)
+            for attempt in touched:
+                self._follow_up(attempt, place=job.place)
         except PvdmError as error:
             # The ledger cannot be asked just now: settling is tried until it can, and takes everything up again.
             log_warning("job_followed_later", code=error.code, **self._facts(job))
             self._put(JobKind.SETTLE, "")
+            return []
+        return [attempt.attempt_id for attempt in touched]
 
-    def _follow_up(self, attempt: Attempt) -> None:
+    def _follow_up(self, attempt: Attempt, *, place: float | None = None) -> None:
         if attempt.state is AttemptState.VERIFYING:
             self._put(JobKind.VERIFY, attempt.attempt_id)
         elif attempt.state is AttemptState.COMMITTING and (due := self._due(attempt.attempt_id)):
-            self._put(JobKind.PUBLISH, publication_of(attempt.workload_id, [each.attempt_id for each in due]))
+            subject = publication_of(attempt.workload_id, [each.attempt_id for each in due])
+            self._put(JobKind.PUBLISH, subject, place=place)
 
     def _take_up(self) -> None:
         """What is unfinished, has no job here, and no other Steward is working on."""

@@ -15,6 +15,7 @@ from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Extent
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
+from pvdm.ledger.work.workloads import Opening
 from pvdm.model.located import Located
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT, AttemptState
@@ -71,8 +72,7 @@ class AttemptView:
     @property
     def settled(self) -> bool:
         """Whether there is nothing to wait for: it has ended, or waits for others, or somebody must look after it."""
-        stuck = self.job is not None and self.job.state is JobState.FAILED
-        return self.attempt.state not in ATTEMPT.live() or self.waiting or stuck
+        return _is_settled(self.attempt, self.job, waiting=self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,13 @@ class _Of:
     table: str | None
     incomplete: bool
     overrides: Mapping[str, str]
+
+
+def is_settled(unit: Unit, attempt: Attempt, job_of: JobOf) -> bool:
+    """What the attempt's view says of it, without all else that is in a view."""
+    opening = workloads.get(unit, attempt.workload_id).opening
+    waiting = attempt.state is AttemptState.COMMITTING and _is_incomplete(unit, opening)
+    return _is_settled(attempt, job_of(attempt), waiting=waiting)
 
 
 def attempt_views(
@@ -173,9 +180,18 @@ def _shown(found: StoredFinding, *, of_values: bool) -> FindingView:
 
 def _of(unit: Unit, workload_id: str, waived: Mapping[str, str]) -> _Of:
     opening = workloads.get(unit, workload_id).opening
-    incomplete = False
-    if opening.atomicity is Atomicity.WORKLOAD:
-        live = attempts.live_of(unit, workload_id)
-        proved = sum(each.state is AttemptState.COMMITTING for each in live)
-        incomplete = proved < chunks.count(unit, workload_id)
-    return _Of(table_name(unit, opening.table_uuid), incomplete, waived)
+    return _Of(table_name(unit, opening.table_uuid), _is_incomplete(unit, opening), waived)
+
+
+def _is_incomplete(unit: Unit, opening: Opening) -> bool:
+    """Whether some chunk of a workload that is published at once is not proved yet."""
+    if opening.atomicity is not Atomicity.WORKLOAD:
+        return False
+    live = attempts.live_of(unit, opening.workload_id)
+    proved = sum(each.state is AttemptState.COMMITTING for each in live)
+    return proved < chunks.count(unit, opening.workload_id)
+
+
+def _is_settled(attempt: Attempt, job: JobView | None, *, waiting: bool) -> bool:
+    stuck = job is not None and job.state is JobState.FAILED
+    return attempt.state not in ATTEMPT.live() or waiting or stuck

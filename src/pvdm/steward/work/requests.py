@@ -19,7 +19,7 @@ from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.work.access import get_workload
-from pvdm.steward.work.attempt_views import AttemptView, JobOf, attempt_views
+from pvdm.steward.work.attempt_views import AttemptView, JobOf, attempt_views, is_settled
 from pvdm.steward.work.sources import table_name
 
 # Where an attempt waits for a job of the Steward.
@@ -112,6 +112,11 @@ class Work:
         """One attempt of the bearer's domain."""
         with self._ledger.read() as unit:
             return attempt_views(unit, [_allowed(unit, grant, attempt_id)], self._job_of, grant.role, self._vault)[0]
+
+    def is_settled(self, grant: Grant, attempt_id: str) -> bool:
+        """Whether an attempt of the bearer's domain has nothing to wait for, as its view says it."""
+        with self._ledger.read() as unit:
+            return is_settled(unit, _allowed(unit, grant, attempt_id), self._job_of)
 
     def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
         """Attempts that the caller may see, with all that the caller may see of them."""

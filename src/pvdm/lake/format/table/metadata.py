@@ -193,13 +193,18 @@ class _Known:
     """Parts of an earlier state by the identity of their JSON: a commit reads only what it changed."""
 
     def __init__(self, known: TableMetadata | None) -> None:
-        parts: list[TableSchema | TableSpec | TableOrder | Snapshot] = []
+        parts: list[TableSchema | TableSpec | TableOrder | Snapshot | SnapshotRef] = []
         if known is not None:
-            parts = [*known.schemas, *known.specs, *known.sort_orders, *known.snapshots]
+            parts = [*known.schemas, *known.specs, *known.sort_orders, *known.snapshots, *known.refs.values()]
         self._parts: dict[int, object] = {id(part.raw): part for part in parts}
         if known is not None and isinstance(log := known.raw.get("snapshot-log"), list):
             self._parts |= {id(raw): entry for raw, entry in zip(log, known.snapshot_log, strict=True)}
         self._kept = known
+
+    def find(self, raw: object, kind: type[_T]) -> _T | None:
+        """The part that was made of this very object, if it is known."""
+        found = self._parts.get(id(raw))
+        return found if isinstance(found, kind) else None
 
     def read(self, node: Node, kind: type[_T], parse: Callable[[Node], _T]) -> _T:
         found = self._parts.get(id(node.raw))
@@ -249,7 +254,7 @@ def _read(node: Node, known: _Known) -> TableMetadata:
         MappingProxyType(node.given_strings("properties")),
         current,
         snapshots,
-        MappingProxyType(_refs(node, current)),
+        MappingProxyType(_refs(node, current, known)),
         known.read_all(node, "snapshot-log", SnapshotLogEntry, parse_snapshot_log_entry),
         parse_metadata_log(node, "metadata-log"),
         tuple(parse_statistics(item) for item in node.given_nodes("statistics")),
@@ -326,13 +331,17 @@ def _last_partition_id(node: Node, version: int, specs: tuple[TableSpec, ...]) -
     return node.integer("last-partition-id")
 
 
-def _refs(node: Node, current: int | None) -> dict[str, SnapshotRef]:
-    """The refs; `main` is always there when there is a current snapshot, written down or not."""
+def _refs(node: Node, current: int | None, known: _Known) -> dict[str, SnapshotRef]:
+    """The refs; `main` is always there when there is a current snapshot, written down or not.
+
+    Each attempt under way has one, so those that are known are not parsed again.
+    """
     found: dict[str, SnapshotRef] = {}
     if node.given("refs"):
         refs = node.node("refs")
         for name, value in refs.raw.items():
-            found[name] = parse_ref(Node(value, f"{refs.place}[{name[:64]!r}]"))
+            ref = known.find(value, SnapshotRef)
+            found[name] = parse_ref(Node(value, f"{refs.place}[{name[:64]!r}]")) if ref is None else ref
     if MAIN not in found and current is not None:
         implied = SnapshotRef(current, RefType.BRANCH)
         found[MAIN] = SnapshotRef(current, RefType.BRANCH, raw=ref_raw(implied))

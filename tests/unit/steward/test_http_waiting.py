@@ -1,0 +1,77 @@
+"""Long polls: what they ask the ledger while they wait, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from pvdm.steward.changes import Changes
+from pvdm.steward.http.waiting import Waiting
+
+ATTEMPT = "ab" * 16
+SECONDS = 20.0
+
+
+@dataclass
+class Desk:
+    """Says whether the attempt is settled as a test sets it; what it was asked for is noted."""
+
+    asked: list[str] = field(default_factory=list)
+    settled: bool = False
+
+    def is_settled(self, _: object, __: str) -> bool:
+        self.asked.append("settled")
+        return self.settled
+
+    def attempt(self, _: object, attempt_id: str) -> Any:
+        self.asked.append("view")
+        return attempt_id
+
+
+async def _poll(desk: Desk, changes: Changes, seconds: float) -> Any:
+    notary: Any = SimpleNamespace(work=desk, changes=changes)
+    grant: Any = SimpleNamespace(parent_id=None, token_id="one")
+    return await Waiting(notary).attempt(grant, ATTEMPT, seconds)
+
+
+async def _until(desk: Desk, looks: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while len(desk.asked) < looks:
+            await asyncio.sleep(0.005)
+
+
+def test_a_change_that_settles_nothing_makes_no_view_of_the_attempt() -> None:
+    async def run() -> None:
+        desk, changes = Desk(), Changes()
+        poll = asyncio.create_task(_poll(desk, changes, SECONDS))
+        await _until(desk, 1)
+        changes.changed(ATTEMPT)
+        await _until(desk, 2)
+        desk.settled = True
+        changes.changed(ATTEMPT)
+        assert await poll == ATTEMPT
+        assert desk.asked == ["settled", "settled", "settled", "view"]
+
+    asyncio.run(run())
+
+
+def test_a_change_of_another_attempt_wakes_nobody() -> None:
+    async def run() -> None:
+        desk, changes = Desk(), Changes()
+        poll = asyncio.create_task(_poll(desk, changes, SECONDS))
+        await _until(desk, 1)
+        changes.changed("cd" * 16)
+        await asyncio.sleep(0.05)
+        assert desk.asked == ["settled"]
+        changes.close()
+        await poll
+
+    asyncio.run(run())
+
+
+def test_a_poll_whose_time_is_over_gives_the_attempt_as_it_is() -> None:
+    desk = Desk()
+    assert asyncio.run(_poll(desk, Changes(), 0.05)) == ATTEMPT
+    assert desk.asked == ["settled", "view"]
