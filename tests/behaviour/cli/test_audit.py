@@ -147,7 +147,7 @@ def test_what_was_exported_is_audited_without_the_steward(place: House, monkeypa
 def test_without_a_trust_root_of_ones_own_it_is_said(place: House) -> None:
     ran = place.run("audit", FULL_NAME, "--json")
     assert ran.code == 0
-    assert "the Steward itself said whose keys count" in ran.err
+    assert "the trust root came from the Steward itself" in ran.err
     assert (ran.json["trust_root"]["own"], ran.json["trust_root"]["pinned"]) == (False, False)
 
 
