@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from pvdm.catalog.namespaces import DOMAIN_PROPERTY
+from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, create_namespace, create_table, split_name
 from pvdm.digest import kernel_engine
 from pvdm.digest.parquet import read_batches
@@ -29,7 +30,7 @@ from pvdm.physical.small import SmallStager, StoredFiles
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person, start_as
 from pvdm.steward.work.contracts import contract_text
-from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
+from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
 
@@ -39,7 +40,7 @@ _CONFIG: Final = "steward.toml"
 _APPROVAL_MICROS: Final = 3_600_000_000
 _NOTICE: Final = (
     "created a development Steward in {folder}: an operator key ({key}), a root key, signing keys and tokens. "
-    "Whoever can read this folder can approve and publish; proofs say `isolation: embedded`. Not for production"
+    "Anyone who can read this folder can approve and publish; proofs say `isolation: embedded`. Not for production"
 )
 _TYPES: Final[dict[pa.DataType, str]] = {
     pa.bool_(): "boolean",
@@ -113,7 +114,7 @@ class DevelopmentSteward(EmbeddedSteward):
 
     def append(self, table: str, rows: pa.Table) -> None:
         """Append rows to an unprotected table, such as a source; the catalog refuses a protected one."""
-        location = self._metadata(self, table).location
+        location = _metadata(self, table).location
         token = self.lend(Role.OPERATOR).token
         to = Destination(self.url, table, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
         SmallStager(self).stage(lambda: rows, to)
@@ -122,7 +123,7 @@ class DevelopmentSteward(EmbeddedSteward):
         """The rows that a consumer sees, or those of one snapshot: a job passes `chunk.source_snapshot_id`."""
         kernel_engine()  # it is the only reader of data files
         with self.with_token(self.lend(Role.CONSUMER).token) as consumer:
-            metadata = self._metadata(consumer, table)
+            metadata = _metadata(consumer, table)
         snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshot(snapshot_id)
         if snapshot is None and snapshot_id is not None:
             raise InputError(
@@ -133,9 +134,14 @@ class DevelopmentSteward(EmbeddedSteward):
             )
         files = StoredFiles()
         scan = plan_scan(metadata, snapshot, files)
-        batches = [batch for each in scan.files for batch in scan_batches(scan, each, files.fetch, read_batches)]
-        columns = [pa.field(each.name, arrow_type(each.type)) for each in scan.schema.fields]
-        return pa.Table.from_batches(batches) if batches else pa.schema(columns).empty_table()
+        schema = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in scan.schema.fields])
+        # One type a column: files of different writers give text and bytes in different layouts.
+        parts = [
+            pa.Table.from_batches([batch]).cast(schema)
+            for each in scan.files
+            for batch in scan_batches(scan, each, files.fetch, read_batches)
+        ]
+        return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def protect(self, contract: Path | str) -> None:
         """Put the contract's target under the contract in this file, by the development operator's signature.
@@ -177,19 +183,13 @@ class DevelopmentSteward(EmbeddedSteward):
         )
 
     def _signed(self, approval: Protection | Migration) -> bytes:
-        return sign_statement(approval, self._operator()).to_bytes()
-
-    def _operator(self) -> OperatorKey:
-        return open_key_pair(self.folder / _KEY)
+        return sign_statement(approval, open_key_pair(self.folder / _KEY)).to_bytes()
 
     def _create_namespace(self, levels: Sequence[str]) -> None:
         try:
             create_namespace(self, levels, {DOMAIN_PROPERTY: levels[0]})
         except ConflictError:
             return
-
-    def _metadata(self, client: Any, table: str) -> TableMetadata:
-        return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
 
 def start_development(path: Path | str) -> DevelopmentSteward:
@@ -199,6 +199,10 @@ def start_development(path: Path | str) -> DevelopmentSteward:
     if first:
         warnings.warn(_NOTICE.format(folder=steward.folder, key=_KEY), DevelopmentWarning, stacklevel=3)
     return steward
+
+
+def _metadata(client: StewardClient, table: str) -> TableMetadata:
+    return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
 
 def _facts(reason: str) -> dict[str, Any]:
