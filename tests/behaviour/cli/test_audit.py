@@ -69,7 +69,7 @@ def test_a_proved_table_holds_and_each_snapshot_has_a_line(place: House) -> None
     lines = [line for line in ran.out.splitlines() if line.endswith("  OK")]
     assert ["sold-first" in lines[0], "sold-second" in lines[1]] == [True, True]
     assert "PROTECTED by operator-tom" in ran.out
-    assert "the history of main holds: 2 ok" in ran.out
+    assert "no violations in the history of main: 2 ok" in ran.out
     found = place.audit(FULL_NAME, "--json").json
     assert (found["holds"], found["trust_root"]["own"], found["rehashed"]) == (True, True, None)
 
