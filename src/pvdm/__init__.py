@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pvdm.metadata.gate.gate import validate_then_commit
     from pvdm.model.contract import DataProductContract
     from pvdm.model.role import Role
+    from pvdm.steward.embedded.development import DevelopmentSteward
     from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
     from pvdm.trust.bundle import CheckedBundle
     from pvdm.trust.root import TrustRoot
@@ -66,7 +67,17 @@ class Steward:
     """The door to a Steward: one inside this process, or one at an address; both give the same kind of client."""
 
     def __init__(self) -> None:
-        raise TypeError("use Steward.embedded(path) or Steward.connect(url, token)")
+        raise TypeError("use Steward.development(path), Steward.embedded(path) or Steward.connect(url, token)")
+
+    @staticmethod
+    def development(path: Path | str) -> DevelopmentSteward:
+        """Start the development Steward of a folder in this process, or create one.
+
+        It creates its own operator, whose key lies in the folder and signs every approval. Not for production.
+        """
+        from pvdm.steward.embedded.development import start_development
+
+        return start_development(path)
 
     @staticmethod
     def embedded(
@@ -150,23 +161,12 @@ def spark_session(
 
 
 def load_contract(path: Path | str) -> DataProductContract:
-    """The contract in a file, judged; what cannot be accepted is told with file, line and column."""
+    """Read and check the contract in a file; errors name file, line and column."""
     import pathlib
 
-    from pvdm.errors import InputError
-    from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, parse_contract
+    from pvdm.model.contract import parse_contract, read_contract
 
-    try:
-        with pathlib.Path(path).open("rb") as file:
-            data = file.read(CONTRACT_SIZE_MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            "input_not_readable",
-            f"{path} cannot be read",
-            expected="a file to read",
-            got=error.strerror or type(error).__name__,
-        ) from error
-    return parse_contract(data, str(path))
+    return parse_contract(read_contract(pathlib.Path(path)), str(path))
 
 
 def check_proof(

@@ -112,3 +112,7 @@ class UnavailableError(PvdmError):
     """A part that this work needs cannot be reached or is not installed."""
 
     exit_code = 7
+
+
+class DevelopmentWarning(UserWarning):
+    """A development Steward was created: its operator's key lies in its own folder."""

@@ -1,4 +1,4 @@
-"""`pvdm demo` on real Spark: the README shows what it prints, no token gets into Spark's log, and it cannot lie."""
+"""`pvdm demo` on real Spark: docs/demo.md shows what it prints, no token gets into Spark's log, and it cannot lie."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TOKEN = re.compile(rb"pvdm_[A-Za-z0-9_-]{43}")
 
 
 @pytest.mark.usefixtures("spark")  # where Spark cannot start, this test cannot either
-def test_the_readme_shows_what_the_demo_prints_and_no_token_gets_into_sparks_event_log(tmp_path: Path) -> None:
+def test_the_page_shows_what_the_demo_prints_and_no_token_gets_into_sparks_event_log(tmp_path: Path) -> None:
     """In a process of its own, with a Spark of its own, as users run it."""
-    block = BLOCK.search((ROOT / "README.md").read_text("utf-8"))
+    block = BLOCK.search((ROOT / "docs" / "demo.md").read_text("utf-8"))
     assert block is not None
     command, _, shown = block[1].partition("\n")
     prompt, program, *words = shlex.split(command)

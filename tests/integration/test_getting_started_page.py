@@ -39,9 +39,22 @@ class Reader:
                 self._command(command, shown)
         elif text.startswith("# jobs.py\n"):
             Path("jobs.py").write_text(text, "utf-8")
+        elif text.startswith("# quickstart\n"):
+            Path("quickstart").mkdir()
+            with contextlib.chdir("quickstart"):
+                self._quickstart(text)
         else:
             exec(compile(text, str(PAGE), "exec"), self.names)
             self._connect()
+
+    def _quickstart(self, text: str) -> None:
+        """In a folder and with names of its own; the Steward is closed, since the next one is another."""
+        names: dict[str, object] = {"__name__": "quickstart"}
+        exec(compile(text, str(PAGE), "exec"), names)
+        assert self._capfd.readouterr().out == "3\n"
+        steward = names["steward"]
+        assert isinstance(steward, StewardClient)
+        steward.close()
 
     def _connect(self) -> None:
         steward = self.names.get("steward")

@@ -30,6 +30,8 @@ def test_a_python_block_runs_after_the_first_of_its_page(
     page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for contract in re.findall(r"^```yaml\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        (tmp_path / "orders.yaml").write_text(contract, "utf-8")
     found = blocks(page)
     names: dict[str, object] = {"__name__": "page"}
     try:
@@ -38,6 +40,43 @@ def test_a_python_block_runs_after_the_first_of_its_page(
     finally:
         for opened in [value for value in names.values() if isinstance(value, StewardClient)]:
             opened.close()
+
+
+def test_the_readme_loses_a_row_and_publishes_after_the_repair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test_a_python_block_runs_after_the_first_of_its_page("README.md", 1, tmp_path, monkeypatch)
+    shown = capsys.readouterr().out.splitlines()
+    assert (shown[0], shown[-1]) == (
+        "VERIFICATION_FAILED  orders-1 of sales.orders",
+        "COMMITTED  orders-1: 1 chunk of sales.orders, +3 rows in 1 file",
+    )
+
+
+def test_the_failure_on_the_first_screen_is_one_of_the_demo() -> None:
+    lines = re.findall(r"^    ((?:error|hint|  expected).*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    demo = (ROOT / "docs" / "demo.md").read_text("utf-8")
+    assert len(lines) == 3
+    assert [line for line in lines if f"   {line.removesuffix('…')}" not in demo] == []
+
+
+def test_the_costs_on_the_first_screen_are_those_of_the_performance_page() -> None:
+    readme, page = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/performance.md"))
+    measured = {
+        "| verify the staged rows | {:.2f} of": r"^\| – beside the write \| ([\d.]+)",
+        "| publish, from freeze to read-back | {:.2f} of": r"^\| publish, from freeze to read-back, .*? \| ([\d.]+)",
+        "| the gate's commit | {:.1f} times": r"^\| gate's commit beside a plain one \| ([\d.]+)",
+        "| memory | {:.0f} MB": r"^\| peak memory of both sides, MB \| ([\d.]+)",
+    }
+    for line, pattern in measured.items():
+        found = re.search(pattern, page, re.MULTILINE)
+        assert found is not None
+        assert line.format(float(found[1])) in readme
+
+
+def test_every_page_is_listed_and_no_other() -> None:
+    listed = re.findall(r"^\| \[`([a-z-]+\.md)`\]", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in ROOT.glob("docs/*.md") if path.name != "README.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

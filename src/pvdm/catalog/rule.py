@@ -28,7 +28,7 @@ _SAID_CHARACTERS: Final = 40
 _KEY: Final = "encryption key "
 # What only a publication makes other; everything else that main shows is a matter of a migration.
 _PUBLISHED: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
-_TO_PUBLISH: Final = "write to a branch and publish it with pvdm"
+_TO_PUBLISH: Final = "write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
 _TO_MIGRATE: Final = "propose it with `pvdm migrate`"
 _STATISTICS: Final = ("statistics", "partition statistics")
 _TO_LEAVE: Final = "statistics of what main shows are not taken from writers"

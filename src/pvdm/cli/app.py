@@ -8,6 +8,7 @@ from pvdm.cli.audit.audit import audit_command
 from pvdm.cli.common.options import require_command
 from pvdm.cli.demo.demo import demo
 from pvdm.cli.demo.evaluate import evaluate
+from pvdm.cli.demo.quickstart import quickstart
 from pvdm.cli.keys import epochs, root_service  # noqa: F401 - they add commands
 from pvdm.cli.keys.keys import keys
 from pvdm.cli.log import prove  # noqa: F401 - it adds commands
@@ -45,6 +46,7 @@ def pvdm(context: click.Context) -> None:
 
     \b
     Examples:
+      pvdm quickstart                a protected table of your own in some seconds, without Spark
       pvdm demo                      publish one good run on Spark, and see seven bad ones refused
       pvdm eval collision            how much the digest can be trusted, measured
       pvdm demo --json | jq .scenes  every command also speaks JSON
@@ -74,6 +76,7 @@ for command in (
     protections,
     publish,
     quarantine,
+    quickstart,
     repair,
     run,
     source_files,

@@ -82,6 +82,24 @@ class TableClient:
         return self._wire.ask(call, lambda answer: _metadata(answer, "the commit"))
 
 
+def create_namespace(client: StewardClient, levels: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Create a namespace; raises `ConflictError` where it exists."""
+    body = {"namespace": list(levels), "properties": dict(properties)}
+    _create(client, "/catalog/v1/namespaces", body, "load the namespace: it exists or it does not")
+
+
+def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[str, object]) -> None:
+    """Create a table from Iceberg's `CreateTableRequest`; raises `ConflictError` where it exists."""
+    namespace = quote(_SEPARATOR.join(levels), safe="")
+    _create(client, f"/catalog/v1/namespaces/{namespace}/tables", request, "load the table: it exists or it does not")
+
+
+def _create(client: StewardClient, path: str, body: Mapping[str, object], look: str) -> None:
+    content = json.dumps(body).encode()
+    call = Call("POST", path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refused)
+    client._wire.ask(call, lambda answer: _created(answer, "the catalog's answer"))
+
+
 def uses_object_store(client: StewardClient) -> bool:
     """Whether the Steward's tables lie in an object store; engines need a library for it."""
     call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS, refusal=_refused)
@@ -113,6 +131,11 @@ def _metadata(answer: Answer, what: str) -> Document | PvdmError:
     if not isinstance(found, dict):
         raise unreadable(what, "a metadata document", "something else")
     return found
+
+
+def _created(answer: Answer, what: str) -> PvdmError | None:
+    value = parse(require_json(answer, what), what)
+    return _refusal(value) if answer.status >= 400 else None
 
 
 def _config(answer: Answer, what: str) -> dict[str, str] | PvdmError:

@@ -11,6 +11,7 @@ from pvdm.client.located_answers import read_located
 from pvdm.client.reading import Reading
 from pvdm.errors import comparison
 from pvdm.model.located import Located
+from pvdm.model.plain import counted
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, WorkloadState
 
@@ -117,6 +118,16 @@ class ExtentView:
     files_added: int
     rows_removed: int
     files_removed: int
+
+    @property
+    def added(self) -> str:
+        """`+3 rows in 1 file`: what was added."""
+        return f"+{counted(self.rows_added, 'row')} in {counted(self.files_added, 'file')}"
+
+    def __str__(self) -> str:
+        if not self.files_removed:
+            return self.added
+        return f"{self.added}, replacing {counted(self.rows_removed, 'row')} in {counted(self.files_removed, 'file')}"
 
     @classmethod
     def read(cls, value: object) -> ExtentView:

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import ClassVar, TypeAlias
 
 from pvdm.client import AttemptView, ExtentView
-from pvdm.errors import PvdmError, RolledBackError, VerificationError
-from pvdm.model.plain import view_json
-from pvdm.model.printable import utc_time
+from pvdm.errors import PvdmError, RolledBackError, VerificationError, comparison
+from pvdm.model.plain import counted, view_json
+from pvdm.model.printable import printable, utc_time
 from pvdm.model.states import AttemptState
 
 
@@ -143,6 +143,11 @@ class Committed:
         """The chunks that were published by an override, and not by proof."""
         return tuple(each for each in self.chunks if each.attempt is not None and each.attempt.overridden)
 
+    def __str__(self) -> str:
+        word = "ALREADY PUBLISHED" if self.published is Published.BEFORE else self.name
+        much = "how many rows is not known" if self.extent is None else str(self.extent)
+        return f"{word}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {much}"
+
     def require(self) -> Committed:
         """Itself; the other outcomes raise."""
         return self
@@ -168,6 +173,9 @@ class VerificationFailed:
     source_moved: SourceMoved | None = None
     before: bool = False
 
+    def __str__(self) -> str:
+        return _failure_text(self)
+
     def require(self) -> Committed:
         """Raises."""
         raise self.error
@@ -189,6 +197,9 @@ class RolledBack:
     error: PvdmError
     source_moved: SourceMoved | None = None
 
+    def __str__(self) -> str:
+        return _failure_text(self)
+
     def require(self) -> Committed:
         """Raises."""
         raise self.error
@@ -199,6 +210,17 @@ class RolledBack:
 
 
 Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
+
+
+def _failure_text(outcome: VerificationFailed | RolledBack) -> str:
+    """The same lines as the command prints."""
+    error = outcome.error
+    lines = [f"{outcome.name}  {outcome.workload_id} of {outcome.table}", f"error: {error.message} ({error.code})"]
+    if tail := comparison(error.expected, error.got):
+        lines.append(f"  {tail}")
+    if error.hint is not None:
+        lines.append(f"hint: {error.hint}")
+    return "\n".join(map(printable, lines))
 
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:

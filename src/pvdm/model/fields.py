@@ -41,7 +41,7 @@ class Fields:
         if unknown := sorted(set(value) - wanted):
             raise InputError(
                 "document_key_unknown",
-                f"{what} has a key that means nothing here",
+                f"{what} has an unknown key",
                 expected=", ".join(sorted(wanted)),
                 got=repr(unknown[0][:64]),
             )

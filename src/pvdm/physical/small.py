@@ -41,6 +41,7 @@ from pvdm.physical.arrow_rows import fitted
 from pvdm.physical.stager import Destination
 
 COMMIT_PATIENCE_MAX_SECONDS: Final = 60
+DATA_FILE_MAX_BYTES: Final = 1_073_741_824
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _PARQUET: Final = "parquet"
@@ -160,7 +161,7 @@ class _Staging:
         """The branch's next snapshot; None where it would change nothing."""
         to, ref = self._to, metadata.refs.get(self._to.branch)
         base_id = None if ref is None else ref.snapshot_id
-        reader = _Reader(self._stores)
+        reader = StoredFiles(self._stores)
         removed = boundary_files(metadata, base_id, to.operation, to.partition, files, reader)
         if not files and not removed:
             return None
@@ -194,13 +195,18 @@ class _Staging:
                 self._store.remove(location)
 
 
-class _Reader:
-    """Manifests and their lists, where they lie."""
+class StoredFiles:
+    """Reads manifests, manifest lists and small data files from where they lie; by default local files."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
+    def __init__(self, stores: Stores | None = None) -> None:
+        self._stores = Stores() if stores is None else stores
+
+    def fetch(self, location: str) -> bytes:
+        """A data file, whole."""
+        return self.read(location, most=DATA_FILE_MAX_BYTES)
 
     def read(self, location: str, *, most: int) -> bytes:
+        """The bytes of a file of at most this size; raises `file_too_large` or `file_unreadable`."""
         place = parse_location(location)
         try:
             data = read(self._stores.of(place), place, most)

@@ -37,6 +37,14 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def run(notary: Notary) -> None:
     """Serve until SIGTERM or SIGINT: requests under way end, within the limit; new ones are refused."""
+    if notary.config.development:
+        raise NotAllowedError(
+            "development_not_served",
+            "a development Steward is not served to other processes",
+            expected="a Steward whose operators keep their own keys",
+            got=f"{notary.config.notary}, whose operator key lies in its own folder",
+            hint="create a Steward for others with `pvdm steward init`: docs/operations.md",
+        )
     log_to(sys.stderr)
     with serving_alone(notary.ledger), contextlib.closing(_bound(notary.config.service)) as listener:
         _Server(notary, _url(notary.config.service, listener)).run(sockets=[listener])

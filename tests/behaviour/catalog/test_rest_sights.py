@@ -116,7 +116,9 @@ def test_a_refusal_says_what_is_gated_and_what_to_do(lake: Lake, staged: dict[st
     assert told(response) == (403, "ForbiddenException")
     message = response.json()["error"]["message"]
     assert message.startswith("t is protected: current snapshot, ancestry")
-    assert message.endswith("; write to a branch and publish it with pvdm")
+    assert message.endswith(
+        "; write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
+    )
 
 
 @pytest.mark.parametrize("way", ["drop", "purge", "rename", "register"])

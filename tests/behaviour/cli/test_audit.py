@@ -69,7 +69,7 @@ def test_a_proved_table_holds_and_each_snapshot_has_a_line(place: House) -> None
     lines = [line for line in ran.out.splitlines() if line.endswith("  OK")]
     assert ["sold-first" in lines[0], "sold-second" in lines[1]] == [True, True]
     assert "PROTECTED by operator-tom" in ran.out
-    assert "the history of main holds: 2 ok" in ran.out
+    assert "no violations in the history of main: 2 ok" in ran.out
     found = place.audit(FULL_NAME, "--json").json
     assert (found["holds"], found["trust_root"]["own"], found["rehashed"]) == (True, True, None)
 
@@ -147,7 +147,7 @@ def test_what_was_exported_is_audited_without_the_steward(place: House, monkeypa
 def test_without_a_trust_root_of_ones_own_it_is_said(place: House) -> None:
     ran = place.run("audit", FULL_NAME, "--json")
     assert ran.code == 0
-    assert "the Steward itself said whose keys count" in ran.err
+    assert "the trust root came from the Steward itself" in ran.err
     assert (ran.json["trust_root"]["own"], ran.json["trust_root"]["pinned"]) == (False, False)
 
 

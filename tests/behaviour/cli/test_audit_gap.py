@@ -47,7 +47,7 @@ def test_a_gap_ends_the_audit_with_3_until_it_is_named(audited: Audited, pvdm: R
     named = pvdm("audit", FULL_NAME, "--accept-gap", gap["gap_id"])
     assert named.code == 0, named.out
     assert f"GAP {gap['gap_id']} (accepted)" in named.out
-    assert "the history of main holds: 1 in-gap, 1 gap in protection" in named.out
+    assert "no violations in the history of main: 1 in-gap, 1 gap in protection" in named.out
 
 
 def test_a_gap_is_the_same_offline_and_is_accepted_there_too(audited: Audited, pvdm: Run, tmp_path: Path) -> None:

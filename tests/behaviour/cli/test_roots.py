@@ -153,10 +153,10 @@ def test_a_sealed_key_signs_with_its_passphrase(pvdm: Run, drawn: Path) -> None:
     assert sign(pvdm, "sealed.draft", "dora", "a", "--passphrase", "file:word").code == 0
 
 
-def test_an_unpinned_root_is_said_to_be_taken_on_faith(pvdm: Run, first: str) -> None:
+def test_an_unpinned_root_is_reported_as_not_verified(pvdm: Run, first: str) -> None:
     checked = pvdm("keys", "root", "check", "root-1.json")
     assert checked.code == 0
-    assert "taken on faith" in checked.err
+    assert "not verified" in checked.err
     assert "NOT pinned" in checked.out
 
 

@@ -129,7 +129,7 @@ def test_the_sentence_says_what_is_gated_and_what_to_do() -> None:
         rule.require_main_unchanged(before, after(before, MAIN["a rollback"][1]), "orders")
     assert str(caught.value) == (
         "orders is protected: current snapshot, ancestry and more of main would change;"
-        " write to a branch and publish it with pvdm"
+        " write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
     )
     assert caught.value.hint is None
 

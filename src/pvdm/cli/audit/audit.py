@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 AUDIT_TRIES_MAX: Final = 3
 _GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
 ITS_OWN: Final = (
-    "the Steward itself said whose keys count: that finds accidents, not a Steward that lies."
+    "the trust root came from the Steward itself: this catches accidents, not a dishonest Steward."
     " Give a trust root of your own with --trust-root, and its hash with --root-sha256"
 )
 

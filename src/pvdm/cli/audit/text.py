@@ -30,6 +30,7 @@ _WORDS = {
 }
 _APPROVALS = {"protect": "PROTECTED", "unprotect": "UNPROTECTED", "migration": "MIGRATED"}
 _WIDTH = 20
+_COUNTED = {"before-protection": "older than the protection (not covered)"}
 
 
 def report_lines(report: AuditReport) -> Iterator[Line]:
@@ -160,13 +161,13 @@ def _change(added: int | None, removed: int | None) -> str:
 
 
 def _summary(report: AuditReport) -> Iterator[Line]:
-    counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items() if count)
+    counts = ", ".join(f"{count:,} {_COUNTED.get(name, name)}" for name, count in report.counts.items() if count)
     if report.gaps:
         counts = f"{counts}, {counted(len(report.gaps), 'gap')} in protection"
     if report.holds:
-        yield f"the history of main holds: {counts or 'no snapshot'}", "bold green"
+        yield f"no violations in the history of main: {counts or 'no snapshot'}", "bold green"
     else:
-        yield f"*** the history of main does not hold: {counts or 'no snapshot'} ***", LOUD
+        yield f"*** violations in the history of main; its snapshots: {counts or 'none'} ***", LOUD
     if report.rehashed is not None:
         found = report.rehashed
         files, manifests = counted(found.data_files, "data file"), counted(found.manifests, "manifest")

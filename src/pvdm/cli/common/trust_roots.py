@@ -1,4 +1,4 @@
-"""The trust root that a command judges by: one envelope or a chain from a file, pinned or taken on faith."""
+"""The trust root that a command judges by: one envelope or a chain from a file, pinned or not verified."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ROOT_CHAIN_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 SEEN_FILE_MAX_BYTES: Final = 4_096
 _SEEN: Final = "pvdm-seen-root/v1"
 FAITH: Final = (
-    "the trust root itself was taken on faith: whoever wrote its file chose the keys."
-    " Get its hash by another way and give it with --root-sha256"
+    "the trust root was not verified: the author of its file chose the keys."
+    " Get its hash through another channel and give it with --root-sha256"
 )
 
 

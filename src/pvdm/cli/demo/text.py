@@ -54,8 +54,10 @@ def audit_lines(report: AuditReport) -> Iterator[Line]:
     if report.rehashed is not None:
         yield f"   {counted(report.rehashed.data_files, 'data file')} read again: the bytes that the proofs bind", None
     counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count)
-    holds = "holds" if report.holds else "does not hold"
-    yield f"   the history of main {holds}: {counts}", "bold green" if report.holds else "bold red"
+    found = (
+        "no violations in the history of main:" if report.holds else "violations in the history of main; its snapshots:"
+    )
+    yield f"   {found} {counts}", "bold green" if report.holds else "bold red"
 
 
 def end_lines(scenes: Sequence[Scene]) -> Iterator[Line]:

@@ -366,6 +366,6 @@ def root_check(
         return
     count = "one trust root" if len(chain) == 1 else f"{len(chain)} trust roots"
     say(f"holds: {count}, the newest is version {root.version}", style="green")
-    say(f"  first    {first_sha256(chain)}{' (pinned)' if pin else ' (NOT pinned: taken on faith)'}")
+    say(f"  first    {first_sha256(chain)}{' (pinned)' if pin else ' (NOT pinned: not verified)'}")
     say(f"  newest   {root.sha256}")
     say(f"  expires  {utc(root.expires_at)}")

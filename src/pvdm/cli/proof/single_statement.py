@@ -12,7 +12,7 @@ from pvdm.errors import VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.trust.verify import verify_statement
 
-UNPINNED: Final = "that the trust root is the right one: it was taken on faith, without --root-sha256"
+UNPINNED: Final = "that the trust root is the right one: it was not verified (no --root-sha256)"
 REFUSED: Final = "the statement does not hold: rely on nothing that it says"
 OLDER: Final = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"
 _LOG: Final = (

@@ -234,9 +234,6 @@ def tell(outcome: Outcome, *, as_json: bool) -> None:
         for line, style in committed_lines(outcome):
             say(line, style=style)
     else:
-        say(
-            f"{outcome.name}  {outcome.workload_id} of {outcome.table}",
-            style="bold red",
-        )
+        say(f"{outcome.name}  {outcome.workload_id} of {outcome.table}", style="bold red")
         say_error(outcome.error)
     click.get_current_context().exit(outcome.exit_code)

@@ -9,7 +9,7 @@ from pvdm.cli.proof.text import LOUD, Line
 from pvdm.model.plain import counted as counted  # noqa: PLC0414 - others have it from here
 
 if TYPE_CHECKING:
-    from pvdm.client import AttemptView, ExtentView
+    from pvdm.client import AttemptView
     from pvdm.durable.outcome import Committed
 
 _NOTHING: Final = "0 rows: the source has no row for these parameters"
@@ -21,10 +21,7 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     from pvdm.durable.outcome import Published
 
     extent = outcome.extent
-    much = "how many rows is not known" if extent is None else extent_words(extent)
-    word = "ALREADY PUBLISHED" if outcome.published is Published.BEFORE else outcome.name
-    chunks = counted(len(outcome.chunks), "chunk")
-    yield f"{word}  {outcome.workload_id}: {chunks} of {outcome.table}, {much}", "green"
+    yield str(outcome), "green"
     yield from _not_now(outcome)
     for chunk in outcome.overridden:
         if chunk.attempt is not None:
@@ -36,7 +33,7 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     for chunk in outcome.chunks:
         found = chunk.attempt
         if found is not None:
-            added = "" if found.extent is None else f"  {added_words(found.extent)}"
+            added = "" if found.extent is None else f"  {found.extent.added}"
             proof = "FAIL proof" if found.overridden else "proof"
             yield f"  {chunk.chunk_id}{added}  snapshot {found.snapshot_id}  {proof} {found.proof_id}", None
 
@@ -53,19 +50,6 @@ def _not_now(outcome: Committed) -> Iterator[Line]:
     moved = outcome.source_moved
     if moved is not None:
         yield f"*** {moved} ***", LOUD
-
-
-def extent_words(extent: ExtentView) -> str:
-    """Rows and files that came, and those that went."""
-    if not extent.files_removed:
-        return added_words(extent)
-    gone = f"{counted(extent.rows_removed, 'row')} in {counted(extent.files_removed, 'file')}"
-    return f"{added_words(extent)}, replacing {gone}"
-
-
-def added_words(extent: ExtentView) -> str:
-    """Rows and files that came."""
-    return f"+{counted(extent.rows_added, 'row')} in {counted(extent.files_added, 'file')}"
 
 
 def override_words(attempt: AttemptView) -> str:

@@ -20,7 +20,7 @@ from pvdm.cli.work.jobs import (
     workload_option,
 )
 
-_YOURS: Final = "nothing refers to those that the job wrote any more: `pvdm orphans` lists them"
+_YOURS: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
 
 @click.command("run", short_help="Stage, verify and publish a workload.")
@@ -88,7 +88,7 @@ def publish(
     from pvdm.durable.outcome import Committed, Published
 
     if not as_json and isinstance(outcome, Committed) and outcome.published is Published.NOW:
-        say_aside(f"branch {branch} goes: {table} shows the Steward's copies of its files; {_YOURS}")
+        say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_YOURS}")
     tell(outcome, as_json=as_json)
 
 

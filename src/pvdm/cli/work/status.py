@@ -69,8 +69,8 @@ class Status:
 def status(*, as_json: bool, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every verdict that was overridden.
 
-    Shows what your role may see, and says what it may not. Ends with 7 when the Steward is not ready. With a table, or
-    a workload's id, it shows these alone.
+    Shows what your role may see, and says what it may not. Ends with 7 when the Steward is not ready. Give a
+    table or --workload-id to see only that.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from pvdm.cli.common.service import Service
 from pvdm.cli.common.times import utc
 from pvdm.cli.proof.text import LOUD, Line
 from pvdm.cli.table.open_workloads import all_workloads
-from pvdm.cli.work.outcome_text import added_words, counted, override_words
+from pvdm.cli.work.outcome_text import counted, override_words
 from pvdm.errors import InputError, comparison
 from pvdm.model.located_text import lines, rest_of_keys
 from pvdm.model.plain import view_json
@@ -116,7 +116,7 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
     """A chunk's last attempt: where it stands, what was published by what, what was found, what it waits for."""
     more = f"  {found.reason}"
     if found.snapshot_id is not None:
-        added = "" if found.extent is None else f"  {added_words(found.extent)}"
+        added = "" if found.extent is None else f"  {found.extent.added}"
         more = f"{added}  snapshot {found.snapshot_id}"
     yield f"  {found.state.value:<20}{chunk_id}  attempt {found.number}{more}", _STYLES.get(found.state)
     if found.overridden:

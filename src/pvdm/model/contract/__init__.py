@@ -2,7 +2,7 @@
 
 from pvdm.model.contract.document import json_schema
 from pvdm.model.contract.mapping import MappedColumn, columns_read, resolve
-from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES, parse_contract
+from pvdm.model.contract.reader import CONTRACT_SIZE_MAX_BYTES, parse_contract, read_contract
 from pvdm.model.contract.types import (
     Atomicity,
     BoundContract,
@@ -48,5 +48,6 @@ __all__ = [
     "columns_read",
     "json_schema",
     "parse_contract",
+    "read_contract",
     "resolve",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
@@ -15,6 +16,20 @@ from pvdm.model.contract.refusal import findings, first, refusal
 from pvdm.model.contract.types import DataProductContract
 
 CONTRACT_SIZE_MAX_BYTES: Final = 262_144
+
+
+def read_contract(path: Path) -> bytes:
+    """The bytes of a contract's file; of one that is too large, one byte more than is allowed."""
+    try:
+        with path.open("rb") as file:
+            return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            "input_not_readable",
+            f"{path} cannot be read",
+            expected="a file to read",
+            got=error.strerror or type(error).__name__,
+        ) from error
 
 
 def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:

@@ -98,7 +98,7 @@ def _finding(error: Mapping[str, Any], placed: Placed) -> Finding:
         return Finding(placed.place(path[:-1]), path, "a value", "none")
     if kind == "extra_forbidden":
         known = ", ".join(_keys(path[:-1]))
-        return Finding(placed.key_place(path), path, f"one of {known}", "a key that means nothing here")
+        return Finding(placed.key_place(path), path, f"one of {known}", "an unknown key")
     return Finding(placed.place(path), path, _expected(kind, context), _shown(given))
 
 

@@ -127,6 +127,7 @@ class StewardConfig:
     keys: KeysConfig
     outside_path: Path
     isolation: Isolation = Isolation.PROCESS
+    development: bool = False  # an operator whose key lies in the Steward's own folder signs every approval
     archive: Path | None = None
     trust_root_sha256: str | None = None
     service: ServiceConfig = field(default_factory=ServiceConfig)
@@ -219,6 +220,7 @@ class _File(_Strict):
     notary: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
     origin: Annotated[str, Field(pattern=f"^{IDENTITY}$")]
     isolation: Literal["embedded", "process", "account"] = "process"
+    development: bool = False
     ledger: str
     outside: str
     archive: str | None = None
@@ -265,6 +267,7 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
         outside_at=_object(parsed.outside, parsed.s3),
         archive_at=None if parsed.archive is None else _object(parsed.archive, parsed.s3),
         isolation=Isolation(parsed.isolation),
+        development=parsed.development,
         archive=_path(parsed.archive, folder),
         trust_root_sha256=parsed.trust_root_sha256,
         service=ServiceConfig(
@@ -280,6 +283,13 @@ def _config(parsed: _File, folder: Path) -> StewardConfig:
         spark=spark_settings(parsed.spark, folder),
     )
     require_door(config.service)
+    if config.development and config.isolation is not Isolation.EMBEDDED:
+        raise InputError(
+            "config_invalid",
+            "a development Steward is an embedded one",
+            expected='isolation = "embedded"',
+            got=f'isolation = "{parsed.isolation}"',
+        )
     return config
 
 

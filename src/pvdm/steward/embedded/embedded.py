@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, TypeVar
 
 from pvdm.client import AccessToken, ClockConfirmed, LentToken, StewardClient, TrustRootVersion
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
@@ -30,7 +30,9 @@ from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_enve
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
 
-__all__ = ["EmbeddedSteward", "Person", "start"]
+__all__ = ["EmbeddedSteward", "Person", "start", "start_as"]
+
+_S = TypeVar("_S", bound="EmbeddedSteward")
 
 TOKEN_SECONDS: Final = 24 * 3600
 OWN_NAME: Final = "embedded"
@@ -42,6 +44,8 @@ _OUTSIDE: Final = "outside"
 
 class EmbeddedSteward(StewardClient):
     """A client with the role of operator, and the Steward behind it; `close` stops both."""
+
+    development: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -64,6 +68,12 @@ class EmbeddedSteward(StewardClient):
         self._lent: dict[tuple[Role, str], LentToken] = {}
         super().__init__(running.url, self._giver(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
         atexit.register(self.close)
+
+    @classmethod
+    def own_people(cls, folder: Path) -> tuple[Person, ...]:
+        """People whose keys the Steward itself keeps in its folder; only a development Steward has one."""
+        del folder
+        return ()
 
     @property
     def folder(self) -> Path:
@@ -166,13 +176,26 @@ def start(
     folder, and who restores or loses that disk loses both. `store` is a file with the tables [catalog] and [s3] that
     its configuration begins with; a later start that names a file with other values is refused.
     """
+    return start_as(EmbeddedSteward, path, outside=outside, people=people, store=store)
+
+
+def start_as(
+    kind: type[_S],
+    path: Path | str,
+    *,
+    outside: Path | str | None = None,
+    people: Sequence[Person] = (),
+    store: Path | str | None = None,
+) -> _S:
+    """The same as `start`, for a kind of embedded Steward; a folder of another kind is refused."""
     require_people(people)
     with contextlib.ExitStack() as undo:
         folder = _folder(Path(path))
         lock = ProcessLock(folder / _LOCK, in_use=_in_use, unavailable=_unavailable)
         undo.callback(lock.release)
         tables = None if store is None else StoreFile.read(Path(store))
-        config = _configured(folder, None if outside is None else Path(outside), tables)
+        config = _configured(folder, None if outside is None else Path(outside), tables, kind.development)
+        people = (*people, *kind.own_people(folder))
         notary = _opened(config)
         undo.callback(notary.close)
         signer = _root_signer(folder / _ROOT_SIGNER)
@@ -180,7 +203,7 @@ def start(
         _end_tokens(notary)
         running = server.start(notary)
         undo.callback(running.stop)
-        steward = EmbeddedSteward(notary, running, lock, folder, signer, people)
+        steward = kind(notary, running, lock, folder, signer, people)
         undo.pop_all()
         return steward
 
@@ -239,7 +262,7 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
-def _configured(folder: Path, outside: Path | None, store: StoreFile | None) -> StewardConfig:
+def _configured(folder: Path, outside: Path | None, store: StoreFile | None, development: bool) -> StewardConfig:
     """The folder's configuration, written at the first start; names are drawn, so that no two notaries share one."""
     path = folder / _CONFIG
     if not path.exists():
@@ -252,8 +275,10 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None) -> 
                 hint="nothing is made there: a mount that is missing would go unnoticed",
             )
         name = f"embedded-{secrets.token_hex(6)}"
-        _write_config(path, _config_text(path, name, _checkpoint(folder, outside, name), store), store)
+        checkpoint = _checkpoint(folder, outside, name)
+        _write_config(path, _config_text(path, name, checkpoint, store, development=development), store)
     config = _agreeing(load_config(path), path, store)
+    _require_kind(config, development)
     if outside is not None and config.outside_path != _checkpoint(folder, outside, config.notary):
         raise InputError(
             "embedded_outside_differs",
@@ -274,11 +299,24 @@ def _configured(folder: Path, outside: Path | None, store: StoreFile | None) -> 
     return config
 
 
+def _require_kind(config: StewardConfig, development: bool) -> None:
+    """A Steward with its own people never gets an automatic operator, and one that has one never loses the mark."""
+    if config.development != development:
+        raise NotAllowedError(
+            "development_differs",
+            "the folder holds another kind of Steward",
+            expected="a development Steward" if development else "a Steward that was not created for development",
+            got="a development Steward" if config.development else "one that was not created for development",
+            hint=f"open it with pvdm.Steward.{'development' if config.development else 'embedded'}, "
+            "or name another folder",
+        )
+
+
 def _agreeing(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
     """The configuration, if it is what the caller's store file says; one without a pin never served: it may change."""
     if store is None:
         return config
-    text = _config_text(path, config.notary, config.outside_path, store)
+    text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
     if config.trust_root_sha256 is None and config.outside_at is None:
         return _write_config(path, text, store)
     require_same_store(config, parse_config(text, path, source=store.path), store, path)
@@ -296,12 +334,13 @@ def _checkpoint(folder: Path, outside: Path | None, name: str) -> Path:
     return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
 
 
-def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None) -> bytes:
+def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None, *, development: bool) -> bytes:
     lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
     # Relative where it lies inside, so that the folder can be moved as a whole.
     inside = checkpoint.is_relative_to(path.parent)
     lines |= {"outside": str(checkpoint.relative_to(path.parent) if inside else checkpoint)}
     text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
+    text += "development = true\n" if development else ""
     text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
     return f"{text}{'' if store is None else store.tables}".encode()
 

@@ -349,5 +349,9 @@ def _counts(rows: RowCounts) -> tuple[str | None, str | None]:
     """What was intended and staged; before rows are read there is nothing to say of them, and the findings tell why."""
     if rows.intent is None:
         return None, None
-    staged = "files that could not be read" if rows.staged is None else f"{rows.staged} rows staged"
-    return f"{rows.intent} rows as intended", staged
+    staged = "files that could not be read" if rows.staged is None else f"{_rows(rows.staged)} staged"
+    return f"{_rows(rows.intent)} as intended", staged
+
+
+def _rows(count: int) -> str:
+    return f"{count} {'row' if count == 1 else 'rows'}"

@@ -1,0 +1,200 @@
+"""`pvdm quickstart`: a folder with a protected table, a first published row set and a first refused one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pvdm.cli.common.files import write_new
+from pvdm.cli.common.options import PlaceType, json_option
+from pvdm.cli.common.screen import notice, say, say_json
+from pvdm.cli.demo.quickstart_files import FILES
+from pvdm.cli.proof.text import Line
+from pvdm.errors import DevelopmentWarning, InputError, comparison
+from pvdm.model.plain import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pvdm.durable.chunk import Chunk
+    from pvdm.durable.outcome import Outcome
+    from pvdm.steward.embedded.development import DevelopmentSteward
+
+SOURCE: Final = "raw.orders"
+TARGET: Final = "sales.orders"
+FOLDER: Final = Path("pvdm-quickstart")
+PUBLISHED_DAY: Final = "2026-11-14"
+REFUSED_DAY: Final = "2026-11-15"
+_ROWS: Final = (
+    (1, "2026-11-14", "19.90"),
+    (2, "2026-11-14", "5.00"),
+    (3, "2026-11-14", "12.00"),
+    (4, "2026-11-15", "7.50"),
+    (5, "2026-11-15", "30.00"),
+    (6, "2026-11-15", "8.25"),
+    (7, "2026-11-16", "2.00"),
+    (8, "2026-11-16", "41.10"),
+    (9, "2026-11-17", "6.00"),
+    (10, "2026-11-17", "15.75"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickstartResult:
+    """What the quickstart did: the state of each file, both outcomes, and how many rows consumers see."""
+
+    folder: Path
+    files: dict[str, str]
+    published: Outcome
+    refused: Outcome
+    rows: int
+
+    def to_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "folder": str(self.folder),
+            "files": self.files,
+            "published": self.published.to_json(),
+            "refused": self.refused.to_json(),
+            "rows": self.rows,
+        }
+
+
+@click.command(short_help="Create a protected table to try: no Spark, no keys, some seconds.")
+@json_option
+@click.argument("folder", type=PlaceType(folder=True), default=FOLDER, metavar="[FOLDER]")
+def quickstart(*, as_json: bool, folder: Path) -> None:
+    """Create a folder (default: pvdm-quickstart) with a development Steward, a contract, a job and a notebook.
+
+    The Steward creates its own keys, tokens and operator in FOLDER/steward. The command creates the tables raw.orders
+    and sales.orders, protects sales.orders, publishes one day, and shows how a job that drops a row is refused. It
+    needs neither Spark nor a second terminal.
+
+    Run again in the same folder, it publishes nothing twice and keeps every file that exists.
+
+    \b
+    Examples:
+      pvdm quickstart
+      pvdm quickstart my-first-table
+      pvdm quickstart --json | jq .refused.error
+    """
+    result = run_quickstart(folder)
+    if as_json:
+        say_json(result.to_json())
+        return
+    for line, style in _lines(result):
+        say(line, style=style)
+
+
+def run_quickstart(folder: Path) -> QuickstartResult:
+    """Set the folder up, publish one day and have another refused."""
+    # Only here: the Steward is slow to load, and no other command needs it.
+    import pvdm
+    from pvdm.digest import kernel_engine
+
+    kernel_engine()  # only the kernel reads staged files; without it, stop before anything is written
+    files = _write_files(folder)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", DevelopmentWarning)
+        steward = pvdm.Steward.development(folder / "steward")
+    for each in told:
+        notice(str(each.message))
+    with steward, pvdm.Coordinator(steward) as coordinator:
+        _create_tables(steward)
+        if not steward.protected("table", name=TARGET):
+            steward.protect(folder / "orders.yaml")
+
+        def build(_spark: object, chunk: Chunk) -> pa.Table:
+            return _day_of(steward.read(SOURCE, chunk.source_snapshot_id), chunk)
+
+        def drop_a_row(_spark: object, chunk: Chunk) -> pa.Table:
+            return build(_spark, chunk).slice(1)
+
+        published = coordinator.run(f"orders-{PUBLISHED_DAY}", TARGET, {"day": PUBLISHED_DAY}, build)
+        refused = coordinator.run(f"orders-{REFUSED_DAY}", TARGET, {"day": REFUSED_DAY}, drop_a_row)
+        return QuickstartResult(folder, files, published, refused, steward.read(TARGET).num_rows)
+
+
+def _write_files(folder: Path) -> dict[str, str]:
+    """Write the files that are missing; one that exists is kept, edited or not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        states = {}
+        for name, (text, _) in FILES.items():
+            path = folder / name
+            if not path.exists():
+                write_new(path, text.encode())
+                states[name] = "written"
+            else:
+                states[name] = "unchanged" if path.read_bytes() == text.encode() else "edited"
+    except OSError as error:
+        raise InputError(
+            "folder_not_writable",
+            f"{folder} cannot be used",
+            expected="a folder to write into",
+            got=error.strerror or str(error),
+            hint="name another folder",
+        ) from error
+    return states
+
+
+def _create_tables(steward: DevelopmentSteward) -> None:
+    import pyarrow as pa
+
+    fields: Any = {"order_id": pa.int64(), "day": pa.date32(), "amount": pa.decimal128(10, 2)}
+    schema = pa.schema(fields)
+    for table in (SOURCE, TARGET):
+        steward.create_table(table, schema, partition_by=["day"] if table == TARGET else [], exist_ok=True)
+    if not steward.read(SOURCE).num_rows:
+        rows = [
+            {"order_id": number, "day": date.fromisoformat(day), "amount": Decimal(amount)}
+            for number, day, amount in _ROWS
+        ]
+        steward.append(SOURCE, pa.Table.from_pylist(rows, schema=schema))
+
+
+def _day_of(orders: pa.Table, chunk: Chunk) -> pa.Table:
+    wanted = date.fromisoformat(chunk.parameters["day"])
+    return orders.filter([day == wanted for day in orders.column("day").to_pylist()])
+
+
+def _lines(result: QuickstartResult) -> Iterator[Line]:
+    width = max(len(str(result.folder / name)) for name in FILES)
+    for name, (_, purpose) in FILES.items():
+        state = result.files[name]
+        yield f"{result.folder / name!s:<{width}}  {state:<9}  {purpose}", "yellow" if state == "edited" else None
+    yield "", None
+    yield f"1. a job copies {PUBLISHED_DAY} from {SOURCE} to {TARGET}", "bold"
+    yield from _outcome_lines(result.published)
+    if result.refused.exit_code:
+        yield f"2. a job loses a row of {REFUSED_DAY} and ends without an error", "bold"
+    else:
+        yield f"2. {REFUSED_DAY} was refused before and is repaired", "bold"
+    yield from _outcome_lines(result.refused)
+    yield f"consumers of {TARGET} see {counted(result.rows, 'row')}", "cyan"
+    yield "", None
+    yield "next:", "bold"
+    yield f"  cd {result.folder}", None
+    yield f"  python job.py {REFUSED_DAY}    the correct job repairs the refused day", None
+    yield "  jupyter notebook             opens notebook.ipynb (first: pip install notebook)", None
+    yield "  edit orders.yaml             then run the job again: it signs the change of the contract", None
+
+
+def _outcome_lines(outcome: Outcome) -> Iterator[Line]:
+    from pvdm.durable.outcome import Committed
+
+    if isinstance(outcome, Committed):
+        yield f"   {outcome}", "green"
+        return
+    error = outcome.error
+    yield f"   {outcome.name}  {outcome.workload_id} of {outcome.table}", "bold red"
+    yield f"   error: {error.message} ({error.code})", None
+    if tail := comparison(error.expected, error.got):
+        yield f"     {tail}", None

@@ -1,0 +1,231 @@
+"""A Steward for development: it creates its own operator, and has helpers for small tables without Spark."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+
+from pvdm.catalog.namespaces import DOMAIN_PROPERTY
+from pvdm.client import StewardClient
+from pvdm.client.table import TableClient, create_namespace, create_table, split_name
+from pvdm.digest import kernel_engine
+from pvdm.digest.parquet import read_batches
+from pvdm.errors import ConflictError, DevelopmentWarning, InputError
+from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.read.arrow_types import arrow_type
+from pvdm.lake.read.scan import plan_scan, scan_batches
+from pvdm.metadata.gate.state import state_of, target_of
+from pvdm.model.contract import parse_contract, read_contract
+from pvdm.model.role import Role
+from pvdm.model.statements.core import Operation
+from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
+from pvdm.model.statements.table import TableRef
+from pvdm.physical.small import SmallStager, StoredFiles
+from pvdm.physical.stager import Destination
+from pvdm.steward.embedded.embedded import EmbeddedSteward, Person, start_as
+from pvdm.steward.work.contracts import contract_text
+from pvdm.trust.keys.operator import create_key_pair, open_key_pair
+from pvdm.trust.root import RootRole
+from pvdm.trust.verify import sign_statement
+
+OPERATOR: Final = "developer"
+_KEY: Final = "operator.pem"
+_CONFIG: Final = "steward.toml"
+_APPROVAL_MICROS: Final = 3_600_000_000
+_NOTICE: Final = (
+    "created a development Steward in {folder}: an operator key ({key}), a root key, signing keys and tokens. "
+    "Anyone who can read this folder can approve and publish; proofs say `isolation: embedded`. Not for production"
+)
+_TYPES: Final[dict[pa.DataType, str]] = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.time64("us"): "time",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamptz",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+}
+
+
+class DevelopmentSteward(EmbeddedSteward):
+    """An embedded Steward whose operator signs approvals automatically; `close` stops it."""
+
+    development: ClassVar[bool] = True
+
+    @classmethod
+    def own_people(cls, folder: Path) -> tuple[Person, ...]:
+        """The development operator; the first start creates the key, with mode 0600."""
+        path = folder / _KEY
+        if not path.exists():
+            create_key_pair(path)
+        return (Person(OPERATOR, RootRole.OPERATOR, open_key_pair(path).public),)
+
+    def create_table(
+        self, name: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), exist_ok: bool = False
+    ) -> None:
+        """Create an Iceberg table for these Arrow columns, and its namespace if it is missing.
+
+        A new namespace belongs to the domain of its first level. Raises `ConflictError` where the table exists,
+        unless `exist_ok`.
+        """
+        levels, last = split_name(name)
+        ids = {field.name: number for number, field in enumerate(schema, 1)}
+        fields = [
+            {"id": ids[field.name], "name": field.name, "required": not field.nullable, "type": _iceberg_type(field)}
+            for field in schema
+        ]
+        for column in partition_by:
+            if column not in ids:
+                raise InputError(
+                    "column_unknown", "there is no such column", expected=", ".join(ids), got=ascii(column)[:80]
+                )
+        spec = [
+            {"source-id": ids[column], "field-id": 1_000 + at, "name": column, "transform": "identity"}
+            for at, column in enumerate(partition_by)
+        ]
+        for end in range(1, len(levels) + 1):
+            self._create_namespace(levels[:end])
+        try:
+            create_table(
+                self,
+                levels,
+                {
+                    "name": last,
+                    "schema": {"type": "struct", "schema-id": 0, "fields": fields},
+                    "partition-spec": {"spec-id": 0, "fields": spec},
+                    "properties": {"format-version": "2"},
+                },
+            )
+        except ConflictError:
+            if not exist_ok:
+                raise
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """Append rows to an unprotected table, such as a source; the catalog refuses a protected one."""
+        location = _metadata(self, table).location
+        token = self.lend(Role.OPERATOR).token
+        to = Destination(self.url, table, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
+        SmallStager(self).stage(lambda: rows, to)
+
+    def read(self, table: str, snapshot_id: int | None = None) -> pa.Table:
+        """The rows that a consumer sees, or those of one snapshot: a job passes `chunk.source_snapshot_id`."""
+        kernel_engine()  # it is the only reader of data files
+        with self.with_token(self.lend(Role.CONSUMER).token) as consumer:
+            metadata = _metadata(consumer, table)
+        snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshot(snapshot_id)
+        if snapshot is None and snapshot_id is not None:
+            raise InputError(
+                "snapshot_unknown",
+                f"{table} has no such snapshot",
+                expected="a snapshot of the table",
+                got=str(snapshot_id),
+            )
+        files = StoredFiles()
+        scan = plan_scan(metadata, snapshot, files)
+        schema = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in scan.schema.fields])
+        # One type a column: files of different writers give text and bytes in different layouts.
+        parts = [
+            pa.Table.from_batches([batch]).cast(schema)
+            for each in scan.files
+            for batch in scan_batches(scan, each, files.fetch, read_batches)
+        ]
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def protect(self, contract: Path | str) -> None:
+        """Put the contract's target under the contract in this file, by the development operator's signature.
+
+        Under another contract already, the table is migrated to this one; under this one, nothing is done.
+        """
+        path = Path(contract)
+        text = contract_text(read_contract(path), str(path))
+        wanted = contract_sha256(text)
+        found = self.target("table", parse_contract(text.encode(), str(path)).boundary.target)
+        if found.contract_sha256 == wanted:
+            return
+        if found.metadata is None:
+            raise AssertionError("a table has metadata")
+        table, metadata = TableRef(found.catalog, found.id, found.name), TableMetadata.parse(found.metadata)
+        if found.contract_sha256 is None:
+            self.submit_protection(
+                self._signed(
+                    Protection(
+                        action=ProtectionAction.PROTECT,
+                        target=target_of(table, metadata, wanted),
+                        contract=text,
+                        **_facts(f"protected under {path.name} in development"),
+                    )
+                )
+            )
+            return
+        self.submit_migration(
+            self._signed(
+                Migration(
+                    table=table,
+                    before=state_of(metadata, found.contract_sha256),
+                    after=state_of(metadata, wanted),
+                    updates="[]",
+                    contract=text,
+                    **_facts(f"moved to {path.name} in development"),
+                )
+            )
+        )
+
+    def _signed(self, approval: Protection | Migration) -> bytes:
+        return sign_statement(approval, open_key_pair(self.folder / _KEY)).to_bytes()
+
+    def _create_namespace(self, levels: Sequence[str]) -> None:
+        try:
+            create_namespace(self, levels, {DOMAIN_PROPERTY: levels[0]})
+        except ConflictError:
+            return
+
+
+def start_development(path: Path | str) -> DevelopmentSteward:
+    """Start the development Steward of that folder, or create one and warn once what was created."""
+    first = not (Path(path) / _CONFIG).exists()
+    steward = start_as(DevelopmentSteward, path)
+    if first:
+        warnings.warn(_NOTICE.format(folder=steward.folder, key=_KEY), DevelopmentWarning, stacklevel=3)
+    return steward
+
+
+def _metadata(client: StewardClient, table: str) -> TableMetadata:
+    return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
+
+
+def _facts(reason: str) -> dict[str, Any]:
+    now = time.time_ns() // 1_000
+    return {
+        "operator": OPERATOR,
+        "reason": reason,
+        "nonce": secrets.token_hex(16),
+        "issued_at": now,
+        "expires_at": now + _APPROVAL_MICROS,
+    }
+
+
+def _iceberg_type(field: pa.Field[Any]) -> str:
+    kind: Any = field.type
+    if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
+        return f"decimal({kind.precision}, {kind.scale})"
+    if kind not in _TYPES:
+        raise InputError(
+            "column_type_unsupported",
+            f"column {field.name[:80]!a} has a type that this helper does not know",
+            expected=", ".join(map(str, _TYPES)),
+            got=str(kind)[:80],
+            hint="cast the column, or create the table with Spark or PyIceberg",
+        )
+    return _TYPES[kind]
