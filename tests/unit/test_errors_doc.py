@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pvdm import errors
+from pvdm.api.errors import kind_of
 from pvdm.client.wire import Missed
-from pvdm.steward.http.errors import kind_of, status_of
+from pvdm.steward.http.errors import status_of
 from tests.support.error_codes import CLASSES, Raised, Reader
 from tests.support.gate.hostile_assets import manifest
 

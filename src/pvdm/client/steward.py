@@ -6,40 +6,55 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
-from pvdm.client.address import require_address, segment, segments, tls_context
-from pvdm.client.answers import (
-    ClockConfirmed,
-    EpochChange,
-    EpochView,
-    Event,
-    ExchangedToken,
-    Identity,
-    Readiness,
-    StewardInfo,
-    TrustRootChain,
-    TrustRootVersion,
-    read_exchanged,
-    read_hashes,
+from pvdm.api.audit import ConsistencyView
+from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.api.proofs import (
+    AttestationList,
+    AttestationView,
+    Challenge,
+    OpenedProof,
+    OverrideList,
+    OverrideView,
+    ProofList,
+    ProofView,
 )
-from pvdm.client.audit import AuditCalls
-from pvdm.client.calls import PAGE_MAX_ROWS, number_text, page_of, posted, sha256_text
-from pvdm.client.engine_token import LentToken
-from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
-from pvdm.client.protection_answers import (
+from pvdm.api.protection import (
+    MigrationList,
     MigrationView,
+    ProtectedList,
     ProtectedView,
+    ProtectionList,
     ProtectionView,
     SubmittedMigration,
     TargetView,
 )
-from pvdm.client.reading import Reading, unreadable
+from pvdm.api.service import (
+    ClockConfirmed,
+    EpochChange,
+    EpochChangeList,
+    EpochList,
+    EpochView,
+    Event,
+    EventList,
+    ExchangedToken,
+    Identity,
+    ReadinessView,
+    StewardInfo,
+    TrustRootChain,
+    TrustRootVersion,
+)
+from pvdm.client.address import require_address, segment, segments, tls_context
+from pvdm.client.audit import AuditCalls
+from pvdm.client.calls import Query, number_text, page_query, parse_json, post, sha256_text
+from pvdm.client.responses import error_of, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
-from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
+from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_source, try_made
 from pvdm.client.transport import BoundedTransport
 from pvdm.client.wire import Call, Wire
 from pvdm.client.work import WorkCalls
@@ -47,6 +62,7 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
+from pvdm.model.token_text import AccessToken
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 
@@ -54,6 +70,14 @@ _S = TypeVar("_S", bound="StewardClient")
 # The errors of this route come in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
 _NO_TOKEN: Final = frozenset({"clock_jumped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the Steward takes work, and every reason why not."""
+
+    ready: bool
+    reasons: tuple[PvdmError, ...]
 
 
 class StewardClient(WorkCalls, AuditCalls):
@@ -153,13 +177,15 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def readiness(self) -> Readiness:
         """Whether it takes work, and if not, why; the whole of each reason is for operators and auditors."""
+        call = Call("GET", "/readyz", also_answers=frozenset({503}))
         try:
-            return self._read(Call("GET", "/readyz", also_answers=frozenset({503})), Readiness.read)
+            found = self._read(call, ReadinessView)
         except PvdmError as error:
             if error.code not in _NO_TOKEN:
                 raise
-        # What keeps the Steward from its work may keep it from giving or taking tokens too: a stranger is told as much.
-        return self._read(Call("GET", "/readyz", with_token=False, also_answers=frozenset({503})), Readiness.read)
+            # The same problem may stop the Steward from checking tokens; the short form needs none.
+            found = self._read(replace(call, with_token=False), ReadinessView)
+        return Readiness(found.ready, tuple(error_of(reason, request_id="") for reason in found.reasons))
 
     def metrics(self) -> str:
         """The counters in Prometheus' text form."""
@@ -167,37 +193,36 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def identity(self) -> Identity:
         """Who this client is, by its token."""
-        return self._read(Call("GET", "/v1/identity"), Identity.read)
+        return self._get("/v1/identity", Identity)
 
     def info(self) -> StewardInfo:
         """Who the Steward is and where it stands."""
-        return self._read(Call("GET", "/v1/steward"), StewardInfo.read)
+        return self._get("/v1/steward", StewardInfo)
 
     def events(self, *, after: int | None = None, limit: int = 100, about: str | None = None) -> tuple[Event, ...]:
         """The next steps of the step log after an id, oldest first; `about` an id or a name: those that mention it."""
-        asked = page_of(after, limit) | ({} if about is None else {"about": about})
-        return self._list("/v1/events", "events", Event.read, asked)
+        return self._get("/v1/events", EventList, page_query(after, limit) | {"about": about}).events
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
         """Say that the Steward's clock is right now."""
         return self._read(
-            posted("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
-            ClockConfirmed.read,
+            post("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
+            ClockConfirmed,
         )
 
     # Trust root and epochs
 
     def trust_root(self) -> TrustRootChain:
         """Every version of the trust root, first to newest, as signed; the reader judges them by its own pin."""
-        return self._read(Call("GET", "/v1/trust-root"), TrustRootChain.read)
+        return self._get("/v1/trust-root", TrustRootChain)
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> TrustRootVersion:
         """The first version, which is believed by its SHA-256, or the next; the newest one again changes nothing."""
-        return self._read(_enveloped("/v1/trust-root", envelope, sha256), TrustRootVersion.read)
+        return self._read(_envelope_call("/v1/trust-root", envelope, sha256), TrustRootVersion)
 
     def epochs(self) -> tuple[EpochView, ...]:
         """Every epoch there ever was."""
-        return self._list("/v1/epochs", "epochs", EpochView.read)
+        return self._get("/v1/epochs", EpochList).epochs
 
     def create_epoch(self, reason: str) -> tuple[EpochChange, ...]:
         """A new generation of keys; nothing uses it until it is activated."""
@@ -226,12 +251,12 @@ class StewardClient(WorkCalls, AuditCalls):
         limit: int = 100,
     ) -> tuple[ProofView, ...]:
         """The newest proofs, going back in the log from the index `after`, of one workload or attempt if so asked."""
-        wanted = {"workload_id": workload_id, "attempt_id": attempt_id, **page_of(after, limit)}
-        return self._list("/v1/proofs", "proofs", ProofView.read, wanted)
+        query: Query = {"workload_id": workload_id, "attempt_id": attempt_id, **page_query(after, limit)}
+        return self._get("/v1/proofs", ProofList, query).proofs
 
     def proof(self, proof_id: str) -> ProofView:
         """What one proof says."""
-        return self._read(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}"), ProofView.read)
+        return self._get(f"/v1/proofs/{sha256_text(proof_id)}", ProofView)
 
     def proof_envelope(self, proof_id: str) -> bytes:
         """The signed envelope."""
@@ -243,20 +268,20 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
         """The keys of a closed attempt, so that its digest can be recomputed from the data; noted in the step log."""
-        call = posted(
+        call = post(
             f"/v1/proofs/{sha256_text(proof_id)}/open", {"reason": reason}, look="the step log shows if it was noted"
         )
-        return self._read(call, OpenedProof.read)
+        return self._read(call, OpenedProof)
 
     # Break-glass and source attestation
 
     def overrides(self) -> tuple[OverrideView, ...]:
         """The newest break-glass statements, at most 1,000."""
-        return self._list("/v1/overrides", "overrides", OverrideView.read)
+        return self._get("/v1/overrides", OverrideList).overrides
 
     def submit_override(self, envelope: bytes) -> OverrideView:
         """Hand in a signed break-glass statement."""
-        return self._read(_enveloped("/v1/overrides", envelope), OverrideView.read)
+        return self._read(_envelope_call("/v1/overrides", envelope), OverrideView)
 
     def challenge(
         self,
@@ -277,24 +302,24 @@ class StewardClient(WorkCalls, AuditCalls):
             "mode": mode,
             "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
         }
-        return self._read(posted("/v1/attestations/challenges", asked, repeatable=True), Challenge.read)
+        return self._read(post("/v1/attestations/challenges", asked, repeatable=True), Challenge)
 
     def submit_attestation(self, envelope: bytes) -> AttestationView:
         """Hand in a signed source attestation."""
-        return self._read(_enveloped("/v1/attestations", envelope), AttestationView.read)
+        return self._read(_envelope_call("/v1/attestations", envelope), AttestationView)
 
     def attestations(
         self, *, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> tuple[AttestationView, ...]:
         """The source attestations, of one table or snapshot if so asked."""
-        wanted = {"table_uuid": table_uuid, "snapshot_id": None if snapshot_id is None else str(snapshot_id)}
-        return self._list("/v1/attestations", "attestations", AttestationView.read, wanted)
+        query: Query = {"table_uuid": table_uuid, "snapshot_id": snapshot_id}
+        return self._get("/v1/attestations", AttestationList, query).attestations
 
     # Protection and migrations
 
     def target(self, kind: str, name: str) -> TargetView:
         """A `table` or a `namespace` as it is now, for who is about to sign something about it."""
-        return self._read(Call("GET", f"/v1/targets/{segment(kind, 'kind')}", query=(("name", name),)), TargetView.read)
+        return self._get(f"/v1/targets/{segment(kind, 'kind')}", TargetView, {"name": name})
 
     def protected(
         self,
@@ -303,19 +328,19 @@ class StewardClient(WorkCalls, AuditCalls):
         namespace: str | None = None,
         name: str | None = None,
         after: str | None = None,
-        limit: int = PAGE_MAX_ROWS,
+        limit: int = PAGE_ROWS_MAX,
     ) -> tuple[ProtectedView, ...]:
         """What is protected now, each a `table` or a `namespace`, by name, from behind the name `after`."""
-        wanted = {"kind": kind, "namespace": namespace, "name": name, **page_of(after, limit)}
-        return self._list("/v1/protected", "protected", ProtectedView.read, wanted)
+        query: Query = {"kind": kind, "namespace": namespace, "name": name, **page_query(after, limit)}
+        return self._get("/v1/protected", ProtectedList, query).protected
 
     def protections(self) -> tuple[ProtectionView, ...]:
         """The newest protections, at most 1,000."""
-        return self._list("/v1/protections", "protections", ProtectionView.read)
+        return self._get("/v1/protections", ProtectionList).protections
 
     def submit_protection(self, envelope: bytes) -> ProtectionView:
         """Hand in a signed protection; the same one again changes nothing."""
-        return self._read(_enveloped("/v1/protections", envelope), ProtectionView.read)
+        return self._read(_envelope_call("/v1/protections", envelope), ProtectionView)
 
     def contract(self, contract_sha256: str) -> bytes:
         """A contract's bytes, once they are those of the hash."""
@@ -326,17 +351,15 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def migrations(self) -> tuple[MigrationView, ...]:
         """The newest migrations, at most 1,000."""
-        return self._list("/v1/migrations", "migrations", MigrationView.read)
+        return self._get("/v1/migrations", MigrationList).migrations
 
     def migration(self, migration_id: str) -> MigrationView:
         """One migration."""
-        return self._read(
-            Call("GET", f"/v1/migrations/{sha256_text(migration_id, 'migration id')}"), MigrationView.read
-        )
+        return self._get(f"/v1/migrations/{sha256_text(migration_id, 'migration id')}", MigrationView)
 
     def submit_migration(self, envelope: bytes) -> SubmittedMigration:
         """Hand in a signed migration, which is applied; the same one again changes nothing, and is told as that."""
-        return self._read(_enveloped("/v1/migrations", envelope), SubmittedMigration.read)
+        return self._read(_envelope_call("/v1/migrations", envelope), SubmittedMigration)
 
     # The log
 
@@ -354,8 +377,8 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
         """The hashes that show that the tree of the new size holds that of the old one."""
-        query = (("old", number_text(old, "old size")), ("new", number_text(new, "new size")))
-        return self._read(Call("GET", "/v1/log/consistency", query=query), read_hashes)
+        query: Query = {"old": number_text(old, "old size"), "new": number_text(new, "new size")}
+        return self._get("/v1/log/consistency", ConsistencyView, query).hashes
 
     # Tokens
 
@@ -365,7 +388,8 @@ class StewardClient(WorkCalls, AuditCalls):
         made = try_made(given.pop())
         if isinstance(made, PvdmError):
             raise made
-        return self._read(_exchanged(client_id, made), read_exchanged)
+        call = _exchange_call(client_id, made)
+        return self._wire.ask(call, lambda answer: read_exchanged(parse_json(answer, call)))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
         """The token for an engine of the caller's, such as Spark; role and domain, if named, must be the token's own.
@@ -393,11 +417,11 @@ class StewardClient(WorkCalls, AuditCalls):
         return LentToken(token, found.token_id)
 
     def _changes(self, path: str, reason: str) -> tuple[EpochChange, ...]:
-        call = posted(path, {"reason": reason}, look="epochs() shows whether it happened")
-        return self._read(call, lambda value: Reading(value, "the list").items("changes", EpochChange.read))
+        call = post(path, {"reason": reason}, look="epochs() shows whether it happened")
+        return self._read(call, EpochChangeList).changes
 
 
-def _exchanged(client_id: str, secret: AccessToken) -> Call:
+def _exchange_call(client_id: str, secret: AccessToken) -> Call:
     form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret.text}
     return Call(
         "POST",
@@ -411,7 +435,7 @@ def _exchanged(client_id: str, secret: AccessToken) -> Call:
     )
 
 
-def _enveloped(path: str, envelope: bytes, sha256: str | None = None) -> Call:
+def _envelope_call(path: str, envelope: bytes, sha256: str | None = None) -> Call:
     """Envelopes are idempotent by their content: the same one again is the same one."""
     try:
         value = json.loads(envelope)

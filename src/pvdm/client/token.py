@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
+from pvdm.api.service import ExchangedToken, Identity
+from pvdm.client.responses import error_of, read_response
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.secret import Secret
+from pvdm.model.token_text import TOKEN_MAX_CHARACTERS, AccessToken
 
-TOKEN_MAX_CHARACTERS: Final = 4_096
-# The form that RFC 6750 gives a bearer token: nothing in it can end a header.
-_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
-
-
-class AccessToken(Secret):
-    """A token's text; it is not printed, compared, pickled or formatted."""
-
-    __slots__ = ()
-
-    def __init__(self, text: str) -> None:
-        given: object = text
-        material = given.encode("utf-8", "replace") if isinstance(given, str) else b""
-        # A traceback may show the locals of the frame that raises: the text must not be among them.
-        del text, given
-        super().__init__(material)
-        del material
-        if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
-            raise InputError(
-                "token_malformed",
-                "the token cannot be accepted",
-                expected=f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token",
-                got="something else",
-            )
-
-    @property
-    def text(self) -> str:
-        """The text itself; take it only where it is handed over."""
-        return self._material.decode("ascii")
-
+# The error codes of RFC 6749 that the Steward answers with.
+_OAUTH_ERRORS: Final = frozenset(get_args(OAuthErrorResponse.model_fields["error"].annotation))
 
 TokenGiver: TypeAlias = Callable[[], "str | AccessToken"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptToken:
+    """A token for one attempt."""
+
+    token: AccessToken
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class LentToken:
+    """A token for an engine that calls the Steward's catalog by itself, as Spark does.
+
+    With its id the engine exchanges it for short-lived ones; without one it sends the token itself.
+    """
+
+    token: AccessToken
+    token_id: str | None
 
 
 class TokenSource:
@@ -157,4 +152,23 @@ def try_made(text: str | AccessToken) -> AccessToken | PvdmError:
 def _unusable(path: Path, got: str) -> InputError:
     return InputError(
         "token_file_invalid", f"{path.name} holds no token", expected="a plain file of mode 0600", got=got
+    )
+
+
+def read_exchanged(value: object) -> ExchangedToken | PvdmError:
+    """The token, or why there is none: as an error of RFC 6749, or in the Steward's own envelope."""
+    given = value if isinstance(value, Mapping) else {}
+    if given.get("access_token") is not None:
+        return read_response(ExchangedToken, value)
+    code = given.get("error")
+    if not isinstance(code, str):
+        return error_of(read_response(ErrorResponse, value).error, request_id="")
+    if code == "temporarily_unavailable":
+        return UnavailableError("token_exchange_unavailable", "the Steward issues no token at present", got=code)
+    return NotAllowedError(
+        "token_exchange_refused",
+        "the Steward issues no token for these credentials",
+        expected="id and text of a live token",
+        got=code if code in _OAUTH_ERRORS else "another error",
+        hint="ask an operator whether the token was revoked or has expired",
     )

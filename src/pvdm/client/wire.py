@@ -14,12 +14,12 @@ from urllib.parse import urlencode
 
 import httpx
 
-from pvdm.client.errors import read_error
-from pvdm.client.reading import unreadable
+from pvdm.client.responses import read_error, unreadable
 from pvdm.client.settings import Retries, TimeOuts
-from pvdm.client.token import AccessToken, TokenSource
+from pvdm.client.token import TokenSource
 from pvdm.client.transport import BoundedTransport, until
 from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableError
+from pvdm.model.token_text import AccessToken
 
 _T = TypeVar("_T")
 _TOLD_SECONDS: Final = 3.0  # who watches a call is told by then that it waits

@@ -92,7 +92,10 @@ def test_an_unprotected_table_takes_ordinary_commits_again(either: Scene) -> Non
     either.protect(either.protection(action=UNPROTECT))
     either.commit(WORD)
     assert either.contract_of() is None
-    assert [view.action for view in either.notary.protections.listed(either.grant())] == ["unprotect", "protect"]
+    assert [view.action for view in either.notary.protections.listed(either.grant())] == [
+        UNPROTECT,
+        ProtectionAction.PROTECT,
+    ]
 
 
 def test_a_new_table_of_a_protected_namespace_is_born_protected_until_the_namespace_is_free(either: Scene) -> None:

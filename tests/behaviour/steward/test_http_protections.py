@@ -39,7 +39,7 @@ def test_a_table_is_looked_at_protected_migrated_and_listed(house: House) -> Non
     with house.client() as client:
         found = client.target("table", "sales.orders")
         assert (found.id, found.contract_sha256) == (house.scene.found().row.table_uuid, None)
-        assert found.metadata == house.scene.found().metadata.to_bytes()
+        assert str(found.metadata).encode() == house.scene.found().metadata.to_bytes()
         envelope = signed(house.scene.protection())
         protection = client.submit_protection(envelope)
         assert client.submit_protection(envelope) == protection

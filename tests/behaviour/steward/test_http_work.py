@@ -17,8 +17,7 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, U
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.http.long_poll import WAITS_AT_ONCE_MAX
-from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobView
-from pvdm.steward.pipeline.jobs import JobState as JobWord
+from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobStatus
 from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer
@@ -254,7 +253,7 @@ def test_operators_and_auditors_see_jobs_that_do_not_get_on(line: Line, producer
 
 def test_failed_jobs_are_counted_for_prometheus(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = PvdmError("bug", "the Steward met a bug")
-    jobs = [JobView(JobKind.VERIFY, f"{at:032x}", JobWord.FAILED, 1, bug) for at in range(2)]
+    jobs = [JobStatus(JobKind.VERIFY, f"{at:032x}", JobState.FAILED, 1, bug) for at in range(2)]
     monkeypatch.setattr(Jobs, "listed", lambda _: jobs)
     with line.client(Role.OPERATOR, "*") as operator:
         told = operator.metrics()

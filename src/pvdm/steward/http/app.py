@@ -27,19 +27,7 @@ from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.routes import RouteTable
 from pvdm.steward.http.token_lookup import Lookup
-from pvdm.steward.http.v1 import (
-    attestations,
-    audit,
-    keys,
-    log,
-    orphans,
-    proofs,
-    protection,
-    quarantine,
-    service,
-    trust,
-    work,
-)
+from pvdm.steward.http.v1 import audit, cleanup, proofs, protection, service, trust, work
 from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
 
@@ -56,14 +44,10 @@ _ROUTERS: Final = (
     oauth.router,
     trust.router,
     work.router,
-    orphans.router,
-    quarantine.router,
+    cleanup.router,
     proofs.router,
     protection.router,
     audit.router,
-    attestations.router,
-    keys.router,
-    log.router,
     namespaces.router,
     tables.router,
     views.router,

@@ -12,14 +12,13 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive
 
+from pvdm.api.base import FIELD_NAME_MAX_CHARACTERS, error_place, expected_value
 from pvdm.errors import InputError, UnavailableError
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.receive import Inlet
 from pvdm.steward.http.request import asked_in, header
 from pvdm.steward.http.roles import Body, Rule
-from pvdm.steward.http.v1.models import PATTERN_WORDS
 
-FIELD_NAME_MAX_CHARACTERS: Final = 64
 # A body holds few values: a signed document travels as one string. What has more is refused before it is parsed,
 # since every small value of a parsed body takes many times its bytes in memory.
 BODY_MARKS_MAX: Final = 1_024
@@ -27,7 +26,6 @@ STRANGER_BODY_MAX_SECONDS: Final = 5
 MODEL_ATTRIBUTE: Final = "pvdm_body_model"
 # What pydantic calls numbers beyond their bounds.
 _BOUNDS: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
-_PATTERN: Final = re.compile(r"should match pattern '(.*)'\Z", re.DOTALL)
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _TYPES: Final[Mapping[Body, str]] = {
     Body.JSON: "application/json",
@@ -196,16 +194,10 @@ def _malformed(got: str) -> InputError:
 
 
 def invalid_request(errors: Any) -> InputError:
-    """What is wrong with a field of the request, without its value: that may be a secret, but for a number's."""
+    """The error for the first wrong field, without its value, which may be a secret; a number of the query is shown."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
-    place = ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in first["loc"]) or "the request"
-    pattern = _PATTERN.search(str(first["msg"]))
-    if pattern is not None:
-        expected = PATTERN_WORDS.get(pattern[1], f"text of the form {pattern[1]}")
-    else:
-        text = str(first["msg"]).partition(",")[0]
-        expected = text[:1].lower() + text[1:]
-    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected, got=_got(first))
+    place = error_place(first) or "the request"
+    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected_value(first), got=_got(first))
 
 
 def _got(error: Any) -> str:

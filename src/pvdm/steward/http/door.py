@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pvdm.api.errors import kind_of
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError
 from pvdm.ledger.actor import Actor, acting
 from pvdm.model.role import Role
@@ -20,7 +21,7 @@ from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http import oauth
 from pvdm.steward.http.body import DisconnectedError, read_body, require_no_body, require_one_length
 from pvdm.steward.http.catalog import errors, path
-from pvdm.steward.http.errors import Refusal, kind_of, refusal
+from pvdm.steward.http.errors import Refusal, refusal
 from pvdm.steward.http.limits import Limiter, peer_of, token_identity
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.receive import Inlet, send_refusal

@@ -8,10 +8,10 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
+from pvdm.api.work import AttemptView
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.limits import token_identity
 from pvdm.steward.notary import Notary
-from pvdm.steward.work.attempt_views import AttemptView
 
 WAITS_AT_ONCE_MAX: Final = 16
 # Another Steward on the same ledger tells nobody here: so often is looked without being told.

@@ -13,13 +13,15 @@ from urllib.parse import parse_qsl
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request
 
+from pvdm.api.errors import kind_of, public_error
+from pvdm.api.service import ExchangedToken
 from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.model.token_text import AccessToken
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.dependencies import LookupPart, NotaryPart
-from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
+from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, status_of
 from pvdm.steward.http.limits import peer_of, token_identity
 from pvdm.steward.http.request import asked_in, header
-from pvdm.steward.http.v1.models import OAuthAnswer
 from pvdm.steward.notary import Notary
 
 PATH: Final = "/catalog/v1/oauth/tokens"
@@ -44,7 +46,7 @@ class _Client:
 
 
 @router.post(PATH, tags=["oauth"])
-async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> OAuthAnswer:
+async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> ExchangedToken:
     """Exchange a long-lived token (its id as client id, its text as secret) for a short-lived one."""
     asked = asked_in(request.scope)
     form = parsed_form(asked.body)
@@ -57,11 +59,11 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
     return await run_sync(_exchanged, notary, client, proved.token_id)
 
 
-def _exchanged(notary: Notary, client: _Client, token_id: str) -> OAuthAnswer:
+def _exchanged(notary: Notary, client: _Client, token_id: str) -> ExchangedToken:
     token, grant = notary.access.exchange(client.client_id or token_id, client.client_secret)
     lasts = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
-    return OAuthAnswer(
-        access_token=token.reveal(),
+    return ExchangedToken(
+        access_token=AccessToken(token.reveal()),
         token_type="bearer",  # noqa: S106 - a name
         issued_token_type=ACCESS_TOKEN_TYPE,
         expires_in=max(0, lasts),
@@ -131,7 +133,7 @@ def refusal(error: BaseException) -> Refusal:
 
 def _status(error: BaseException) -> int:
     """RFC 6749: 401 for a client that fails to prove itself, 400 for everything else that is the client's fault."""
-    match _word(error):
+    match _oauth_code(error):
         case "invalid_client":
             return 401
         case "unauthorized_client":
@@ -144,9 +146,9 @@ def _status(error: BaseException) -> int:
 
 def _error_body(error: BaseException) -> bytes:
     """`{error, error_description}`, in the words of the RFC."""
-    told = shown(error)
-    text = str(told) if told.hint is None else f"{told}; {told.hint}"
-    return json.dumps({"error": _word(error), "error_description": _plain(f"{told.code}: {text}")}).encode()
+    shown = public_error(error)
+    text = str(shown) if shown.hint is None else f"{shown}; {shown.hint}"
+    return json.dumps({"error": _oauth_code(error), "error_description": _plain(f"{shown.code}: {text}")}).encode()
 
 
 def _plain(text: str) -> str:
@@ -154,7 +156,7 @@ def _plain(text: str) -> str:
     return "".join(sign if " " <= sign <= "~" and sign not in '"\\' else "'" for sign in text)[:1_000]
 
 
-def _word(error: BaseException) -> str:
+def _oauth_code(error: BaseException) -> str:
     code = error.code if isinstance(error, PvdmError) else ""
     match kind_of(error):
         case "input":

@@ -10,10 +10,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
+from pvdm.api.service import ReadinessView
 from pvdm.steward.http.body import MODEL_ATTRIBUTE
 from pvdm.steward.http.roles import RULES, Body, Rule
 from pvdm.steward.http.routes import methods_of
-from pvdm.steward.http.v1.models import ErrorAnswer, OAuthError, ReadyAnswer
 from pvdm.version import __version__
 
 _WORDS: Final = {
@@ -25,7 +26,7 @@ _WORDS: Final = {
     409: "Someone else was first, or the state does not allow it; nothing happened",
     413: "The body is too large",
     415: "The body is of another type",
-    422: "Something that was checked does not hold",
+    422: "A check failed",
     429: "Too many requests; Retry-After says when to come back",
     500: "A bug, or a state that is unknown: ask, do not retry",
     503: "A part cannot be reached, or the clock has jumped; Retry-After says when to come back",
@@ -81,11 +82,11 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
 def _complete(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
     answers = operation["responses"]
     answers.pop("422", None)
-    told = OAuthError if rule.body is Body.FORM else ErrorAnswer
+    told = OAuthErrorResponse if rule.body is Body.FORM else ErrorResponse
     for status in statuses(rule, route.path):
         answers[str(status)] = {"description": _WORDS[status], "content": _json(_ref(told))}
     if route.path == "/readyz":
-        either = {"anyOf": [_ref(ReadyAnswer), _ref(ErrorAnswer)]}
+        either = {"anyOf": [_ref(ReadinessView), _ref(ErrorResponse)]}
         answers["503"] = {"description": "Not ready, with every reason", "content": _json(either)}
     operation["security"] = [] if rule.public else [{"bearer": []}]
     if model is not None:
@@ -123,7 +124,7 @@ def _add_schemas(made: dict[str, Any], bodies: Sequence[type[BaseModel]]) -> Non
     wanted: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
         (model, "validation") for model in sorted(set(bodies), key=lambda model: model.__name__)
     ]
-    wanted += [(model, "serialization") for model in (ErrorAnswer, OAuthError, ReadyAnswer)]
+    wanted += [(model, "serialization") for model in (ErrorResponse, OAuthErrorResponse, ReadinessView)]
     _, schemas = models_json_schema(wanted, ref_template=_REF)
     found = made["components"].setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):

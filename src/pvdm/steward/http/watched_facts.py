@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from pvdm.api.work import JobState
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.work import attempts
 from pvdm.steward.cleanup.disk_space import local_folders, measure_room
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.jobs import JobState
 
 
 def expiry_facts(notary: Notary) -> Iterator[Metric]:

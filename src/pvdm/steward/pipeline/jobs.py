@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from pvdm.api.work import JobState
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
@@ -39,18 +40,9 @@ class JobKind(Enum):
     SETTLE = "settle"
 
 
-class JobState(Enum):
-    """Where a job stands; one that is done is forgotten, for the ledger says what became of it."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    WAITING = "waiting"  # after an error that is nobody's verdict; due again at its time
-    FAILED = "failed"  # a bug, or what trying again does not cure; due again at the next start, or when asked for
-
-
 @dataclass(frozen=True, slots=True)
-class JobView:
-    """One job, as operators and the attempt's producer see it; `subject` is an attempt, or a whole workload."""
+class JobStatus:
+    """One job and the error of its last try; `subject` is an attempt, or a whole workload."""
 
     kind: JobKind
     subject: str
@@ -85,12 +77,12 @@ class _Job:
     told: bool = False  # whether the error is of this round of tries
     since: float = field(default_factory=time.monotonic)
 
-    def view(self) -> JobView:
+    def view(self) -> JobStatus:
         waits = self.state is JobState.WAITING
         again = max(0, math.ceil(self.due - time.monotonic())) if waits else None
         # What an earlier round met says nothing about the one that somebody asked for.
         error, age = self.error if self.told else None, time.monotonic() - self.since
-        return JobView(self.kind, self.subject, self.state, self.tries, error, again, age)
+        return JobStatus(self.kind, self.subject, self.state, self.tries, error, again, age)
 
 
 @dataclass(slots=True)
@@ -170,7 +162,7 @@ class Jobs:
         """Clean up after an attempt that was given up, soon."""
         self._put(JobKind.DISPOSE, attempt_id)
 
-    def of_attempt(self, attempt: Attempt) -> JobView | None:
+    def of_attempt(self, attempt: Attempt) -> JobStatus | None:
         """The job that stands between the attempt and its next state."""
         with self._book.told:
             for key in (
@@ -183,7 +175,7 @@ class Jobs:
                     return found.view()
         return None
 
-    def listed(self) -> list[JobView]:
+    def listed(self) -> list[JobStatus]:
         """Every job that is not done."""
         with self._book.told:
             return [job.view() for job in self._book.jobs.values()]

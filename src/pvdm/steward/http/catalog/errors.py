@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from pvdm.api.errors import kind_of, public_error
 from pvdm.errors import InputError, PvdmError
-from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
+from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, status_of
 
 # Iceberg's own words for it, by which people look for help.
 _FILE_MISSING: Final = "metadata_file_missing"
@@ -55,7 +56,7 @@ _INVALID: Final = ("staging_", "view_", "schema_", "spec_", "sort_", "snapshot_"
 def refusal(error: BaseException) -> Refusal:
     """The error with its status, its type and its sentence; the hint is part of it, since clients show nothing else."""
     status, kind = _classified(error)
-    told = shown(error)
+    told = public_error(error)
     said = f"Failed to open input stream for file: {told.expected}" if told.code == _FILE_MISSING else str(told)
     text = said if told.hint is None else f"{said}. {told.hint[:1].upper()}{told.hint[1:]}"
     inner = {"message": text, "type": kind, "code": status, "pvdm-code": told.code}
