@@ -118,6 +118,4 @@ def public_error(error: BaseException) -> PvdmError:
     """The error as the caller may see it; the text of a bug is in the Steward's log only."""
     if isinstance(error, PvdmError) and kind_of(error) != "bug":
         return error
-    return PvdmError(
-        "bug", "the Steward met a bug", hint="nothing more is told here; the Steward's log has the request id"
-    )
+    return PvdmError("bug", "the Steward met a bug", hint="the Steward's log has the details under the request id")

@@ -1,4 +1,4 @@
-"""Calls of an auditor: a table's document, its statements with log proofs, its manifests."""
+"""Calls of an auditor: a table's document, its statements with log proofs, and its manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.errors import InputError
 
 
 class AuditCalls(Calls):
-    """The part of the client that an audit uses; it judges nothing."""
+    """The part of the client that an audit uses; it verifies nothing."""
 
     def audit(self, table: str) -> AuditView:
         """The table as it is now, with checkpoint and approvals."""
@@ -21,12 +21,12 @@ class AuditCalls(Calls):
     def audit_receipts(
         self, table: str, *, size: int, after: int | None = None, limit: int = 100
     ) -> tuple[LoggedView, ...]:
-        """The table's receipts behind the log index `after`, proved in the log of this size; none at the end."""
+        """The table's receipts after the log index `after`, proved in the log of this size; none at the end."""
         query = {"size": number_text(size, "size of the log"), **page_query(after, limit)}
         return self._get(f"{_audit(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
-        """Proofs and overrides of the table by id: the first of them that fit into an answer, at least one."""
+        """Proofs and overrides of the table by id: the first of them that fit into a response, at least one."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
             raise InputError(
                 "page_size_invalid",
@@ -46,7 +46,7 @@ class AuditCalls(Calls):
 
 
 def _audit(table: str) -> str:
-    """The table's path; a slash in a name stands for nothing else, and the Steward does not take it."""
+    """The path of the table's audit. Raises for a name with a slash, which would be read as another path."""
     given: object = table
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
         raise InputError(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.client.responses import parse, read_response
-from pvdm.client.wire import Answer, Call, Wire, require_json
+from pvdm.client.wire import Call, Response, Wire, require_json
 from pvdm.errors import InputError
 from pvdm.model.canonical_json import Value
 
@@ -26,7 +26,7 @@ class Calls:
     _wire: Wire
 
     def _read(self, call: Call, model: type[_M]) -> _M:
-        return self._wire.ask(call, lambda answer: read_response(model, parse_json(answer, call)))
+        return self._wire.send(call, lambda response: read_response(model, parse_json(response, call)))
 
     def _get(self, path: str, model: type[_M], query: Query | None = None, *, long: bool = False) -> _M:
         """The response to a GET; parameters that are None are left out of the query."""
@@ -34,7 +34,7 @@ class Calls:
         return self._read(Call("GET", path, query=given, long=long), model)
 
     def _bytes(self, call: Call) -> bytes:
-        return self._wire.ask(call, lambda answer: answer.body)
+        return self._wire.send(call, lambda response: response.body)
 
 
 def post(path: str, value: Value, *, repeatable: bool = False, look: str = "", patient: bool = False) -> Call:
@@ -52,10 +52,10 @@ def page_query(after: str | int | None, limit: int) -> Query:
     return {"after": after, "limit": limit}
 
 
-def parse_json(answer: Answer, call: Call) -> object:
-    """The JSON value of an answer that says that it is JSON."""
+def parse_json(response: Response, call: Call) -> object:
+    """The JSON value of a response that says that it is JSON."""
     what = f"{call.method} {call.path}"
-    return parse(require_json(answer, what), what)
+    return parse(require_json(response, what), what)
 
 
 def number_text(value: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The Steward seen from a caller's process: one method for each route, typed answers, the Steward's own errors."""
+"""The Steward's client: one method for each route, typed responses, and the Steward's own errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from pvdm.client.audit import AuditCalls
 from pvdm.client.calls import Query, number_text, page_query, parse_json, post, sha256_text
 from pvdm.client.responses import error_of, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
-from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_source, try_made
+from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_source, try_token
 from pvdm.client.transport import BoundedTransport
 from pvdm.client.wire import Call, Wire
 from pvdm.client.work import WorkCalls
@@ -67,7 +67,7 @@ from pvdm.model.token_text import AccessToken
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 
 _S = TypeVar("_S", bound="StewardClient")
-# The errors of this route come in RFC 6749's form, whatever their status.
+# The errors of this route are in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
 _NO_TOKEN: Final = frozenset({"clock_jumped"})
 
@@ -83,7 +83,7 @@ class Readiness:
 class StewardClient(WorkCalls, AuditCalls):
     """Connections to one Steward under one token; a context manager, safe for threads."""
 
-    _url = ""  # until the address is judged: a client that cannot be made is shown in tracebacks too
+    _url = ""  # until the address is checked, for the repr in a traceback
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class StewardClient(WorkCalls, AuditCalls):
         answer_max_bytes: int = DEFAULT_ANSWER_BYTES,
         patient: bool = False,
     ) -> None:
-        # If this raises, its frame is shown perhaps, and the text must not stand in it.
+        # A traceback may show this frame, so the token's text must not be in it.
         given, token = [token], None
         source = token_source(given.pop(), token_file)
         self._ca_file = ca_file
@@ -142,7 +142,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._ca_file
 
     def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
-        """Another client for the same Steward under another token; it is closed by itself."""
+        """Another client for the same Steward with another token; close it as well."""
         given, token = [token], ""
         found = StewardClient(
             self.url,
@@ -157,26 +157,26 @@ class StewardClient(WorkCalls, AuditCalls):
         found.when_waiting(self._wire.waiting)
         return found
 
-    def when_waiting(self, tell: Callable[[], None] | None) -> None:
-        """Call `tell`, once a call, where it has waited some seconds for a Steward that does not answer."""
-        self._wire.waiting = tell
+    def when_waiting(self, notify: Callable[[], None] | None) -> None:
+        """Call `notify` once in each call that has waited some seconds for a Steward that does not answer."""
+        self._wire.waiting = notify
 
     def with_patience(self, patient: bool = True) -> StewardClient:
         """A client on the same connections; a patient one waits `restart_seconds` in every call for a Steward that
-        is starting again.
+        is restarting.
         """
         found = copy.copy(self)
         found._wire = self._wire.with_patience(patient)
         return found
 
-    # What the Steward says of itself
+    # The Steward itself
 
     def health(self) -> None:
         """Raise unless the Steward answers."""
-        self._wire.ask(Call("GET", "/healthz", with_token=False), lambda _: None)
+        self._wire.send(Call("GET", "/healthz", with_token=False), lambda _: None)
 
     def readiness(self) -> Readiness:
-        """Whether it takes work, and if not, why; the whole of each reason is for operators and auditors."""
+        """Whether the Steward takes work, and why not; only operators and auditors see each reason in full."""
         call = Call("GET", "/readyz", also_answers=frozenset({503}))
         try:
             found = self._read(call, ReadinessView)
@@ -192,19 +192,19 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._bytes(Call("GET", "/metrics")).decode("utf-8", "replace")
 
     def identity(self) -> Identity:
-        """Who this client is, by its token."""
+        """The identity of this client's token."""
         return self._get("/v1/identity", Identity)
 
     def info(self) -> StewardInfo:
-        """Who the Steward is and where it stands."""
+        """The Steward's name, version, epoch, log size and catalog."""
         return self._get("/v1/steward", StewardInfo)
 
     def events(self, *, after: int | None = None, limit: int = 100, about: str | None = None) -> tuple[Event, ...]:
-        """The next steps of the step log after an id, oldest first; `about` an id or a name: those that mention it."""
+        """The next steps of the step log, oldest first; with `about`, those that mention this id or name."""
         return self._get("/v1/events", EventList, page_query(after, limit) | {"about": about}).events
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
-        """Say that the Steward's clock is right now."""
+        """Confirm that the Steward's clock is right now."""
         return self._read(
             post("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
             ClockConfirmed,
@@ -213,31 +213,31 @@ class StewardClient(WorkCalls, AuditCalls):
     # Trust root and epochs
 
     def trust_root(self) -> TrustRootChain:
-        """Every version of the trust root, first to newest, as signed; the reader judges them by its own pin."""
+        """Every version of the trust root, first to newest, as signed; verify them by a pin of your own."""
         return self._get("/v1/trust-root", TrustRootChain)
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> TrustRootVersion:
-        """The first version, which is believed by its SHA-256, or the next; the newest one again changes nothing."""
+        """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
         return self._read(_envelope_call("/v1/trust-root", envelope, sha256), TrustRootVersion)
 
     def epochs(self) -> tuple[EpochView, ...]:
-        """Every epoch there ever was."""
+        """Every epoch, in order of number."""
         return self._get("/v1/epochs", EpochList).epochs
 
     def create_epoch(self, reason: str) -> tuple[EpochChange, ...]:
-        """A new generation of keys; nothing uses it until it is activated."""
+        """Create a new generation of keys; nothing uses it until it is activated."""
         return self._changes("/v1/epochs", reason)
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """New workloads open under this epoch; the one that was active is retired."""
+        """Activate the epoch: new workloads open under it, and the one that was active is retired."""
         return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/activate", reason)
 
     def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """No new workload opens under this epoch."""
+        """Retire the epoch: no new workload opens under it."""
         return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/retire", reason)
 
     def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """The keys of this epoch are not used again."""
+        """Revoke the epoch: its keys are not used again."""
         return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/revoke", reason)
 
     # Proofs
@@ -250,7 +250,7 @@ class StewardClient(WorkCalls, AuditCalls):
         after: int | None = None,
         limit: int = 100,
     ) -> tuple[ProofView, ...]:
-        """The newest proofs, going back in the log from the index `after`, of one workload or attempt if so asked."""
+        """The newest proofs, going back in the log from the index `after`, of one workload or attempt if given."""
         query: Query = {"workload_id": workload_id, "attempt_id": attempt_id, **page_query(after, limit)}
         return self._get("/v1/proofs", ProofList, query).proofs
 
@@ -263,7 +263,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/envelope"))
 
     def proof_bundle(self, proof_id: str) -> bytes:
-        """All that `pvdm.check_proof` needs, but the trust root."""
+        """All that `pvdm.check_proof` needs, except the trust root."""
         return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/bundle"))
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
@@ -280,7 +280,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._get("/v1/overrides", OverrideList).overrides
 
     def submit_override(self, envelope: bytes) -> OverrideView:
-        """Hand in a signed break-glass statement."""
+        """Submit a signed break-glass statement."""
         return self._read(_envelope_call("/v1/overrides", envelope), OverrideView)
 
     def challenge(
@@ -293,8 +293,8 @@ class StewardClient(WorkCalls, AuditCalls):
         mode: str,
         fingerprints: Mapping[ProjectionName, str],
     ) -> Challenge:
-        """The keys for an attestation of one source snapshot; the caller draws the nonce, so asking twice is safe."""
-        asked: dict[str, Value] = {
+        """Keys for an attestation of one source snapshot; the caller draws the nonce, so the call may be repeated."""
+        body: dict[str, Value] = {
             "nonce": nonce,
             "catalog": catalog,
             "table_uuid": table_uuid,
@@ -302,23 +302,23 @@ class StewardClient(WorkCalls, AuditCalls):
             "mode": mode,
             "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
         }
-        return self._read(post("/v1/attestations/challenges", asked, repeatable=True), Challenge)
+        return self._read(post("/v1/attestations/challenges", body, repeatable=True), Challenge)
 
     def submit_attestation(self, envelope: bytes) -> AttestationView:
-        """Hand in a signed source attestation."""
+        """Submit a signed source attestation."""
         return self._read(_envelope_call("/v1/attestations", envelope), AttestationView)
 
     def attestations(
         self, *, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> tuple[AttestationView, ...]:
-        """The source attestations, of one table or snapshot if so asked."""
+        """The source attestations, of one table or snapshot if given."""
         query: Query = {"table_uuid": table_uuid, "snapshot_id": snapshot_id}
         return self._get("/v1/attestations", AttestationList, query).attestations
 
     # Protection and migrations
 
     def target(self, kind: str, name: str) -> TargetView:
-        """A `table` or a `namespace` as it is now, for who is about to sign something about it."""
+        """A `table` or a `namespace` as it is now, for an operator who is about to sign an approval."""
         return self._get(f"/v1/targets/{segment(kind, 'kind')}", TargetView, {"name": name})
 
     def protected(
@@ -330,7 +330,7 @@ class StewardClient(WorkCalls, AuditCalls):
         after: str | None = None,
         limit: int = PAGE_ROWS_MAX,
     ) -> tuple[ProtectedView, ...]:
-        """What is protected now, each a `table` or a `namespace`, by name, from behind the name `after`."""
+        """The tables or namespaces (`kind`) that are protected now, by name, after the name `after`."""
         query: Query = {"kind": kind, "namespace": namespace, "name": name, **page_query(after, limit)}
         return self._get("/v1/protected", ProtectedList, query).protected
 
@@ -339,11 +339,11 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._get("/v1/protections", ProtectionList).protections
 
     def submit_protection(self, envelope: bytes) -> ProtectionView:
-        """Hand in a signed protection; the same one again changes nothing."""
+        """Submit a signed protection; the same one again changes nothing."""
         return self._read(_envelope_call("/v1/protections", envelope), ProtectionView)
 
     def contract(self, contract_sha256: str) -> bytes:
-        """A contract's bytes, once they are those of the hash."""
+        """The contract's bytes; raises unless they have the hash."""
         found = self._bytes(Call("GET", f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}"))
         if hashlib.sha256(found).hexdigest() != contract_sha256:
             raise unreadable("the contract", "the bytes of this hash", "others")
@@ -358,7 +358,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._get(f"/v1/migrations/{sha256_text(migration_id, 'migration id')}", MigrationView)
 
     def submit_migration(self, envelope: bytes) -> SubmittedMigration:
-        """Hand in a signed migration, which is applied; the same one again changes nothing, and is told as that."""
+        """Submit a signed migration, which is applied; the same one again changes nothing (`applied` says which)."""
         return self._read(_envelope_call("/v1/migrations", envelope), SubmittedMigration)
 
     # The log
@@ -376,25 +376,25 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._bytes(Call("GET", f"/v1/log/entries/{number_text(index, 'index')}/proof"))
 
     def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
-        """The hashes that show that the tree of the new size holds that of the old one."""
+        """The hashes which prove that the tree of the new size contains that of the old one."""
         query: Query = {"old": number_text(old, "old size"), "new": number_text(new, "new size")}
         return self._get("/v1/log/consistency", ConsistencyView, query).hashes
 
     # Tokens
 
     def exchange(self, client_id: str, client_secret: str | AccessToken) -> ExchangedToken:
-        """A short-lived token by OAuth2 client credentials: the token's id and its text."""
+        """Exchange a token's id and text for a short-lived token (OAuth2 client credentials)."""
         given, client_secret = [client_secret], ""
-        made = try_made(given.pop())
+        made = try_token(given.pop())
         if isinstance(made, PvdmError):
             raise made
         call = _exchange_call(client_id, made)
-        return self._wire.ask(call, lambda answer: read_exchanged(parse_json(answer, call)))
+        return self._wire.send(call, lambda response: read_exchanged(parse_json(response, call)))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
-        """The token for an engine of the caller's, such as Spark; role and domain, if named, must be the token's own.
+        """The token for an engine such as Spark; role and domain, if given, must be the token's own.
 
-        A short-lived token, as that for one attempt, makes no further ones and ends when it ends.
+        A short-lived token, as that for one attempt, cannot be exchanged for others.
         """
         found = self.identity()
         if role not in (None, found.role) or domain not in (None, found.domain):
@@ -426,7 +426,7 @@ def _exchange_call(client_id: str, secret: AccessToken) -> Call:
     return Call(
         "POST",
         "/catalog/v1/oauth/tokens",
-        look="an unused token expires by itself, so asking for another one does no harm",
+        look="an unused token expires, so it is safe to ask for another one",
         content=urlencode(form).encode(),
         content_type="application/x-www-form-urlencoded",
         repeatable=False,
@@ -436,14 +436,14 @@ def _exchange_call(client_id: str, secret: AccessToken) -> Call:
 
 
 def _envelope_call(path: str, envelope: bytes, sha256: str | None = None) -> Call:
-    """Envelopes are idempotent by their content: the same one again is the same one."""
+    """Submitting an envelope is idempotent, by its content."""
     try:
         value = json.loads(envelope)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise InputError(
-            "envelope_malformed", "these bytes are no envelope", expected="an envelope in JSON", got="something else"
+            "envelope_malformed", "this is not an envelope", expected="an envelope in JSON", got="something else"
         )
     pin = b"" if sha256 is None else b',"sha256":' + json.dumps(sha256).encode()
     return Call("POST", path, content=b'{"envelope":' + dump(value) + pin + b"}")

@@ -157,7 +157,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
         seen.append(call)
         raise RecordedError
 
-    monkeypatch.setattr(Wire, "ask", record)
+    monkeypatch.setattr(Wire, "send", record)
     return seen
 
 

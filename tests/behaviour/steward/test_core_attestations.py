@@ -232,7 +232,7 @@ def test_an_attestation_is_taken_logged_and_listed(case: Case) -> None:
     said = attested(case, case.challenge())
     view = case.submit(said)
     assert (view.attestor, view.catalog, view.table_uuid) == ("source-payments", SOURCE.catalog, SOURCE.uuid)
-    assert (view.snapshot_id, view.row_count, view.projection) == (REQUEST.snapshot_id, 50, "content")
+    assert (view.snapshot_id, view.row_count, view.projection) == (REQUEST.snapshot_id, 50, CONTENT)
     assert (view.issued_at, view.log_index) == (said.issued_at, case.stand.notary.log.size() - 1)
     assert json.loads(case.stand.notary.log.entry(view.log_index))["kind"] == "source-attestation"
     assert case.stand.config.outside_path.read_bytes() == case.stand.notary.log.checkpoint()

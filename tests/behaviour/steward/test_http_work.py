@@ -45,7 +45,7 @@ def test_a_workload_is_opened_listed_and_attempted(line: Line, producer: Steward
     assert (opened.state, opened.table, opened.chunk_count) == (WorkloadState.OPEN, "sales.orders", 3)
     assert producer.open_workload("run-1", "sales.orders", {}) == opened
     # Lists do not ask each source for its newest snapshot.
-    assert producer.workloads() == (replace(opened, source_newest_snapshot_id=None),)
+    assert producer.workloads() == (opened.model_copy(update={"source_newest_snapshot_id": None}),)
     first, *_ = producer.chunks("run-1")
     assert (first.where, first.files, first.attempt) == ("day = '2026-11-13'", None, None)
     tried = producer.next_attempt("run-1", first.chunk_id, REASON)

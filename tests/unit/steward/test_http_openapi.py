@@ -93,7 +93,9 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 def test_bodies_are_closed(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert [
-        name for name in ("ReasonRequest", "EnvelopeRequest", "AttestationChallengeRequest") if schemas[name]["additionalProperties"]
+        name
+        for name in ("ReasonRequest", "EnvelopeRequest", "AttestationChallengeRequest")
+        if schemas[name]["additionalProperties"]
     ] == []
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, TypeAlias
 from fastapi import Depends, Request
 
 from pvdm.ledger.record.tokens import Grant
+from pvdm.steward.http.limits import TokenLookup
 from pvdm.steward.http.long_poll import Waiting
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.request import caller
-from pvdm.steward.http.token_lookup import Lookup
 from pvdm.steward.notary import Notary
 
 
@@ -32,9 +32,9 @@ async def _metrics(request: Request) -> Metrics:
     return found
 
 
-async def _lookup(request: Request) -> Lookup:
+async def _lookup(request: Request) -> TokenLookup:
     found = request.app.state.lookup
-    assert isinstance(found, Lookup)  # noqa: S101 - only `create_app` sets it
+    assert isinstance(found, TokenLookup)  # noqa: S101 - only `create_app` sets it
     return found
 
 
@@ -52,7 +52,7 @@ async def _waiting(request: Request) -> Waiting:
 
 NotaryPart: TypeAlias = Annotated[Notary, Depends(_notary)]
 MetricsPart: TypeAlias = Annotated[Metrics, Depends(_metrics)]
-LookupPart: TypeAlias = Annotated[Lookup, Depends(_lookup)]
+LookupPart: TypeAlias = Annotated[TokenLookup, Depends(_lookup)]
 ReadinessPart: TypeAlias = Annotated[Readiness, Depends(_readiness)]
 WaitingPart: TypeAlias = Annotated[Waiting, Depends(_waiting)]
 Caller: TypeAlias = Annotated[Grant, Depends(caller)]

@@ -1,4 +1,4 @@
-"""The error envelope: which status an error has, and the one place where an error becomes an answer."""
+"""The error envelope: the status of an error, and the one place where an error becomes a response."""
 
 from __future__ import annotations
 

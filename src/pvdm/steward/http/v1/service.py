@@ -16,7 +16,7 @@ from pvdm.steward.http.door import bearer
 from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.request import asked_in
+from pvdm.steward.http.request import context_of
 from pvdm.steward.http.roles import RULES, require_allowed
 from pvdm.steward.notary import Notary
 from pvdm.version import __version__
@@ -37,7 +37,7 @@ async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) 
     """Whether the Steward takes work; 503 names every reason why not, in full to an operator or auditor."""
     reasons = await readiness.reasons()
     shown = reasons if reasons and await _may_see_all(request, lookup) else [_brief(reason) for reason in reasons]
-    request_id = asked_in(request.scope).request_id
+    request_id = context_of(request.scope).request_id
     body = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in shown]}
     if not reasons:
         return JSONResponse(body)
