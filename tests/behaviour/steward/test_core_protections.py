@@ -37,6 +37,7 @@ from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import root_naming, signed_root, stand_at
 from tools.proof_kit import SECOND
 
+PROTECT = ProtectionAction.PROTECT
 UNPROTECT = ProtectionAction.UNPROTECT
 OTHER_UUID = "11111111-2222-4333-8444-555555555555"
 
@@ -79,7 +80,7 @@ def refused(scene: Scene, call: Callable[[], object], kind: type[PvdmError] = No
 def test_a_protected_table_is_gated_from_then_on(either: Scene) -> None:
     either.commit(WORD)
     view = either.protect()
-    assert (either.contract_of(), view.contract_sha256, view.action) == (HASH, HASH, "protect")
+    assert (either.contract_of(), view.contract_sha256, view.action) == (HASH, HASH, PROTECT)
     assert json.loads(either.notary.log.entry(view.log_index))["kind"] == "protection"
     with pytest.raises(NotAllowedError):
         either.commit([{"action": "set-properties", "updates": {"word": "other"}}])
