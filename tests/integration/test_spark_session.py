@@ -91,7 +91,7 @@ def test_a_session_outlives_the_short_lived_tokens_that_it_is_given(
     pvdm.spark_session(steward, "producer", "sales", name=name)
     lent = steward.lend(Role.PRODUCER, "sales")
     assert lent.token_id is not None
-    short = steward.exchange(lent.token_id, lent.token).token
+    short = steward.exchange(lent.token_id, lent.token).access_token
     with pvdm.Steward.connect(steward.url, short) as client:
         pvdm.spark_session(client, name=f"{name}_short")
     ends = time.monotonic() + 6

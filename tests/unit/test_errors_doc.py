@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pvdm import errors
-from pvdm.client.wire import Missed
-from pvdm.steward.http.errors import kind_of, status_of
+from pvdm.api.errors import kind_of
+from pvdm.client.wire import FailureKind
+from pvdm.steward.http.errors import status_of
 from tests.support.error_codes import CLASSES, Raised, Reader
 from tests.support.gate.hostile_assets import manifest
 
@@ -60,7 +61,7 @@ def in_kernel() -> Iterator[Raised]:
 
 def in_client() -> Iterator[Raised]:
     """How there came to be no answer from the Steward: each way is a code."""
-    for how in Missed:
+    for how in FailureKind:
         yield Raised(re.escape(how.value), errors.UnavailableError.exit_code, "pvdm.client.wire")
 
 

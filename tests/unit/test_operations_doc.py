@@ -18,10 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("concepts.md", "errors.md", "operations.md", "procedures.md", "security.md", "verification.md")
 TEXTS = {page: (ROOT / "docs" / page).read_text("utf-8") for page in PAGES}
 OPERATIONS = TEXTS["operations.md"]
-METRICS = "".join(
-    (ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text("utf-8")
-    for name in ("metrics.py", "watched_facts.py")
-)
+METRICS = "".join((ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text("utf-8") for name in ("metrics.py",))
 
 
 def commands() -> list[tuple[str, str]]:

@@ -1,21 +1,9 @@
-"""The Steward's client: typed answers over HTTP with time-outs and careful retries. Calls `model` and `errors` only."""
+"""The Steward's client: typed responses over HTTP, with time-outs and retries. Calls `api`, `model` and `errors`."""
 
-from pvdm.client.answers import (
-    AttemptToken,
-    ClockConfirmed,
-    EpochChange,
-    EpochView,
-    Event,
-    ExchangedToken,
-    Identity,
-    Readiness,
-    ServedCatalog,
-    StewardInfo,
-    TrustRootChain,
-    TrustRootVersion,
-)
-from pvdm.client.engine_token import LentToken
-from pvdm.client.proof_answers import (
+from pvdm.api.audit import AuditView, LoggedView
+from pvdm.api.cleanup import OrphanView, QuarantinedView, QuarantineRemovalView
+from pvdm.api.errors import RefusalView
+from pvdm.api.proofs import (
     AttestationView,
     Challenge,
     OpenedContext,
@@ -24,7 +12,7 @@ from pvdm.client.proof_answers import (
     ProjectionKeys,
     ProofView,
 )
-from pvdm.client.protection_answers import (
+from pvdm.api.protection import (
     Applied,
     MigrationView,
     ProtectedView,
@@ -32,10 +20,19 @@ from pvdm.client.protection_answers import (
     SubmittedMigration,
     TargetView,
 )
-from pvdm.client.settings import Retries, TimeOuts
-from pvdm.client.steward import StewardClient
-from pvdm.client.token import AccessToken
-from pvdm.client.work_answers import (
+from pvdm.api.service import (
+    ClockConfirmed,
+    EpochChange,
+    EpochView,
+    Event,
+    ExchangedToken,
+    Identity,
+    ServedCatalog,
+    StewardInfo,
+    TrustRootChain,
+    TrustRootVersion,
+)
+from pvdm.api.work import (
     AttemptView,
     ChunkStateView,
     ChunkView,
@@ -46,13 +43,15 @@ from pvdm.client.work_answers import (
     KeptFileView,
     ListedJob,
     NewestWorkloads,
-    OrphanView,
     PublishedView,
     QuarantineView,
-    RefusalView,
     WorkloadDetail,
     WorkloadView,
 )
+from pvdm.client.settings import Retries, TimeOuts
+from pvdm.client.steward import Readiness, StewardClient
+from pvdm.client.token import AttemptToken, LentToken
+from pvdm.model.token_text import AccessToken
 
 __all__ = [
     "AccessToken",
@@ -60,6 +59,7 @@ __all__ = [
     "AttemptToken",
     "AttemptView",
     "AttestationView",
+    "AuditView",
     "Challenge",
     "ChunkStateView",
     "ChunkView",
@@ -76,6 +76,7 @@ __all__ = [
     "KeptFileView",
     "LentToken",
     "ListedJob",
+    "LoggedView",
     "MigrationView",
     "NewestWorkloads",
     "OpenedContext",
@@ -87,7 +88,9 @@ __all__ = [
     "ProtectedView",
     "ProtectionView",
     "PublishedView",
+    "QuarantineRemovalView",
     "QuarantineView",
+    "QuarantinedView",
     "Readiness",
     "RefusalView",
     "Retries",

@@ -1,4 +1,4 @@
-"""Where the Steward is: its address, judged before a token is sent there, and the certificates it is known by."""
+"""The Steward's address, which is checked before a token is sent there, and its certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOTS: Final = re.compile(r"\.+")
 
 
 def require_address(text: str, *, insecure: bool) -> httpx.URL:
-    """An http or https address without name, password, query or fragment; plain http only where nobody listens."""
+    """An http or https address without name, password, query or fragment; plain http only to loopback."""
     given: object = text
     try:
         url = httpx.URL(given if isinstance(given, str) else "")
@@ -36,16 +36,16 @@ def require_address(text: str, *, insecure: bool) -> httpx.URL:
     if url.scheme == "http" and not insecure and not is_loopback(url.host):
         raise NotAllowedError(
             "steward_address_insecure",
-            "the token would travel readable for everybody on the way",
+            "the token would be sent unencrypted",
             expected="https, or a loopback address",
             got=f"http to {url.host}",
-            hint="let the Steward serve TLS; insecure=True sends the token in the clear all the same",
+            hint="let the Steward serve TLS; insecure=True sends the token unencrypted",
         )
     return url.copy_with(raw_path=url.raw_path.rstrip(b"/"))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine by its very name."""
+    """Whether the host is this machine, by its name or address."""
     if host == "localhost":
         return True
     try:
@@ -55,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """The system's certificates, or those of one file and no other."""
+    """The system's certificates, or those of one file only."""
     try:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError):
@@ -82,7 +82,7 @@ def segment(value: str, what: str) -> str:
 
 
 def segments(path: str, what: str) -> str:
-    """Several parts of a path, each judged."""
+    """Several parts of a path; raises if one of them cannot be accepted."""
     return "/".join(segment(part, what) for part in path.split("/"))
 
 

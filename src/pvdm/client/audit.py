@@ -1,45 +1,42 @@
-"""Calls of an auditor: a table's document, its statements with log proofs, its manifests."""
+"""Calls of an auditor: a table's document, its statements with log proofs, and its manifests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 from urllib.parse import quote
 
-from pvdm.client.audit_answers import AuditView, LoggedView
-from pvdm.client.calls import Calls, number_text, page_of, sha256_text
+from pvdm.api.audit import AUDIT_IDS_MAX, AuditView, LoggedList, LoggedView
+from pvdm.client.calls import Calls, Query, number_text, page_query, sha256_text
 from pvdm.client.wire import Call
 from pvdm.errors import InputError
 
-AUDIT_IDS_AT_ONCE: Final = 64
-
 
 class AuditCalls(Calls):
-    """The part of the client that an audit uses; it judges nothing."""
+    """The part of the client that an audit uses; it verifies nothing."""
 
     def audit(self, table: str) -> AuditView:
         """The table as it is now, with checkpoint and approvals."""
-        return self._read(Call("GET", _audit(table)), AuditView.read)
+        return self._get(_audit(table), AuditView)
 
     def audit_receipts(
         self, table: str, *, size: int, after: int | None = None, limit: int = 100
     ) -> tuple[LoggedView, ...]:
-        """The table's receipts behind the log index `after`, proved in the log of this size; none at the end."""
-        wanted = {"size": number_text(size, "size of the log"), **page_of(after, limit)}
-        return self._list(f"{_audit(table)}/receipts", "statements", LoggedView.read, wanted)
+        """The table's receipts after the log index `after`, proved in the log of this size; none at the end."""
+        query = {"size": number_text(size, "size of the log"), **page_query(after, limit)}
+        return self._get(f"{_audit(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
-        """Proofs and overrides of the table by id: the first of them that fit into an answer, at least one."""
-        if not 1 <= len(ids) <= AUDIT_IDS_AT_ONCE:
+        """Proofs and overrides of the table by id: the first of them that fit into a response, at least one."""
+        if not 1 <= len(ids) <= AUDIT_IDS_MAX:
             raise InputError(
                 "page_size_invalid",
-                "so many statements are not given at once",
-                expected=f"1 to {AUDIT_IDS_AT_ONCE}",
+                "the number of ids is out of range",
+                expected=f"1 to {AUDIT_IDS_MAX}",
                 got=str(len(ids)),
             )
         joined = ",".join(sha256_text(each, "statement id") for each in ids)
-        wanted = {"size": number_text(size, "size of the log"), "ids": joined}
-        return self._list(f"{_audit(table)}/statements", "statements", LoggedView.read, wanted)
+        query: Query = {"size": number_text(size, "size of the log"), "ids": joined}
+        return self._get(f"{_audit(table)}/statements", LoggedList, query).statements
 
     def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
         """The manifest list of a snapshot of `main`, or a manifest that the list names."""
@@ -49,7 +46,7 @@ class AuditCalls(Calls):
 
 
 def _audit(table: str) -> str:
-    """The table's path; a slash in a name stands for nothing else, and the Steward does not take it."""
+    """The path of the table's audit. Raises for a name with a slash, which would be read as another path."""
     given: object = table
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
         raise InputError(

@@ -1,69 +1,61 @@
-"""What every call to the Steward is made of: a request that is judged first, one answer read, or a list of them."""
+"""What every call to the Steward is made of: a request that is checked first, and one response or a list."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from pvdm.client.reading import Reading, parse
-from pvdm.client.wire import Answer, Call, Wire, require_json
-from pvdm.errors import InputError, PvdmError
+from pydantic import BaseModel
+
+from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.client.responses import parse, read_response
+from pvdm.client.wire import Call, Response, Wire, require_json
+from pvdm.errors import InputError
 from pvdm.model.canonical_json import Value
 
-PAGE_MAX_ROWS: Final = 1_000
+Query: TypeAlias = dict[str, str | int | None]
 
-_T = TypeVar("_T")
+_M = TypeVar("_M", bound=BaseModel)
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
 
 class Calls:
-    """Asks and reads over one wire."""
+    """Sends calls over one wire and reads their responses."""
 
     _wire: Wire
 
-    def _read(self, call: Call, read: Callable[[object], _T | PvdmError]) -> _T:
-        return self._wire.ask(call, lambda answer: read(_parsed(answer, call)))
+    def _read(self, call: Call, model: type[_M]) -> _M:
+        return self._wire.send(call, lambda response: read_response(model, parse_json(response, call)))
+
+    def _get(self, path: str, model: type[_M], query: Query | None = None, *, long: bool = False) -> _M:
+        """The response to a GET; parameters that are None are left out of the query."""
+        given = tuple((name, str(value)) for name, value in (query or {}).items() if value is not None)
+        return self._read(Call("GET", path, query=given, long=long), model)
 
     def _bytes(self, call: Call) -> bytes:
-        return self._wire.ask(call, lambda answer: answer.body)
-
-    def _list(
-        self,
-        path: str,
-        key: str,
-        read: Callable[[object], _T],
-        wanted: Mapping[str, str | int | None] | None = None,
-        *,
-        long: bool = False,
-    ) -> tuple[_T, ...]:
-        query = tuple((name, str(value)) for name, value in (wanted or {}).items() if value is not None)
-        return self._read(
-            Call("GET", path, query=query, long=long), lambda value: Reading(value, "the list").items(key, read)
-        )
+        return self._wire.send(call, lambda response: response.body)
 
 
-def posted(path: str, value: Value, *, repeatable: bool = False, look: str = "", patient: bool = False) -> Call:
-    """A POST of JSON; `repeatable` if twice is as good as once, else `look` says where to look for a lost one."""
+def post(path: str, value: Value, *, repeatable: bool = False, look: str = "", patient: bool = False) -> Call:
+    """A POST of JSON; `repeatable` if sending it twice is safe, else `look` says where to look for a lost one."""
     return Call("POST", path, look, content=json.dumps(value).encode(), repeatable=repeatable, patient=patient)
 
 
-def page_of(after: str | int | None, limit: int) -> dict[str, str | int | None]:
-    """The query of a page; how many rows is judged here."""
+def page_query(after: str | int | None, limit: int) -> Query:
+    """The query of one page. Raises if the limit is out of range."""
     given: object = limit
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_MAX_ROWS:
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_ROWS_MAX:
         raise InputError(
-            "page_size_invalid",
-            "so many rows are not given at once",
-            expected=f"1 to {PAGE_MAX_ROWS}",
-            got=ascii(given)[:40],
+            "page_size_invalid", "limit is out of range", expected=f"1 to {PAGE_ROWS_MAX}", got=ascii(given)[:40]
         )
     return {"after": after, "limit": limit}
 
 
-def _parsed(answer: Answer, call: Call) -> object:
-    return parse(require_json(answer, f"{call.method} {call.path}"), f"{call.method} {call.path}")
+def parse_json(response: Response, call: Call) -> object:
+    """The JSON value of a response that says that it is JSON."""
+    what = f"{call.method} {call.path}"
+    return parse(require_json(response, what), what)
 
 
 def number_text(value: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""How long the client waits, how often it tries again and how much it reads: plain values with limits."""
+"""The client's time-outs, retries and response size, each with its limit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ANSWER_SIZE_MAX_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TimeOuts:
-    """Seconds for one try: until the connection stands, between two pieces of the answer, and for all of it.
+    """Seconds for one try: to connect, between two pieces of the response, and for the whole response.
 
-    `long_seconds` is for calls for which the Steward reads much before it answers: the silence, and all of it.
+    `long_seconds` is for calls that take the Steward long to answer, both until the first piece and in all.
     """
 
     connect_seconds: float = 5.0
@@ -34,8 +34,7 @@ class TimeOuts:
 class Retries:
     """How often a request that may be repeated is sent, and how long the whole call may last, waiting included.
 
-    A job's own calls wait for `restart_seconds` for a Steward that does not answer, however often they are sent: it may
-    be starting again.
+    Calls of a job wait `restart_seconds` for a Steward that does not answer, since it may be restarting.
     """
 
     tries: int = 4
@@ -60,7 +59,7 @@ class Retries:
 
 
 def require_answer_size(size_max_bytes: int) -> int:
-    """How much of an answer is read at most, within the limit."""
+    """The largest response that is read; raises if it is over the limit."""
     given: object = size_max_bytes
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= ANSWER_SIZE_MAX_BYTES:
         raise _invalid("answer_max_bytes", f"1 to {ANSWER_SIZE_MAX_BYTES}", given)

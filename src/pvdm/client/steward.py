@@ -1,4 +1,4 @@
-"""The Steward seen from a caller's process: one method for each route, typed answers, the Steward's own errors."""
+"""The Steward's client: one method for each route, typed responses, and the Steward's own errors."""
 
 from __future__ import annotations
 
@@ -6,40 +6,55 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
-from pvdm.client.address import require_address, segment, segments, tls_context
-from pvdm.client.answers import (
-    ClockConfirmed,
-    EpochChange,
-    EpochView,
-    Event,
-    ExchangedToken,
-    Identity,
-    Readiness,
-    StewardInfo,
-    TrustRootChain,
-    TrustRootVersion,
-    read_exchanged,
-    read_hashes,
+from pvdm.api.audit import ConsistencyView
+from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.api.proofs import (
+    AttestationList,
+    AttestationView,
+    Challenge,
+    OpenedProof,
+    OverrideList,
+    OverrideView,
+    ProofList,
+    ProofView,
 )
-from pvdm.client.audit import AuditCalls
-from pvdm.client.calls import PAGE_MAX_ROWS, number_text, page_of, posted, sha256_text
-from pvdm.client.engine_token import LentToken
-from pvdm.client.proof_answers import AttestationView, Challenge, OpenedProof, OverrideView, ProofView
-from pvdm.client.protection_answers import (
+from pvdm.api.protection import (
+    MigrationList,
     MigrationView,
+    ProtectedList,
     ProtectedView,
+    ProtectionList,
     ProtectionView,
     SubmittedMigration,
     TargetView,
 )
-from pvdm.client.reading import Reading, unreadable
+from pvdm.api.service import (
+    ClockConfirmed,
+    EpochChange,
+    EpochChangeList,
+    EpochList,
+    EpochView,
+    Event,
+    EventList,
+    ExchangedToken,
+    Identity,
+    ReadinessView,
+    StewardInfo,
+    TrustRootChain,
+    TrustRootVersion,
+)
+from pvdm.client.address import require_address, segment, segments, tls_context
+from pvdm.client.audit import AuditCalls
+from pvdm.client.calls import Query, number_text, page_query, parse_json, post, sha256_text
+from pvdm.client.responses import error_of, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_answer_size
-from pvdm.client.token import AccessToken, TokenGiver, token_source, try_made
+from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_source, try_token
 from pvdm.client.transport import BoundedTransport
 from pvdm.client.wire import Call, Wire
 from pvdm.client.work import WorkCalls
@@ -47,19 +62,28 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
+from pvdm.model.token_text import AccessToken
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 
 _S = TypeVar("_S", bound="StewardClient")
-# The errors of this route come in RFC 6749's form, whatever their status.
+# The errors of this route are in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
 _NO_TOKEN: Final = frozenset({"clock_jumped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the Steward takes work, and every reason why not."""
+
+    ready: bool
+    reasons: tuple[PvdmError, ...]
 
 
 class StewardClient(WorkCalls, AuditCalls):
     """Connections to one Steward under one token; a context manager, safe for threads."""
 
-    _url = ""  # until the address is judged: a client that cannot be made is shown in tracebacks too
+    _url = ""  # until the address is checked, for the repr in a traceback
 
     def __init__(
         self,
@@ -74,7 +98,7 @@ class StewardClient(WorkCalls, AuditCalls):
         answer_max_bytes: int = DEFAULT_ANSWER_BYTES,
         patient: bool = False,
     ) -> None:
-        # If this raises, its frame is shown perhaps, and the text must not stand in it.
+        # A traceback may show this frame, so the token's text must not be in it.
         given, token = [token], None
         source = token_source(given.pop(), token_file)
         self._ca_file = ca_file
@@ -118,7 +142,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._ca_file
 
     def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
-        """Another client for the same Steward under another token; it is closed by itself."""
+        """Another client for the same Steward with another token; close it as well."""
         given, token = [token], ""
         found = StewardClient(
             self.url,
@@ -133,86 +157,87 @@ class StewardClient(WorkCalls, AuditCalls):
         found.when_waiting(self._wire.waiting)
         return found
 
-    def when_waiting(self, tell: Callable[[], None] | None) -> None:
-        """Call `tell`, once a call, where it has waited some seconds for a Steward that does not answer."""
-        self._wire.waiting = tell
+    def when_waiting(self, notify: Callable[[], None] | None) -> None:
+        """Call `notify` once in each call that has waited some seconds for a Steward that does not answer."""
+        self._wire.waiting = notify
 
     def with_patience(self, patient: bool = True) -> StewardClient:
         """A client on the same connections; a patient one waits `restart_seconds` in every call for a Steward that
-        is starting again.
+        is restarting.
         """
         found = copy.copy(self)
         found._wire = self._wire.with_patience(patient)
         return found
 
-    # What the Steward says of itself
+    # The Steward itself
 
     def health(self) -> None:
         """Raise unless the Steward answers."""
-        self._wire.ask(Call("GET", "/healthz", with_token=False), lambda _: None)
+        self._wire.send(Call("GET", "/healthz", with_token=False), lambda _: None)
 
     def readiness(self) -> Readiness:
-        """Whether it takes work, and if not, why; the whole of each reason is for operators and auditors."""
+        """Whether the Steward takes work, and why not; only operators and auditors see each reason in full."""
+        call = Call("GET", "/readyz", also_answers=frozenset({503}))
         try:
-            return self._read(Call("GET", "/readyz", also_answers=frozenset({503})), Readiness.read)
+            found = self._read(call, ReadinessView)
         except PvdmError as error:
             if error.code not in _NO_TOKEN:
                 raise
-        # What keeps the Steward from its work may keep it from giving or taking tokens too: a stranger is told as much.
-        return self._read(Call("GET", "/readyz", with_token=False, also_answers=frozenset({503})), Readiness.read)
+            # The same problem may stop the Steward from checking tokens; the short form needs none.
+            found = self._read(replace(call, with_token=False), ReadinessView)
+        return Readiness(found.ready, tuple(error_of(reason, request_id="") for reason in found.reasons))
 
     def metrics(self) -> str:
         """The counters in Prometheus' text form."""
         return self._bytes(Call("GET", "/metrics")).decode("utf-8", "replace")
 
     def identity(self) -> Identity:
-        """Who this client is, by its token."""
-        return self._read(Call("GET", "/v1/identity"), Identity.read)
+        """The identity of this client's token."""
+        return self._get("/v1/identity", Identity)
 
     def info(self) -> StewardInfo:
-        """Who the Steward is and where it stands."""
-        return self._read(Call("GET", "/v1/steward"), StewardInfo.read)
+        """The Steward's name, version, epoch, log size and catalog."""
+        return self._get("/v1/steward", StewardInfo)
 
     def events(self, *, after: int | None = None, limit: int = 100, about: str | None = None) -> tuple[Event, ...]:
-        """The next steps of the step log after an id, oldest first; `about` an id or a name: those that mention it."""
-        asked = page_of(after, limit) | ({} if about is None else {"about": about})
-        return self._list("/v1/events", "events", Event.read, asked)
+        """The next steps of the step log, oldest first; with `about`, those that mention this id or name."""
+        return self._get("/v1/events", EventList, page_query(after, limit) | {"about": about}).events
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
-        """Say that the Steward's clock is right now."""
+        """Confirm that the Steward's clock is right now."""
         return self._read(
-            posted("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
-            ClockConfirmed.read,
+            post("/v1/clock/confirm", {"reason": reason}, look="readiness() shows whether it happened"),
+            ClockConfirmed,
         )
 
     # Trust root and epochs
 
     def trust_root(self) -> TrustRootChain:
-        """Every version of the trust root, first to newest, as signed; the reader judges them by its own pin."""
-        return self._read(Call("GET", "/v1/trust-root"), TrustRootChain.read)
+        """Every version of the trust root, first to newest, as signed; verify them by a pin of your own."""
+        return self._get("/v1/trust-root", TrustRootChain)
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> TrustRootVersion:
-        """The first version, which is believed by its SHA-256, or the next; the newest one again changes nothing."""
-        return self._read(_enveloped("/v1/trust-root", envelope, sha256), TrustRootVersion.read)
+        """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
+        return self._read(_envelope_call("/v1/trust-root", envelope, sha256), TrustRootVersion)
 
     def epochs(self) -> tuple[EpochView, ...]:
-        """Every epoch there ever was."""
-        return self._list("/v1/epochs", "epochs", EpochView.read)
+        """Every epoch, in order of number."""
+        return self._get("/v1/epochs", EpochList).epochs
 
     def create_epoch(self, reason: str) -> tuple[EpochChange, ...]:
-        """A new generation of keys; nothing uses it until it is activated."""
+        """Create a new generation of keys; nothing uses it until it is activated."""
         return self._changes("/v1/epochs", reason)
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """New workloads open under this epoch; the one that was active is retired."""
+        """Activate the epoch: new workloads open under it, and the one that was active is retired."""
         return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/activate", reason)
 
     def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """No new workload opens under this epoch."""
+        """Retire the epoch: no new workload opens under it."""
         return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/retire", reason)
 
     def revoke_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """The keys of this epoch are not used again."""
+        """Revoke the epoch: its keys are not used again."""
         return self._changes(f"/v1/epochs/{number_text(number, 'epoch')}/revoke", reason)
 
     # Proofs
@@ -225,38 +250,38 @@ class StewardClient(WorkCalls, AuditCalls):
         after: int | None = None,
         limit: int = 100,
     ) -> tuple[ProofView, ...]:
-        """The newest proofs, going back in the log from the index `after`, of one workload or attempt if so asked."""
-        wanted = {"workload_id": workload_id, "attempt_id": attempt_id, **page_of(after, limit)}
-        return self._list("/v1/proofs", "proofs", ProofView.read, wanted)
+        """The newest proofs, going back in the log from the index `after`, of one workload or attempt if given."""
+        query: Query = {"workload_id": workload_id, "attempt_id": attempt_id, **page_query(after, limit)}
+        return self._get("/v1/proofs", ProofList, query).proofs
 
     def proof(self, proof_id: str) -> ProofView:
         """What one proof says."""
-        return self._read(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}"), ProofView.read)
+        return self._get(f"/v1/proofs/{sha256_text(proof_id)}", ProofView)
 
     def proof_envelope(self, proof_id: str) -> bytes:
         """The signed envelope."""
         return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/envelope"))
 
     def proof_bundle(self, proof_id: str) -> bytes:
-        """All that `pvdm.check_proof` needs, but the trust root."""
+        """All that `pvdm.check_proof` needs, except the trust root."""
         return self._bytes(Call("GET", f"/v1/proofs/{sha256_text(proof_id)}/bundle"))
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
         """The keys of a closed attempt, so that its digest can be recomputed from the data; noted in the step log."""
-        call = posted(
+        call = post(
             f"/v1/proofs/{sha256_text(proof_id)}/open", {"reason": reason}, look="the step log shows if it was noted"
         )
-        return self._read(call, OpenedProof.read)
+        return self._read(call, OpenedProof)
 
     # Break-glass and source attestation
 
     def overrides(self) -> tuple[OverrideView, ...]:
         """The newest break-glass statements, at most 1,000."""
-        return self._list("/v1/overrides", "overrides", OverrideView.read)
+        return self._get("/v1/overrides", OverrideList).overrides
 
     def submit_override(self, envelope: bytes) -> OverrideView:
-        """Hand in a signed break-glass statement."""
-        return self._read(_enveloped("/v1/overrides", envelope), OverrideView.read)
+        """Submit a signed break-glass statement."""
+        return self._read(_envelope_call("/v1/overrides", envelope), OverrideView)
 
     def challenge(
         self,
@@ -268,8 +293,8 @@ class StewardClient(WorkCalls, AuditCalls):
         mode: str,
         fingerprints: Mapping[ProjectionName, str],
     ) -> Challenge:
-        """The keys for an attestation of one source snapshot; the caller draws the nonce, so asking twice is safe."""
-        asked: dict[str, Value] = {
+        """Keys for an attestation of one source snapshot; the caller draws the nonce, so the call may be repeated."""
+        body: dict[str, Value] = {
             "nonce": nonce,
             "catalog": catalog,
             "table_uuid": table_uuid,
@@ -277,24 +302,24 @@ class StewardClient(WorkCalls, AuditCalls):
             "mode": mode,
             "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
         }
-        return self._read(posted("/v1/attestations/challenges", asked, repeatable=True), Challenge.read)
+        return self._read(post("/v1/attestations/challenges", body, repeatable=True), Challenge)
 
     def submit_attestation(self, envelope: bytes) -> AttestationView:
-        """Hand in a signed source attestation."""
-        return self._read(_enveloped("/v1/attestations", envelope), AttestationView.read)
+        """Submit a signed source attestation."""
+        return self._read(_envelope_call("/v1/attestations", envelope), AttestationView)
 
     def attestations(
         self, *, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> tuple[AttestationView, ...]:
-        """The source attestations, of one table or snapshot if so asked."""
-        wanted = {"table_uuid": table_uuid, "snapshot_id": None if snapshot_id is None else str(snapshot_id)}
-        return self._list("/v1/attestations", "attestations", AttestationView.read, wanted)
+        """The source attestations, of one table or snapshot if given."""
+        query: Query = {"table_uuid": table_uuid, "snapshot_id": snapshot_id}
+        return self._get("/v1/attestations", AttestationList, query).attestations
 
     # Protection and migrations
 
     def target(self, kind: str, name: str) -> TargetView:
-        """A `table` or a `namespace` as it is now, for who is about to sign something about it."""
-        return self._read(Call("GET", f"/v1/targets/{segment(kind, 'kind')}", query=(("name", name),)), TargetView.read)
+        """A `table` or a `namespace` as it is now, for an operator who is about to sign an approval."""
+        return self._get(f"/v1/targets/{segment(kind, 'kind')}", TargetView, {"name": name})
 
     def protected(
         self,
@@ -303,22 +328,22 @@ class StewardClient(WorkCalls, AuditCalls):
         namespace: str | None = None,
         name: str | None = None,
         after: str | None = None,
-        limit: int = PAGE_MAX_ROWS,
+        limit: int = PAGE_ROWS_MAX,
     ) -> tuple[ProtectedView, ...]:
-        """What is protected now, each a `table` or a `namespace`, by name, from behind the name `after`."""
-        wanted = {"kind": kind, "namespace": namespace, "name": name, **page_of(after, limit)}
-        return self._list("/v1/protected", "protected", ProtectedView.read, wanted)
+        """The tables or namespaces (`kind`) that are protected now, by name, after the name `after`."""
+        query: Query = {"kind": kind, "namespace": namespace, "name": name, **page_query(after, limit)}
+        return self._get("/v1/protected", ProtectedList, query).protected
 
     def protections(self) -> tuple[ProtectionView, ...]:
         """The newest protections, at most 1,000."""
-        return self._list("/v1/protections", "protections", ProtectionView.read)
+        return self._get("/v1/protections", ProtectionList).protections
 
     def submit_protection(self, envelope: bytes) -> ProtectionView:
-        """Hand in a signed protection; the same one again changes nothing."""
-        return self._read(_enveloped("/v1/protections", envelope), ProtectionView.read)
+        """Submit a signed protection; the same one again changes nothing."""
+        return self._read(_envelope_call("/v1/protections", envelope), ProtectionView)
 
     def contract(self, contract_sha256: str) -> bytes:
-        """A contract's bytes, once they are those of the hash."""
+        """The contract's bytes; raises unless they have the hash."""
         found = self._bytes(Call("GET", f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}"))
         if hashlib.sha256(found).hexdigest() != contract_sha256:
             raise unreadable("the contract", "the bytes of this hash", "others")
@@ -326,17 +351,15 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def migrations(self) -> tuple[MigrationView, ...]:
         """The newest migrations, at most 1,000."""
-        return self._list("/v1/migrations", "migrations", MigrationView.read)
+        return self._get("/v1/migrations", MigrationList).migrations
 
     def migration(self, migration_id: str) -> MigrationView:
         """One migration."""
-        return self._read(
-            Call("GET", f"/v1/migrations/{sha256_text(migration_id, 'migration id')}"), MigrationView.read
-        )
+        return self._get(f"/v1/migrations/{sha256_text(migration_id, 'migration id')}", MigrationView)
 
     def submit_migration(self, envelope: bytes) -> SubmittedMigration:
-        """Hand in a signed migration, which is applied; the same one again changes nothing, and is told as that."""
-        return self._read(_enveloped("/v1/migrations", envelope), SubmittedMigration.read)
+        """Submit a signed migration, which is applied; the same one again changes nothing (`applied` says which)."""
+        return self._read(_envelope_call("/v1/migrations", envelope), SubmittedMigration)
 
     # The log
 
@@ -353,24 +376,25 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._bytes(Call("GET", f"/v1/log/entries/{number_text(index, 'index')}/proof"))
 
     def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
-        """The hashes that show that the tree of the new size holds that of the old one."""
-        query = (("old", number_text(old, "old size")), ("new", number_text(new, "new size")))
-        return self._read(Call("GET", "/v1/log/consistency", query=query), read_hashes)
+        """The hashes which prove that the tree of the new size contains that of the old one."""
+        query: Query = {"old": number_text(old, "old size"), "new": number_text(new, "new size")}
+        return self._get("/v1/log/consistency", ConsistencyView, query).hashes
 
     # Tokens
 
     def exchange(self, client_id: str, client_secret: str | AccessToken) -> ExchangedToken:
-        """A short-lived token by OAuth2 client credentials: the token's id and its text."""
+        """Exchange a token's id and text for a short-lived token (OAuth2 client credentials)."""
         given, client_secret = [client_secret], ""
-        made = try_made(given.pop())
+        made = try_token(given.pop())
         if isinstance(made, PvdmError):
             raise made
-        return self._read(_exchanged(client_id, made), read_exchanged)
+        call = _exchange_call(client_id, made)
+        return self._wire.send(call, lambda response: read_exchanged(parse_json(response, call)))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
-        """The token for an engine of the caller's, such as Spark; role and domain, if named, must be the token's own.
+        """The token for an engine such as Spark; role and domain, if given, must be the token's own.
 
-        A short-lived token, as that for one attempt, makes no further ones and ends when it ends.
+        A short-lived token, as that for one attempt, cannot be exchanged for others.
         """
         found = self.identity()
         if role not in (None, found.role) or domain not in (None, found.domain):
@@ -393,16 +417,16 @@ class StewardClient(WorkCalls, AuditCalls):
         return LentToken(token, found.token_id)
 
     def _changes(self, path: str, reason: str) -> tuple[EpochChange, ...]:
-        call = posted(path, {"reason": reason}, look="epochs() shows whether it happened")
-        return self._read(call, lambda value: Reading(value, "the list").items("changes", EpochChange.read))
+        call = post(path, {"reason": reason}, look="epochs() shows whether it happened")
+        return self._read(call, EpochChangeList).changes
 
 
-def _exchanged(client_id: str, secret: AccessToken) -> Call:
+def _exchange_call(client_id: str, secret: AccessToken) -> Call:
     form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret.text}
     return Call(
         "POST",
         "/catalog/v1/oauth/tokens",
-        look="an unused token expires by itself, so asking for another one does no harm",
+        look="an unused token expires, so it is safe to ask for another one",
         content=urlencode(form).encode(),
         content_type="application/x-www-form-urlencoded",
         repeatable=False,
@@ -411,15 +435,15 @@ def _exchanged(client_id: str, secret: AccessToken) -> Call:
     )
 
 
-def _enveloped(path: str, envelope: bytes, sha256: str | None = None) -> Call:
-    """Envelopes are idempotent by their content: the same one again is the same one."""
+def _envelope_call(path: str, envelope: bytes, sha256: str | None = None) -> Call:
+    """Submitting an envelope is idempotent, by its content."""
     try:
         value = json.loads(envelope)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise InputError(
-            "envelope_malformed", "these bytes are no envelope", expected="an envelope in JSON", got="something else"
+            "envelope_malformed", "this is not an envelope", expected="an envelope in JSON", got="something else"
         )
     pin = b"" if sha256 is None else b',"sha256":' + json.dumps(sha256).encode()
     return Call("POST", path, content=b'{"envelope":' + dump(value) + pin + b"}")

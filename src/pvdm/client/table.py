@@ -1,16 +1,18 @@
-"""One table of the Steward's catalog over Iceberg's REST protocol: its document, and commits to it."""
+"""One table of the Steward's catalog over Iceberg's REST protocol: its metadata, and commits to it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from pvdm.client.errors import error_of
-from pvdm.client.reading import Reading, parse, unreadable
+from pydantic import Field
+
+from pvdm.api.base import ResponseModel
+from pvdm.client.responses import parse, read_error, read_response, unreadable
 from pvdm.client.steward import StewardClient
-from pvdm.client.wire import Answer, Call, require_json
+from pvdm.client.wire import Call, Response, require_json
 from pvdm.errors import (
     ConflictError,
     InputError,
@@ -25,9 +27,10 @@ from pvdm.lake.stores.client_settings import REGION, settings_of
 from pvdm.lake.stores.s3_client import S3Settings
 
 Document: TypeAlias = dict[str, Any]
-"""A table's metadata in JSON, its numbers as they are spelled; `lake.format` judges it."""
+"""A table's metadata in JSON, with numbers as they are spelled; `lake.format` parses it."""
 
-# The catalog's refusals come in Iceberg's form, whatever their status; those that are left out may be tried again.
+_M = TypeVar("_M", bound=ResponseModel)
+# The catalog's errors are in Iceberg's form, whatever their status; those left out may be retried.
 _REFUSALS: Final = frozenset(range(400, 600)) - {401, 429, 502, 503, 504}
 _SEPARATOR: Final = "\x1f"
 _KINDS: Final[Mapping[str, type[PvdmError]]] = {
@@ -46,6 +49,32 @@ _KINDS: Final[Mapping[str, type[PvdmError]]] = {
 }
 
 
+class _TableResponse(ResponseModel):
+    metadata: Document
+
+
+class _ConfigResponse(ResponseModel):
+    config: dict[str, str]
+
+
+class _CredentialsResponse(ResponseModel):
+    credentials: Annotated[tuple[_ConfigResponse, ...], Field(alias="storage-credentials")]
+
+
+class _CatalogConfigResponse(ResponseModel):
+    defaults: dict[str, str]
+
+
+class _CatalogErrorView(ResponseModel):
+    type: str | None = None
+    message: str
+    pvdm_code: Annotated[str | None, Field(alias="pvdm-code")] = None
+
+
+class _CatalogErrorResponse(ResponseModel):
+    error: _CatalogErrorView
+
+
 class TableClient:
     """A table, with the rights of a client's token."""
 
@@ -55,31 +84,32 @@ class TableClient:
         self._path = f"/catalog/v1/namespaces/{namespace}/tables/{quote(name, safe='')}"
 
     def load(self, *, heads_only: bool = False) -> Document:
-        """The table's metadata document, as the token's bearer may see it.
+        """The table's metadata document, as the token's role may see it.
 
-        With `heads_only` it lists the snapshots that refs point to, and not the history behind them.
+        With `heads_only` it lists the snapshots that refs point to, without the history before them.
         """
         query = (("snapshots", "refs"),) if heads_only else ()
-        call = Call("GET", self._path, query=query, also_answers=_REFUSALS, refusal=_refused)
-        return self._wire.ask(call, lambda answer: _metadata(answer, "the table"))
+        call = Call("GET", self._path, query=query, also_answers=_REFUSALS, refusal=_refusal_error)
+        return self._wire.send(call, lambda response: _read_metadata(response, "the table"))
 
     def storage(self) -> S3Settings:
         """How the bearer reaches the table's files in an object store, with credentials where some are vended."""
-        load = Call("GET", self._path, also_answers=_REFUSALS, refusal=_refused)
-        config = self._wire.ask(load, lambda answer: _config(answer, "the table"))
-        vended = Call("GET", f"{self._path}/credentials", also_answers=_REFUSALS, refusal=_refused)
-        for own in self._wire.ask(vended, lambda answer: _credentials(answer, "the credentials")):
-            config |= own
+        load = Call("GET", self._path, also_answers=_REFUSALS, refusal=_refusal_error)
+        config = self._wire.send(load, lambda response: _read_as(_ConfigResponse, response, "the table")).config
+        vended = Call("GET", f"{self._path}/credentials", also_answers=_REFUSALS, refusal=_refusal_error)
+        found = self._wire.send(vended, lambda response: _read_as(_CredentialsResponse, response, "the credentials"))
+        for own in found.credentials:
+            config = config | own.config
         return settings_of(config)
 
     def commit(self, requirements: Sequence[object], updates: Sequence[object]) -> Document:
-        """The document after these updates, made at once and only if every requirement holds."""
+        """Commit the updates if every requirement holds; returns the new metadata."""
         content = json.dumps({"requirements": list(requirements), "updates": list(updates)}).encode()
         look = "load the table: the new snapshot is among its snapshots or not"
         call = Call(
-            "POST", self._path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refused
+            "POST", self._path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refusal_error
         )
-        return self._wire.ask(call, lambda answer: _metadata(answer, "the commit"))
+        return self._wire.send(call, lambda response: _read_metadata(response, "the commit"))
 
 
 def create_namespace(client: StewardClient, levels: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -96,14 +126,15 @@ def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[
 
 def _create(client: StewardClient, path: str, body: Mapping[str, object], look: str) -> None:
     content = json.dumps(body).encode()
-    call = Call("POST", path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refused)
-    client._wire.ask(call, lambda answer: _created(answer, "the catalog's answer"))
+    call = Call("POST", path, look, content=content, repeatable=False, also_answers=_REFUSALS, refusal=_refusal_error)
+    client._wire.send(call, lambda response: _read_created(response, "the catalog's answer"))
 
 
 def uses_object_store(client: StewardClient) -> bool:
-    """Whether the Steward's tables lie in an object store; engines need a library for it."""
-    call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS, refusal=_refused)
-    return REGION in client._wire.ask(call, lambda answer: _defaults(answer, "the catalog's configuration"))
+    """Whether the Steward's tables are in an object store, for which engines need a library."""
+    call = Call("GET", "/catalog/v1/config", also_answers=_REFUSALS, refusal=_refusal_error)
+    what = "the catalog's configuration"
+    return REGION in client._wire.send(call, lambda response: _read_as(_CatalogConfigResponse, response, what)).defaults
 
 
 def split_name(table: str) -> tuple[tuple[str, ...], str]:
@@ -119,65 +150,37 @@ def split_name(table: str) -> tuple[tuple[str, ...], str]:
     return tuple(levels), name
 
 
-def _metadata(answer: Answer, what: str) -> Document | PvdmError:
-    body = require_json(answer, what)
-    if answer.status >= 400:
-        return _refusal(parse(body, what))
+def _read_metadata(response: Response, what: str) -> Document | PvdmError:
+    body = require_json(response, what)
+    if response.status >= 400:
+        return _catalog_error(response)
     try:
         value = parse_json(body, what=what)
     except InputError as error:
         raise unreadable(what, "one JSON value", error.code) from None
-    found = Reading(value, what).value("metadata")
-    if not isinstance(found, dict):
-        raise unreadable(what, "a metadata document", "something else")
-    return found
+    return read_response(_TableResponse, value).metadata
 
 
-def _created(answer: Answer, what: str) -> PvdmError | None:
-    value = parse(require_json(answer, what), what)
-    return _refusal(value) if answer.status >= 400 else None
+def _read_created(response: Response, what: str) -> PvdmError | None:
+    require_json(response, what)
+    return _catalog_error(response) if response.status >= 400 else None
 
 
-def _config(answer: Answer, what: str) -> dict[str, str] | PvdmError:
-    value = parse(require_json(answer, what), what)
-    if answer.status >= 400:
-        return _refusal(value)
-    return _texts(Reading(value, what).value("config"), what)
+def _read_as(model: type[_M], response: Response, what: str) -> _M | PvdmError:
+    body = require_json(response, what)
+    return _catalog_error(response) if response.status >= 400 else read_response(model, parse(body, what))
 
 
-def _credentials(answer: Answer, what: str) -> list[dict[str, str]] | PvdmError:
-    value = parse(require_json(answer, what), what)
-    if answer.status >= 400:
-        return _refusal(value)
-    listed = Reading(value, what).items("storage-credentials", lambda each: Reading(each, what).value("config"))
-    return [_texts(each, what) for each in listed]
+def _refusal_error(response: Response) -> PvdmError:
+    """The error of a last try; the Steward's own limits answer in its own envelope, even for the catalog's paths."""
+    error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
+    if error.type is None:
+        return read_error(response.body, request_id=response.request_id)
+    return _catalog_error(response)
 
 
-def _defaults(answer: Answer, what: str) -> dict[str, str] | PvdmError:
-    value = parse(require_json(answer, what), what)
-    if answer.status >= 400:
-        return _refusal(value)
-    return _texts(Reading(value, what).value("defaults"), what)
-
-
-def _texts(found: object, what: str) -> dict[str, str]:
-    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-        raise unreadable(what, "texts by their names", "something else")
-    return dict(found)
-
-
-def _refused(answer: Answer) -> PvdmError:
-    """A refusal at the last try; a door before the catalog refuses in the Steward's own form."""
-    value = parse(answer.body, "the catalog's error")
-    fields = Reading(value, "the catalog's error").reading("error")
-    if not fields.has("type"):
-        return error_of(Reading(value, "the catalog's error").value("error"), request_id=answer.request_id)
-    return _refusal(value)
-
-
-def _refusal(value: object) -> PvdmError:
-    """The catalog's own words; its code stands beside Iceberg's."""
-    fields = Reading(value, "the catalog's error").reading("error")
-    code = fields.text("pvdm-code") if fields.has("pvdm-code") else "catalog_refused"
-    kind = _KINDS.get(fields.text("type"), PvdmError)
-    return kind(code, fields.text("message")[:4_096])
+def _catalog_error(response: Response) -> PvdmError:
+    """The catalog's own error; its code is beside Iceberg's."""
+    error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
+    kind = _KINDS.get(error.type or "", PvdmError)
+    return kind(error.pvdm_code or "catalog_refused", error.message[:4_096])

@@ -1,54 +1,49 @@
-"""The bearer token on the caller's side: a secret that does not show itself, and where a newer one comes from."""
+"""Bearer tokens on the client's side: where they come from, how they are renewed, and how they are exchanged."""
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
+from pvdm.api.service import ExchangedToken, Identity
+from pvdm.client.responses import error_of, read_response
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.secret import Secret
+from pvdm.model.token_text import TOKEN_MAX_CHARACTERS, AccessToken
 
-TOKEN_MAX_CHARACTERS: Final = 4_096
-# The form that RFC 6750 gives a bearer token: nothing in it can end a header.
-_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
-
-
-class AccessToken(Secret):
-    """A token's text; it is not printed, compared, pickled or formatted."""
-
-    __slots__ = ()
-
-    def __init__(self, text: str) -> None:
-        given: object = text
-        material = given.encode("utf-8", "replace") if isinstance(given, str) else b""
-        # A traceback may show the locals of the frame that raises: the text must not be among them.
-        del text, given
-        super().__init__(material)
-        del material
-        if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
-            raise InputError(
-                "token_malformed",
-                "the token cannot be accepted",
-                expected=f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token",
-                got="something else",
-            )
-
-    @property
-    def text(self) -> str:
-        """The text itself; take it only where it is handed over."""
-        return self._material.decode("ascii")
-
+# The error codes of RFC 6749 that the Steward answers with.
+_OAUTH_ERRORS: Final = frozenset(get_args(OAuthErrorResponse.model_fields["error"].annotation))
 
 TokenGiver: TypeAlias = Callable[[], "str | AccessToken"]
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptToken:
+    """A token for one attempt."""
+
+    token: AccessToken
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class LentToken:
+    """A token for an engine that calls the Steward's catalog by itself, as Spark does.
+
+    With its id the engine exchanges it for short-lived ones; without one it sends the token itself.
+    """
+
+    token: AccessToken
+    token_id: str | None
+
+
 class TokenSource:
-    """The token to send now; one that the Steward no longer takes is asked for again, by one thread at a time."""
+    """The token to send now. One that the Steward no longer accepts is fetched again, by one thread at a time."""
 
     def __init__(self, give: Callable[[], AccessToken], *, renewable: bool) -> None:
         self._give = give
@@ -66,7 +61,7 @@ class TokenSource:
             return self._held, self._number
 
     def renew(self, number: int) -> bool:
-        """Whether there may be a newer token than that of the number; the next `current` has it."""
+        """Whether there may be a newer token than the one with this number; `current` fetches it."""
         if not self._renewable:
             return False
         with self._lock:
@@ -76,7 +71,7 @@ class TokenSource:
 
 
 def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path | None) -> TokenSource | None:
-    """Where the token comes from: a text, a function, or a file that is read again when the token was rotated."""
+    """The source of the token: a text, a function, or a file that is read again after a rotation."""
     if token is not None and token_file is not None:
         del token
         raise InputError("token_given_twice", "the token is given twice", expected="token or token_file", got="both")
@@ -89,8 +84,8 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
         return TokenSource(lambda: held, renewable=False)
     if callable(token):
         give = token
-        return TokenSource(lambda: _given(give), renewable=True)
-    made = try_made(token)
+        return TokenSource(lambda: _call_giver(give), renewable=True)
+    made = try_token(token)
     del token
     if isinstance(made, PvdmError):
         raise made
@@ -98,20 +93,20 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
 
 
 def read_token(path: Path) -> AccessToken:
-    """The token of a file that nobody but its owner may read; judged on the open file, not on its name."""
+    """The token of a file. Raises if others than its owner may read it; the open file is checked, not its name."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         got = str(error.strerror)
     else:
         return _read(path, descriptor)
-    raise _unusable(path, got)
+    raise _file_error(path, got)
 
 
 def _read(path: Path, descriptor: int) -> AccessToken:
     try:
-        _judge(path, os.fstat(descriptor))
-        made = _try_made_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + 2)))
+        _require_private(path, os.fstat(descriptor))
+        made = _try_token_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + 2)))
     finally:
         os.close(descriptor)
     if isinstance(made, PvdmError):
@@ -119,9 +114,9 @@ def _read(path: Path, descriptor: int) -> AccessToken:
     return made
 
 
-def _judge(path: Path, found: os.stat_result) -> None:
+def _require_private(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise _unusable(path, stat.filemode(found.st_mode))
+        raise _file_error(path, stat.filemode(found.st_mode))
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077 or found.st_uid not in {0, os.geteuid()}:
         raise NotAllowedError(
@@ -133,19 +128,19 @@ def _judge(path: Path, found: os.stat_result) -> None:
         )
 
 
-def _given(give: TokenGiver) -> AccessToken:
-    made = try_made(give())
+def _call_giver(give: TokenGiver) -> AccessToken:
+    made = try_token(give())
     if isinstance(made, PvdmError):
         raise made
     return made
 
 
-def _try_made_of(content: Secret) -> AccessToken | PvdmError:
-    return try_made(content.reveal().decode("utf-8", "replace").rstrip("\r\n"))
+def _try_token_of(content: Secret) -> AccessToken | PvdmError:
+    return try_token(content.reveal().decode("utf-8", "replace").rstrip("\r\n"))
 
 
-def try_made(text: str | AccessToken) -> AccessToken | PvdmError:
-    """The token or the error, as a value: who raises it has no text in its frame."""
+def try_token(text: str | AccessToken) -> AccessToken | PvdmError:
+    """The token or the error as a value, so that the caller raises it without the text in a frame."""
     if isinstance(text, AccessToken):
         return text
     try:
@@ -154,7 +149,26 @@ def try_made(text: str | AccessToken) -> AccessToken | PvdmError:
         return error.with_traceback(None)
 
 
-def _unusable(path: Path, got: str) -> InputError:
+def _file_error(path: Path, got: str) -> InputError:
     return InputError(
-        "token_file_invalid", f"{path.name} holds no token", expected="a plain file of mode 0600", got=got
+        "token_file_invalid", f"{path.name} is not a token file", expected="a plain file of mode 0600", got=got
+    )
+
+
+def read_exchanged(value: object) -> ExchangedToken | PvdmError:
+    """The token, or why there is none: as an error of RFC 6749, or in the Steward's own envelope."""
+    given = value if isinstance(value, Mapping) else {}
+    if given.get("access_token") is not None:
+        return read_response(ExchangedToken, value)
+    code = given.get("error")
+    if not isinstance(code, str):
+        return error_of(read_response(ErrorResponse, value).error, request_id="")
+    if code == "temporarily_unavailable":
+        return UnavailableError("token_exchange_unavailable", "the Steward issues no token at present", got=code)
+    return NotAllowedError(
+        "token_exchange_refused",
+        "the Steward issues no token for these credentials",
+        expected="id and text of a live token",
+        got=code if code in _OAUTH_ERRORS else "another error",
+        hint="ask an operator whether the token was revoked or has expired",
     )

@@ -1,4 +1,4 @@
-"""A transport for httpx that keeps one end for a whole exchange: a peer that trickles cannot stretch it."""
+"""A transport for httpx with one deadline for a whole exchange, which a slow peer cannot extend."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _PIECE_BYTES: Final = 65_536
 _IDLE_SECONDS: Final = 2.0
 
 
-class _Ends(threading.local):
-    """When the exchange that this thread is in must be over, on the monotonic clock."""
+class _Deadline(threading.local):
+    """The deadline of this thread's exchange, on the monotonic clock."""
 
     at: float | None = None
 
 
-_ends: Final = _Ends()
+_deadline: Final = _Deadline()
 
 
 @contextmanager
-def until(at: float) -> Iterator[None]:
-    """Everything that this thread sends and receives in the block ends by then."""
-    _ends.at = at
+def deadline(at: float) -> Iterator[None]:
+    """Set the deadline of everything that this thread sends and receives in the block."""
+    _deadline.at = at
     try:
         yield
     finally:
-        _ends.at = None
+        _deadline.at = None
 
 
-def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
-    if _ends.at is None:
+def _remaining(timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
+    if _deadline.at is None:
         return timeout
-    left = _ends.at - time.monotonic()
+    left = _deadline.at - time.monotonic()
     if left <= 0:
-        raise late("the exchange has lasted too long")
+        raise late("the exchange took too long")
     return left if timeout is None else min(timeout, left)
 
 
@@ -51,11 +51,11 @@ class _Stream(httpcore.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        return self._inner.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE_BYTES):
-            self._inner.write(buffer[start : start + _PIECE_BYTES], _left(timeout, httpcore.WriteTimeout))
+            self._inner.write(buffer[start : start + _PIECE_BYTES], _remaining(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._inner.close()
@@ -63,7 +63,9 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout, httpcore.ConnectTimeout)))
+        return _Stream(
+            self._inner.start_tls(ssl_context, server_hostname, _remaining(timeout, httpcore.ConnectTimeout))
+        )
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -81,7 +83,7 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
+        left = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(self._inner.connect_tcp(host, port, left, local_address, socket_options))
 
 
@@ -90,7 +92,7 @@ class _Body(httpx.SyncByteStream):
         self._inner = inner
 
     def __iter__(self) -> Iterator[bytes]:
-        with _spoken_as_httpx():
+        with _translate_errors():
             yield from self._inner
 
     def close(self) -> None:
@@ -100,7 +102,7 @@ class _Body(httpx.SyncByteStream):
 
 
 class BoundedTransport(httpx.BaseTransport):
-    """HTTP/1.1 over pooled connections; no proxy, nothing taken from the environment."""
+    """HTTP/1.1 over pooled connections, without proxies and without settings from the environment."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._pool = httpcore.ConnectionPool(
@@ -112,8 +114,8 @@ class BoundedTransport(httpx.BaseTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """One exchange; the errors are httpx's."""
-        asked = httpcore.Request(
+        """One exchange; raises httpx's errors."""
+        wanted = httpcore.Request(
             method=request.method,
             url=httpcore.URL(
                 scheme=request.url.raw_scheme,
@@ -125,11 +127,11 @@ class BoundedTransport(httpx.BaseTransport):
             content=request.stream,
             extensions=request.extensions,
         )
-        with _spoken_as_httpx():
-            answer = self._pool.handle_request(asked)
-        if not isinstance(answer.stream, Iterable):
-            raise httpx.RemoteProtocolError("the answer cannot be read")
-        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer.stream))
+        with _translate_errors():
+            response = self._pool.handle_request(wanted)
+        if not isinstance(response.stream, Iterable):
+            raise httpx.RemoteProtocolError("the response cannot be read")
+        return httpx.Response(response.status, headers=response.headers, stream=_Body(response.stream))
 
     def close(self) -> None:
         """Close every connection."""
@@ -137,8 +139,8 @@ class BoundedTransport(httpx.BaseTransport):
 
 
 @contextmanager
-def _spoken_as_httpx() -> Iterator[None]:
-    """Both libraries have one set of names for what goes wrong."""
+def _translate_errors() -> Iterator[None]:
+    """Raise httpcore's errors as httpx's, which have the same names."""
     try:
         yield
     except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:

@@ -1,4 +1,4 @@
-"""Requests to the Steward and their answers: time-outs, sizes, tries, and what a lost answer means."""
+"""Sends requests to the Steward: time-outs, sizes, retries, and errors for lost responses."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from urllib.parse import urlencode
 
 import httpx
 
-from pvdm.client.errors import read_error
-from pvdm.client.reading import unreadable
+from pvdm.client.responses import read_error, unreadable
 from pvdm.client.settings import Retries, TimeOuts
-from pvdm.client.token import AccessToken, TokenSource
-from pvdm.client.transport import BoundedTransport, until
+from pvdm.client.token import TokenSource
+from pvdm.client.transport import BoundedTransport, deadline
 from pvdm.errors import InputError, PvdmError, StateUnknownError, UnavailableError
+from pvdm.model.token_text import AccessToken
 
 _T = TypeVar("_T")
-_TOLD_SECONDS: Final = 3.0  # who watches a call is told by then that it waits
-_AGAIN: Final = frozenset({429, 503})
-_GATEWAYS: Final = frozenset({502, 504})
-_HARMLESS: Final = "nothing is harmed if it is sent again"
+_NOTICE_SECONDS: Final = 3.0  # after this long the watcher of a call is notified that it waits
+_RETRY_STATUSES: Final = frozenset({429, 503})
+_GATEWAY_STATUSES: Final = frozenset({502, 504})
+_HARMLESS: Final = "it is safe to send it again"
 _random: Final = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is asked; `repeatable` if twice is as good as once; `look` says where to look when the answer was lost.
+    """A request; `repeatable` if sending it twice is safe, else `look` says where to look after a lost response.
 
-    `patient` is a job's call, which waits for a Steward that is starting again. `long` is one that takes the Steward
-    long: it has more time, and once it was sent it is not sent again, which would start the work again.
-    `refusal` reads an error's answer where it is not in the Steward's own form.
+    `patient` is a job's call, which waits for a Steward that is restarting. `long` is a call that takes the Steward
+    long: it has more time, and once sent it is not sent again, which would start the work again. `refusal` reads an
+    error response that is not in the Steward's own form.
     """
 
     method: str
@@ -49,7 +49,7 @@ class Call:
     also_answers: frozenset[int] = frozenset()
     patient: bool = False
     long: bool = False
-    refusal: Callable[[Answer], PvdmError] | None = None
+    refusal: Callable[[Response], PvdmError] | None = None
 
     def __repr__(self) -> str:
         # A form may hold a secret.
@@ -57,8 +57,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
+class Response:
+    """A response, read to its end."""
 
     status: int
     retry_after: str | None
@@ -68,11 +68,11 @@ class Answer:
 
     def __repr__(self) -> str:
         # Bodies may hold keys.
-        return f"Answer({self.status}, {len(self.body)} bytes)"
+        return f"Response({self.status}, {len(self.body)} bytes)"
 
 
-class Missed(Enum):
-    """How there came to be no answer."""
+class FailureKind(Enum):
+    """Why there is no response; the value is the error's code."""
 
     NOT_SENT = "steward_unreachable"
     TIME_OUT = "steward_timeout"
@@ -83,13 +83,13 @@ class Missed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No answer, or none that is read to its end."""
+    """No response, or one that was not read to its end."""
 
-    how: Missed
+    how: FailureKind
     got: str
 
 
-Outcome: TypeAlias = Answer | Failure
+Outcome: TypeAlias = Response | Failure
 
 
 class Wire:
@@ -106,7 +106,7 @@ class Wire:
         answer_max_bytes: int,
         patient: bool = False,
     ) -> None:
-        """Where `patient`, every call waits for a Steward that is starting again."""
+        """With `patient`, every call waits for a Steward that is restarting."""
         self.address = address
         self.tokens = tokens
         self.time_outs = time_outs
@@ -115,7 +115,7 @@ class Wire:
         self.patient = patient
         self.waiting: Callable[[], None] | None = None
         self._process = os.getpid()
-        # Nothing of the environment: no proxy that would see the token, no password file that would replace it.
+        # Nothing from the environment: a proxy would see the token, a password file would replace it.
         self._http = httpx.Client(
             transport=transport,
             trust_env=False,
@@ -128,7 +128,7 @@ class Wire:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the connections are closed."""
         return self._http.is_closed
 
     def close(self) -> None:
@@ -141,53 +141,53 @@ class Wire:
         found.patient = patient
         return found
 
-    def ask(self, call: Call, read: Callable[[Answer], _T | PvdmError]) -> _T:
-        """Send the call and read its answer; the error, if there is one, is raised where no secret is in a frame."""
-        done = self._done(call, read)
+    def send(self, call: Call, read: Callable[[Response], _T | PvdmError]) -> _T:
+        """Send the call and read its response. An error is raised here, where no secret is in a frame."""
+        done = self._send(call, read)
         if isinstance(done, PvdmError):
             raise done
         return done
 
-    def _done(self, call: Call, read: Callable[[Answer], _T | PvdmError]) -> _T | PvdmError:
+    def _send(self, call: Call, read: Callable[[Response], _T | PvdmError]) -> _T | PvdmError:
         request_id = secrets.token_hex(16)
         try:
-            outcome, tries = self._outcome(call, request_id)
+            outcome, tries = self._send_with_retries(call, request_id)
         except PvdmError as error:
             return error.with_traceback(None)
         if isinstance(outcome, Failure):
-            return _missed(call, outcome, self.address.host, request_id=request_id, tries=tries)
+            return _failure_error(call, outcome, self.address.host, request_id=request_id, tries=tries)
         try:
             if outcome.status < 300 or outcome.status in call.also_answers:
                 return read(outcome)
             if outcome.status < 400:
-                return _redirected(outcome)
-            return _refused(call, outcome)
+                return _redirect_error(outcome)
+            return _refusal_error(call, outcome)
         except UnavailableError as error:
-            return _unread(call, outcome, error)
+            return _unreadable_error(call, outcome, error)
         except PvdmError as error:
             return error.with_traceback(None)
 
-    def _outcome(self, call: Call, request_id: str) -> tuple[Outcome, int]:
-        """The last of as many tries as are sensible, and how many there were."""
+    def _send_with_retries(self, call: Call, request_id: str) -> tuple[Outcome, int]:
+        """The outcome of the last try, and the number of tries."""
         begun = time.monotonic()
         ends = begun + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
-        tries, renewed, told = 0, False, False
+        tries, renewed, notified = 0, False, False
         while True:
             self._require_usable()
             number, headers = self._headers(call, request_id)
             longest = self.time_outs.long_seconds if call.long else self.time_outs.total_seconds
             outcome = self._try(call, headers, min(ends, time.monotonic() + longest))
             del headers
-            if _unauthorized(outcome) and not renewed and number is not None and self._renew(number):
-                # The Steward did nothing for a token that it does not take, so any call may be sent once more.
+            if _is_unauthorized(outcome) and not renewed and number is not None and self._renew(number):
+                # The Steward did nothing for a token that it does not accept, so any call may be sent once more.
                 renewed = True
                 continue
             tries += 1
             wait = self._wait(call, outcome, tries, time.monotonic() - begun)
             if wait is None or time.monotonic() + wait >= ends:
                 return outcome, tries
-            if not told and self.waiting is not None and time.monotonic() - begun >= _TOLD_SECONDS:
-                told = True
+            if not notified and self.waiting is not None and time.monotonic() - begun >= _NOTICE_SECONDS:
+                notified = True
                 self.waiting()
             time.sleep(wait)
 
@@ -195,7 +195,7 @@ class Wire:
         if self.closed:
             raise InputError("client_closed", "the client is closed", expected="an open client", got="a closed one")
         if os.getpid() != self._process:
-            # Two processes on one connection would read each other's answers.
+            # Two processes on one connection would read each other's responses.
             raise InputError(
                 "client_forked",
                 "the client belongs to the process that this one was forked from",
@@ -216,7 +216,7 @@ class Wire:
     def token(self) -> AccessToken:
         """The token that the next request carries."""
         if self.tokens is None:
-            raise AssertionError("who was told its identity has a token")
+            raise AssertionError("a client without a token has no identity")
         return self.tokens.current()[0]
 
     def _renew(self, number: int) -> bool:
@@ -231,16 +231,16 @@ class Wire:
             pool=limits.connect_seconds,
         )
         try:
-            with until(ends):
+            with deadline(ends):
                 return self._exchange(call, headers, seconds)
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
-            return Failure(Missed.NOT_SENT, f"no connection within {limits.connect_seconds:g} seconds")
+            return Failure(FailureKind.NOT_SENT, f"no connection within {limits.connect_seconds:g} seconds")
         except httpx.ConnectError as error:
-            return Failure(Missed.NOT_SENT, _words(error))
+            return Failure(FailureKind.NOT_SENT, _error_text(error))
         except httpx.TimeoutException:
-            return Failure(Missed.TIME_OUT, "nothing in time")
+            return Failure(FailureKind.TIME_OUT, "nothing in time")
         except httpx.TransportError as error:
-            return Failure(Missed.LOST, _words(error))
+            return Failure(FailureKind.LOST, _error_text(error))
 
     def _exchange(self, call: Call, headers: httpx.Headers, seconds: httpx.Timeout) -> Outcome:
         query = f"?{urlencode(call.query)}" if call.query else ""
@@ -249,13 +249,13 @@ class Wire:
         response = self._http.send(request, stream=True)
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                return Failure(Missed.ENCODED, "a compressed answer")
+                return Failure(FailureKind.ENCODED, "a compressed response")
             body = bytearray()
             for piece in response.iter_raw():
                 body += piece
                 if len(body) > self.answer_max_bytes:
-                    return Failure(Missed.TOO_LARGE, "more")
-            return Answer(
+                    return Failure(FailureKind.TOO_LARGE, "more")
+            return Response(
                 response.status_code,
                 response.headers.get("retry-after"),
                 response.headers.get("x-request-id", headers["x-request-id"])[:64],
@@ -268,130 +268,130 @@ class Wire:
     def _wait(self, call: Call, outcome: Outcome, tries: int, waited: float) -> float | None:
         """Seconds until the next try; None if this was the last."""
         patient = call.patient or self.patient
-        away = patient and _is_away(outcome) and waited < self.retries.restart_seconds
-        not_sent = isinstance(outcome, Failure) and outcome.how is Missed.NOT_SENT
+        away = patient and _is_unreachable(outcome) and waited < self.retries.restart_seconds
+        not_sent = isinstance(outcome, Failure) and outcome.how is FailureKind.NOT_SENT
         if not (call.repeatable or (patient and not_sent)) or (tries >= self.retries.tries and not away):
             return None
-        if call.long and _is_working(outcome):
+        if call.long and _may_be_working(outcome):
             return None
         longest = min(self.retries.longest_wait_seconds, self.retries.first_wait_seconds * 2 ** (tries - 1))
         wait = _random.uniform(0, longest)
         match outcome:
-            case Failure(how=Missed.TOO_LARGE | Missed.ENCODED):
+            case Failure(how=FailureKind.TOO_LARGE | FailureKind.ENCODED):
                 return None
             case Failure():
                 return wait
-            case Answer(status=status) if status in call.also_answers:
+            case Response(status=status) if status in call.also_answers:
                 return None
-            case Answer(status=status) if status in _GATEWAYS:
+            case Response(status=status) if status in _GATEWAY_STATUSES:
                 return wait
-            case Answer(status=status) if status in _AGAIN and not _state_unknown(outcome):
+            case Response(status=status) if status in _RETRY_STATUSES and not _is_state_unknown(outcome):
                 return self._retry_after(outcome, wait)
         return None
 
-    def _retry_after(self, answer: Answer, wait: float) -> float | None:
-        """At least as long as the Steward asks; longer than the caller is willing to wait: not at all."""
-        text = answer.retry_after or ""
-        asked = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-        return None if asked > self.retries.retry_after_longest_seconds else asked + wait
+    def _retry_after(self, response: Response, wait: float) -> float | None:
+        """The wait that the Steward asks for and more; None if that is longer than the client waits."""
+        text = response.retry_after or ""
+        wanted = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        return None if wanted > self.retries.retry_after_longest_seconds else wanted + wait
 
 
-def _is_away(outcome: Outcome) -> bool:
-    """Whether there was no answer; a proxy in front of a Steward that is away answers in its place."""
+def _is_unreachable(outcome: Outcome) -> bool:
+    """Whether the Steward did not answer; a proxy in front of it may have answered in its place."""
     match outcome:
         case Failure(how=how):
-            return how in (Missed.NOT_SENT, Missed.LOST)
-        case Answer(status=status):
-            return status in _GATEWAYS
+            return how in (FailureKind.NOT_SENT, FailureKind.LOST)
+        case Response(status=status):
+            return status in _GATEWAY_STATUSES
 
 
-def _is_working(outcome: Outcome) -> bool:
-    """Whether the Steward may be at work on the call, though its answer did not come."""
+def _may_be_working(outcome: Outcome) -> bool:
+    """Whether the Steward may work on the call although its response did not come."""
     match outcome:
         case Failure(how=how):
-            return how is not Missed.NOT_SENT
-        case Answer(status=status):
-            return status in _GATEWAYS
+            return how is not FailureKind.NOT_SENT
+        case Response(status=status):
+            return status in _GATEWAY_STATUSES
 
 
-def _refused(call: Call, answer: Answer) -> PvdmError:
+def _refusal_error(call: Call, response: Response) -> PvdmError:
     if call.refusal is not None:
-        return call.refusal(answer)
-    return read_error(answer.body, request_id=answer.request_id)
+        return call.refusal(response)
+    return read_error(response.body, request_id=response.request_id)
 
 
-def _unauthorized(outcome: Outcome) -> bool:
-    return isinstance(outcome, Answer) and outcome.status == 401
+def _is_unauthorized(outcome: Outcome) -> bool:
+    return isinstance(outcome, Response) and outcome.status == 401
 
 
-def _state_unknown(answer: Answer) -> bool:
+def _is_state_unknown(response: Response) -> bool:
     try:
-        return isinstance(read_error(answer.body, request_id=""), StateUnknownError)
+        return isinstance(read_error(response.body, request_id=""), StateUnknownError)
     except UnavailableError:
         return False
 
 
-def _words(error: Exception) -> str:
-    """The library's words, short and on one line."""
+def _error_text(error: Exception) -> str:
+    """The library's message, short and on one line."""
     return ascii(str(error))[1:-1][:200] or type(error).__name__
 
 
-def _missed(call: Call, failure: Failure, host: str, *, request_id: str, tries: int) -> PvdmError:
-    if failure.how is Missed.NOT_SENT:
+def _failure_error(call: Call, failure: Failure, host: str, *, request_id: str, tries: int) -> PvdmError:
+    if failure.how is FailureKind.NOT_SENT:
         return UnavailableError(
             "steward_unreachable",
             f"the Steward at {host} cannot be reached; nothing was sent",
             expected="a connection",
             got=failure.got,
-            hint="see that it runs, and that address, port and certificates are right",
+            hint="check that it runs, and that address, port and certificates are right",
             request_id=request_id,
             tries=tries,
         )
     if not call.repeatable:
-        return _lost(call, failure.got, request_id)
+        return _answer_lost_error(call, failure.got, request_id)
     return UnavailableError(
         failure.how.value,
-        "the Steward's answer did not arrive",
-        expected="a whole answer within the time and size that the client allows",
+        "the Steward's response did not arrive",
+        expected="a whole response within the time and size that the client allows",
         got=failure.got,
-        hint="the Steward may still be at work on it: ask again later" if call.long else _HARMLESS,
+        hint="the Steward may still work on it: ask again later" if call.long else _HARMLESS,
         request_id=request_id,
         tries=tries,
     )
 
 
-def _unread(call: Call, answer: Answer, error: UnavailableError) -> PvdmError:
-    """An answer that cannot be read: a refusal refused all the same, a success may have changed something."""
-    if not call.repeatable and not 400 <= answer.status < 500:
-        return _lost(call, f"status {answer.status} and an answer that cannot be read", answer.request_id)
-    error.details.update(request_id=answer.request_id, status=answer.status)
+def _unreadable_error(call: Call, response: Response, error: UnavailableError) -> PvdmError:
+    """The error for an unreadable response: a success may have changed something, a refusal has not."""
+    if not call.repeatable and not 400 <= response.status < 500:
+        return _answer_lost_error(call, f"status {response.status} and an unreadable response", response.request_id)
+    error.details.update(request_id=response.request_id, status=response.status)
     return error.with_traceback(None)
 
 
-def _lost(call: Call, got: str, request_id: str) -> StateUnknownError:
+def _answer_lost_error(call: Call, got: str, request_id: str) -> StateUnknownError:
     return StateUnknownError(
         "answer_lost",
-        f"{call.method} {call.path} was sent and its answer was lost: it may have happened or not",
-        expected="an answer",
+        f"{call.method} {call.path} was sent and its response was lost: it may have happened or not",
+        expected="a response",
         got=got,
         hint=f"do not send it again yet: {call.look}",
         request_id=request_id,
     )
 
 
-def _redirected(answer: Answer) -> UnavailableError:
+def _redirect_error(response: Response) -> UnavailableError:
     return UnavailableError(
         "steward_redirected",
-        "the Steward's address leads elsewhere, and a token is not sent after it",
-        expected="an answer",
-        got=f"status {answer.status}",
+        "the Steward's address redirects, and the token is not sent to another address",
+        expected="a response",
+        got=f"status {response.status}",
         hint="connect to the Steward's own address",
-        request_id=answer.request_id,
+        request_id=response.request_id,
     )
 
 
-def require_json(answer: Answer, what: str) -> bytes:
-    """The body, if it says that it is JSON."""
-    if answer.content_type != "application/json":
-        raise unreadable(what, "application/json", ascii(answer.content_type)[:80])
-    return answer.body
+def require_json(response: Response, what: str) -> bytes:
+    """The body; raises unless its content type is JSON."""
+    if response.content_type != "application/json":
+        raise unreadable(what, "application/json", ascii(response.content_type)[:80])
+    return response.body

@@ -1,4 +1,4 @@
-"""Calls about workloads: open one, attempt its chunks, say that they are staged, wait for what becomes of them."""
+"""Calls about workloads: open one, attempt its chunks, stage them and wait for their end."""
 
 from __future__ import annotations
 
@@ -10,30 +10,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pvdm.client.address import segment
-from pvdm.client.answers import AttemptToken, read_attempt_identity
-from pvdm.client.calls import PAGE_MAX_ROWS, Calls, number_text, page_of, posted, sha256_text
-from pvdm.client.quarantine_answers import QuarantinedView, QuarantineRemovalView
-from pvdm.client.reading import Reading
-from pvdm.client.token import AccessToken
-from pvdm.client.wire import Call
-from pvdm.client.work_answers import (
+from pvdm.api.base import PAGE_ROWS_MAX
+from pvdm.api.cleanup import (
+    OrphanList,
+    OrphanView,
+    QuarantinedList,
+    QuarantinedView,
+    QuarantineRemovalList,
+    QuarantineRemovalView,
+)
+from pvdm.api.service import IssuedToken
+from pvdm.api.work import (
     AttemptView,
+    ChunkList,
     ChunkView,
+    JobList,
     ListedJob,
     NewestWorkloads,
-    OrphanView,
     WorkloadDetail,
+    WorkloadList,
     WorkloadView,
 )
+from pvdm.client.address import segment
+from pvdm.client.calls import Calls, number_text, page_query, post, sha256_text
+from pvdm.client.token import AttemptToken
+from pvdm.client.wire import Call
 from pvdm.model.canonical_json import Value
-from pvdm.model.token_text import draw_token_text, token_sha256
+from pvdm.model.token_text import AccessToken, draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50
-# How long an answer may take beyond the wait that was asked for.
+# How long a response may take beyond the wait that was asked for.
 _SPARE_SECONDS: Final = 5
-_BREATH_SECONDS: Final = 0.5
-_LONGEST_BREATH_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class WorkCalls(Calls):
@@ -41,48 +50,44 @@ class WorkCalls(Calls):
 
     def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[WorkloadView, ...]:
         """The next workloads of the token's domain after an id."""
-        return self._list("/v1/workloads", "workloads", WorkloadView.read, page_of(after, limit))
+        return self._get("/v1/workloads", WorkloadList, page_query(after, limit)).workloads
 
     def newest_workloads(self, *, limit: int = 100) -> NewestWorkloads:
         """The workloads of the token's domain that were opened or ended last, the latest first."""
-        query = (("limit", str(page_of(None, limit)["limit"])),)
-        return self._read(Call("GET", "/v1/newest-workloads", query=query), NewestWorkloads.read)
+        return self._get("/v1/newest-workloads", NewestWorkloads, page_query(None, limit))
 
     def workload(
-        self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_MAX_ROWS, newest: bool = True
+        self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_ROWS_MAX, newest: bool = True
     ) -> WorkloadDetail:
         """One workload with the next chunks of its plan after so many, their attempts and what is published of them.
 
-        Without `newest` the Steward does not look where the source stands now.
+        Without `newest` the Steward does not look up the source's newest snapshot.
         """
-        page = (
-            ("chunks_after", number_text(chunks_after, "place in the plan")),
-            ("limit", str(page_of(None, limit)["limit"])),
-            *(() if newest else (("newest", "false"),)),
-        )
-        return self._read(Call("GET", _workload(workload_id), query=page), WorkloadDetail.read)
+        query = page_query(None, limit) | {"chunks_after": number_text(chunks_after, "place in the plan")}
+        query["newest"] = None if newest else "false"
+        return self._get(_workload(workload_id), WorkloadDetail, query)
 
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> WorkloadView:
-        """Open the workload under the table's contract, or find it open; the same id with other words is an error."""
-        asked: dict[str, Value] = {"workload_id": _id(workload_id), "table": table, "parameters": dict(parameters)}
-        return self._read(posted("/v1/workloads", asked, repeatable=True, patient=True), WorkloadView.read)
+        """Open the workload under the table's contract, or find it open. Other parameters under its id are an error."""
+        body: dict[str, Value] = {"workload_id": _id(workload_id), "table": table, "parameters": dict(parameters)}
+        return self._read(post("/v1/workloads", body, repeatable=True, patient=True), WorkloadView)
 
-    def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_MAX_ROWS) -> tuple[ChunkView, ...]:
+    def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[ChunkView, ...]:
         """The plan's next chunks after so many, each with the last attempt at it."""
-        wanted = {"after": number_text(after, "place in the plan"), "limit": page_of(None, limit)["limit"]}
-        return self._list(f"{_workload(workload_id)}/chunks", "chunks", ChunkView.read, wanted)
+        page = page_query(number_text(after, "place in the plan"), limit)
+        return self._get(f"{_workload(workload_id)}/chunks", ChunkList, page).chunks
 
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> AttemptView:
         """A new attempt at the chunk; a live one is the error `attempt_live`, whose details have its `attempt_id`.
 
-        Its id is drawn here: where the answer is lost, the same request finds the attempt that it opened.
+        The client draws its id, so that after a lost response the same request finds the attempt that it opened.
         """
-        asked: dict[str, Value] = {"chunk_id": chunk_id, "reason": reason, "attempt_id": secrets.token_hex(16)}
+        body: dict[str, Value] = {"chunk_id": chunk_id, "reason": reason, "attempt_id": secrets.token_hex(16)}
         path = f"{_workload(workload_id)}/attempts"
-        return self._read(posted(path, asked, repeatable=True, patient=True), AttemptView.read)
+        return self._read(post(path, body, repeatable=True, patient=True), AttemptView)
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> AttemptView:
-        """One attempt; with a wait, as soon as it is settled, or as it is when the wait is over.
+        """One attempt; with a wait, as soon as it is settled or when the wait is over.
 
         One request waits no longer than the client's own time-outs let it: `await_attempt` asks again.
         """
@@ -91,91 +96,88 @@ class WorkCalls(Calls):
         # Rounded up: else the last part of a second is spent on requests that do not wait.
         seconds = min(math.ceil(min(wait_seconds, longest)), int(longest))
         query = (("wait", str(seconds)),) if seconds > 0 else ()
-        return self._read(Call("GET", _attempt(attempt_id), query=query, patient=seconds > 0), AttemptView.read)
+        return self._read(Call("GET", _attempt(attempt_id), query=query, patient=seconds > 0), AttemptView)
 
     def await_attempt(self, attempt_id: str, *, seconds: float) -> AttemptView:
-        """The attempt once it is settled; or as it is when so many seconds are over."""
-        ends, breath = time.monotonic() + seconds, _BREATH_SECONDS
+        """The attempt once it is settled, or after this many seconds."""
+        ends, pause_seconds = time.monotonic() + seconds, _PAUSE_SECONDS
         while True:
-            asked = time.monotonic()
-            found = self.attempt(attempt_id, wait_seconds=max(0.0, ends - asked))
+            sent_at = time.monotonic()
+            found = self.attempt(attempt_id, wait_seconds=max(0.0, ends - sent_at))
             if found.settled or time.monotonic() >= ends:
                 return found
-            # A Steward that does not let requests wait answers at once: it is asked less and less often.
-            pause = asked + breath * random.uniform(0.5, 1) - time.monotonic()  # noqa: S311 - spreads requests
+            # A Steward that answers at once, without waiting, is called less and less often.
+            pause = sent_at + pause_seconds * random.uniform(0.5, 1) - time.monotonic()  # noqa: S311 - spreads requests
             time.sleep(max(0.0, min(ends - time.monotonic(), pause)))
-            breath = min(2 * breath, _LONGEST_BREATH_SECONDS) if pause > 0 else _BREATH_SECONDS
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS) if pause > 0 else _PAUSE_SECONDS
 
     def staged(self, attempt_id: str) -> AttemptView:
-        """Say that the write is complete: the Steward verifies what is on the branch from now on."""
-        call = posted(f"{_attempt(attempt_id)}/staged", {}, repeatable=True, patient=True)
-        return self._read(call, AttemptView.read)
+        """Report that the write is complete: the Steward now verifies what is on the branch."""
+        call = post(f"{_attempt(attempt_id)}/staged", {}, repeatable=True, patient=True)
+        return self._read(call, AttemptView)
 
     def abort_attempt(self, attempt_id: str, reason: str) -> AttemptView:
-        """Give the attempt up; one that was given up stays so."""
-        return self._read(
-            posted(f"{_attempt(attempt_id)}/abort", {"reason": reason}, repeatable=True), AttemptView.read
-        )
+        """Abort the attempt; aborting it again changes nothing."""
+        return self._read(post(f"{_attempt(attempt_id)}/abort", {"reason": reason}, repeatable=True), AttemptView)
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
         """A short-lived token for this attempt alone.
 
-        Its text is drawn here and only its hash is sent: where the answer is lost, the same request finds the token.
+        The client draws its text and sends the hash only, so that after a lost response the same request finds it.
         """
         token = AccessToken(draw_token_text())
-        asked: dict[str, Value] = {"secret_sha256": token_sha256(token.text)}
-        call = posted(f"{_attempt(attempt_id)}/tokens", asked, repeatable=True, patient=True)
-        return AttemptToken(token, self._read(call, read_attempt_identity))
+        body: dict[str, Value] = {"secret_sha256": token_sha256(token.text)}
+        call = post(f"{_attempt(attempt_id)}/tokens", body, repeatable=True, patient=True)
+        return AttemptToken(token, self._read(call, IssuedToken).identity)
 
     def abandon_workload(self, workload_id: str, reason: str) -> WorkloadView:
-        """Give the whole workload up; what is published of it stays."""
+        """Abandon the workload; what is published of it stays."""
         path = f"{_workload(workload_id)}/abandon"
-        return self._read(posted(path, {"reason": reason}, repeatable=True), WorkloadView.read)
+        return self._read(post(path, {"reason": reason}, repeatable=True), WorkloadView)
 
     def publish_branch(
         self, workload_id: str, table: str, branch: str, parameters: Mapping[str, str], reason: str | None = None
     ) -> AttemptView:
-        """Have a branch verified and published that was staged before; it is one chunk, and copied.
+        """Verify and publish a branch that was staged before, as one chunk that the Steward copies.
 
-        After a branch that failed under this id, another try wants a reason.
+        After a branch that failed under this id, another try needs a reason.
         """
-        asked: dict[str, Value] = {
+        body: dict[str, Value] = {
             "workload_id": _id(workload_id),
             "table": table,
             "branch": branch,
             "parameters": dict(parameters),
         }
-        asked |= {} if reason is None else {"reason": reason}
-        return self._read(posted("/v1/publications", asked, repeatable=True, patient=True), AttemptView.read)
+        body |= {} if reason is None else {"reason": reason}
+        return self._read(post("/v1/publications", body, repeatable=True, patient=True), AttemptView)
 
     def publish_override(self, override_id: str) -> AttemptView:
-        """Have exactly the bytes published that a break-glass override names; once more gives the same attempt."""
+        """Publish exactly the bytes that a break-glass override names; the same call again gives the same attempt."""
         path = f"/v1/overrides/{sha256_text(override_id, 'override id')}/publish"
-        return self._read(posted(path, {}, repeatable=True), AttemptView.read)
+        return self._read(post(path, {}, repeatable=True), AttemptView)
 
     def jobs(self, *, limit: int = 100) -> tuple[ListedJob, ...]:
-        """What the Steward still has to do; failed jobs first, then those that wait for another try."""
-        return self._list("/v1/jobs", "jobs", ListedJob.read, {"limit": page_of(None, limit)["limit"]})
+        """The jobs that are not done; failed jobs first, then those that wait for another try."""
+        return self._get("/v1/jobs", JobList, page_query(None, limit)).jobs
 
     def orphans(self, table: str) -> tuple[OrphanView, ...]:
-        """The files that attempts at the table, and jobs of published branches, left behind; nothing refers to them."""
-        return self._list("/v1/orphans", "orphans", OrphanView.read, {"table": table}, long=True)
+        """The files that attempts and published branches left in the table, and that nothing refers to."""
+        return self._get("/v1/orphans", OrphanList, {"table": table}, long=True).orphans
 
     def remove_orphans(self, table: str) -> tuple[OrphanView, ...]:
-        """Remove them; those that were removed."""
-        call = replace(posted("/v1/orphans/remove", {"table": table}, repeatable=True), long=True)
-        return self._read(call, lambda value: Reading(value, "the list").items("orphans", OrphanView.read))
+        """Remove the orphans; returns those that were removed."""
+        call = replace(post("/v1/orphans/remove", {"table": table}, repeatable=True), long=True)
+        return self._read(call, OrphanList).orphans
 
     def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[QuarantinedView, ...]:
-        """A page of failed attempts whose files are kept, oldest first; the next one comes after the last one's id."""
-        wanted = {"table": table, "after": after}
-        return self._list("/v1/quarantine", "quarantine", QuarantinedView.read, wanted)
+        """A page of failed attempts whose files are kept, oldest first; `after` is the last id of the page before."""
+        return self._get("/v1/quarantine", QuarantinedList, {"table": table, "after": after}).quarantine
 
     def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[QuarantineRemovalView, ...]:
-        """Remove the files of these failed attempts for good; nothing goes if one of them may still be published."""
-        asked: Value = {"attempt_ids": list(attempt_ids), "reason": reason}
-        call = posted("/v1/quarantine/remove", asked, look="`pvdm quarantine list` shows what is left")
-        return self._read(call, lambda value: Reading(value, "the list").items("removed", QuarantineRemovalView.read))
+        """Remove the files of these failed attempts for good. Raises if one of them may still be published."""
+        body: Value = {"attempt_ids": list(attempt_ids), "reason": reason}
+        call = post("/v1/quarantine/remove", body, look="`pvdm quarantine list` shows what is left")
+        return self._read(call, QuarantineRemovalList).removed
 
 
 def _id(workload_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, TypeAlias
 
@@ -100,7 +100,7 @@ class ChunkOutcome:
             "snapshot_id": None if found.snapshot_id is None else str(found.snapshot_id),
             "rows_added": None if found.extent is None else str(found.extent.rows_added),
             "files_added": None if found.extent is None else str(found.extent.files_added),
-            "refusal": None if found.refusal is None else asdict(found.refusal),
+            "refusal": None if found.refusal is None else found.refusal.model_dump(),
         }
 
 
@@ -231,10 +231,10 @@ def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
         return None
     added = [each.extent for each in shown if each.extent is not None]
     return ExtentView(
-        sum(each.rows_added for each in added),
-        sum(each.files_added for each in added),
-        sum(each.rows_removed for each in known.values()),
-        sum(each.files_removed for each in known.values()),
+        rows_added=sum(each.rows_added for each in added),
+        files_added=sum(each.files_added for each in added),
+        rows_removed=sum(each.rows_removed for each in known.values()),
+        files_removed=sum(each.files_removed for each in known.values()),
     )
 
 

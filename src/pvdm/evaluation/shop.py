@@ -150,7 +150,7 @@ def _protect(shop: Shop, table: str, key: OperatorKey) -> None:
         operator=OPERATOR,
         reason=f"{product} go live",
         action=ProtectionAction.PROTECT,
-        target=target_of(named, TableMetadata.parse(found.metadata), contract_sha256(contract)),
+        target=target_of(named, TableMetadata.parse(found.metadata.encode()), contract_sha256(contract)),
         contract=contract,
         nonce=secrets.token_hex(16),
         issued_at=now,

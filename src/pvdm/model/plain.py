@@ -11,8 +11,9 @@ _LISTED: Final = 20
 
 
 def view_json(view: Any) -> dict[str, object]:
-    """A view's fields: times as numbers of microseconds, all other numbers as decimal strings, as the service does."""
-    return {field.name: _plain(field.name, getattr(view, field.name)) for field in fields(view)}
+    """The fields of a dataclass or model: times as integers in microseconds, all other numbers as decimal text."""
+    names = [field.name for field in fields(view)] if is_dataclass(view) else type(view).model_fields
+    return {name: _plain(name, getattr(view, name)) for name in names}
 
 
 def _plain(name: str, value: object) -> object:
@@ -27,7 +28,9 @@ def _plain(name: str, value: object) -> object:
             return {str(key): _plain(str(key), inner) for key, inner in value}
         case tuple():
             return [_plain(name, each) for each in value]
-        case _ if is_dataclass(value):
+        case dict():
+            return {str(key): _plain(str(key), value[key]) for key in sorted(value)}
+        case _ if is_dataclass(value) or hasattr(type(value), "model_fields"):
             return view_json(value)
         case _:
             raise TypeError(f"{name} has no place in a result")

@@ -14,35 +14,37 @@ from pathlib import PurePath
 from typing import Final
 
 from pvdm.errors import PvdmError
-from pvdm.steward.http.request import Asked
+from pvdm.steward.http.request import RequestContext
 
 LOGGER: Final = logging.getLogger("pvdm.steward")
 FRAMES_MAX: Final = 50
 
 
-def log_request(asked: Asked, status: int | None) -> None:
+def log_request(context: RequestContext, status: int | None) -> None:
     """The request as it ended; no status means that the caller was gone before the answer."""
-    grant = asked.grant
+    grant = context.grant
     _say(
         logging.INFO,
         {
             "event": "request",
-            "request_id": asked.request_id,
-            "method": asked.method if asked.method.isalpha() and len(asked.method) <= 16 else "(other)",
-            "route": asked.route,
+            "request_id": context.request_id,
+            "method": context.method if context.method.isalpha() and len(context.method) <= 16 else "(other)",
+            "route": context.route,
             "status": status,
-            "milliseconds": round((time.monotonic() - asked.started) * 1_000, 3),
+            "milliseconds": round((time.monotonic() - context.started) * 1_000, 3),
             "token_id": None if grant is None else grant.token_id,
             "role": None if grant is None else grant.role.value,
             "domain": None if grant is None else grant.domain,
-            **({} if asked.workload_id is None else {"workload_id": asked.workload_id}),
+            **({} if context.workload_id is None else {"workload_id": context.workload_id}),
         },
     )
 
 
-def log_exception(asked: Asked, error: BaseException) -> None:
+def log_exception(context: RequestContext, error: BaseException) -> None:
     """What was met and where: type, code and places. Its message and its locals may hold secrets and stay away."""
-    _say(logging.ERROR, {"event": "exception", "request_id": asked.request_id, "route": asked.route, **_told(error)})
+    _say(
+        logging.ERROR, {"event": "exception", "request_id": context.request_id, "route": context.route, **_told(error)}
+    )
 
 
 def log_failure(event: str, error: BaseException, **facts: str | int | None) -> None:

@@ -20,9 +20,8 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from pvdm.client import StewardClient
+from pvdm.client import AccessToken, StewardClient
 from pvdm.client.table import TableClient, split_name
-from pvdm.client.token import AccessToken
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries

@@ -20,9 +20,8 @@ import httpx
 import pytest
 
 from pvdm import Committed, Coordinator, Outcome
-from pvdm.client import StewardClient
+from pvdm.client import AccessToken, StewardClient
 from pvdm.client.table import TableClient, split_name
-from pvdm.client.token import AccessToken
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager

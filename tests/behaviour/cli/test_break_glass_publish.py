@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.api.work import JobState
 from pvdm.client import AttemptView
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobState, JobView
+from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobStatus
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.ledger.databases import memory_folder
@@ -175,7 +176,7 @@ def test_the_status_shows_jobs_that_do_not_get_on(desk: Desk, monkeypatch: pytes
     desk.door.come_as(Role.OPERATOR)
     assert "jobs        none waiting" in desk.run("status").out
     away = PvdmError("bug", "the Steward met a bug")
-    failed = JobView(JobKind.PUBLISH, "ab" * 16, JobState.FAILED, 3, away)
+    failed = JobStatus(JobKind.PUBLISH, "ab" * 16, JobState.FAILED, 3, away)
     monkeypatch.setattr(Jobs, "listed", lambda _: [failed])
     told = desk.run("status")
     assert f"FAILED JOB: publish {'ab' * 16}, 3 tries: bug: " in told.out

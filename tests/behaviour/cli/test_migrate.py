@@ -254,8 +254,11 @@ def test_a_file_without_updates_is_refused(house: House, tmp_path: Path) -> None
 
 
 def test_what_has_no_document_is_no_table() -> None:
+    found = TargetView(
+        kind="namespace", catalog="pvdm", id="00" * 16, name="sales", contract_sha256=None, metadata=None
+    )
     with pytest.raises(InputError) as caught:
-        table_metadata(TargetView("namespace", "pvdm", "00" * 16, "sales", None, None))
+        table_metadata(found)
     assert caught.value.code == "table_expected"
 
 

@@ -100,7 +100,7 @@ def test_a_run_says_once_a_call_that_it_waits_for_the_steward(
     """Nobody listens on port 1."""
     quick = functools.partial(Retries, restart_seconds=0.5, longest_wait_seconds=0.1)
     monkeypatch.setattr("pvdm.client.steward.Retries", quick)
-    monkeypatch.setattr("pvdm.client.wire._TOLD_SECONDS", 0.1)
+    monkeypatch.setattr("pvdm.client.wire._NOTICE_SECONDS", 0.1)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "waiting_jobs.py").write_text("def build(spark, chunk): ...\n")
     monkeypatch.setenv("PVDM_URL", "http://127.0.0.1:1")

@@ -189,7 +189,9 @@ def test_names_cannot_steer_the_terminal_of_who_asks_for_the_status(
     pvdm: Run, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     door.come_as(Role.OPERATOR)
-    found = Identity("t", Role.OPERATOR, "sa\x1bles", "ru\nth", NOW, None)
+    found = Identity(
+        token_id="t", role=Role.OPERATOR, domain="sa\x1bles", name="ru\nth", expires_at=NOW, attempt_id=None
+    )
     monkeypatch.setattr(StewardClient, "identity", lambda _: found)
     assert "ru\\nth, operator of domain sa\\x1bles" in pvdm("status").out
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from pvdm.client import AttemptView
-from pvdm.client.work_answers import JobState, JobView, RefusalView
+from pvdm.client import AttemptView, JobState, JobView, RefusalView
 from pvdm.durable.failure_text import failure, given_up
 from pvdm.durable.run import stuck
 from pvdm.model.states import AttemptState
@@ -40,17 +37,27 @@ def ended(refusal: RefusalView | None) -> AttemptView:
         extent=None,
         refusal=refusal,
         job=None,
+        located=None,
+        quarantine=None,
     )
+
+
+def changed(attempt: AttemptView, **changes: object) -> AttemptView:
+    return attempt.model_copy(update=changes)
+
+
+def refused(code: str, message: str, expected: str | None, got: str | None, hint: str | None) -> RefusalView:
+    return RefusalView(code=code, message=message, expected=expected, got=got, hint=hint)
 
 
 @pytest.mark.parametrize(
     ("refusal", "hint"),
     [
         (None, f"fix the job, then: {AGAIN}"),
-        (RefusalView("verification_failed", "FAIL", None, None, "proof 1"), f"fix the job, then: {AGAIN}"),
-        (RefusalView("branch_moved", "it moved", None, None, None), f"fix the job, then: {AGAIN}"),
+        (refused("verification_failed", "FAIL", None, None, "proof 1"), f"fix the job, then: {AGAIN}"),
+        (refused("branch_moved", "it moved", None, None, None), f"fix the job, then: {AGAIN}"),
         (
-            RefusalView("published_bytes_changed", "changed", None, None, "look who writes there"),
+            refused("published_bytes_changed", "changed", None, None, "look who writes there"),
             f"look who writes there; to try again: {AGAIN}",
         ),
     ],
@@ -61,13 +68,13 @@ def test_the_hint_names_the_way_on(refusal: RefusalView | None, hint: str) -> No
 
 @pytest.mark.parametrize("hint", [None, "wait for the log"])
 def test_where_no_attempt_is_left_no_repair_is_named(hint: str | None) -> None:
-    refusal = None if hint is None else RefusalView("proof_expired", "too late", None, None, hint)
+    refusal = None if hint is None else refused("proof_expired", "too late", None, None, hint)
     told = failure(ended(refusal), "all", "an operator gives it up").hint
     assert told == ("an operator gives it up" if hint is None else "wait for the log; an operator gives it up")
 
 
 def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there() -> None:
-    hint = str(failure(replace(ended(None), branch="etl"), "all").hint)
+    hint = str(failure(changed(ended(None), branch="etl"), "all").hint)
     assert "pvdm publish sales.orders BRANCH --workload-id orders-1 --reason TEXT" in hint
     assert "sales.orders.branch_etl" in hint
     assert "DROP BRANCH `etl`" in hint
@@ -75,8 +82,8 @@ def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there
 
 
 def test_an_attempt_that_can_never_have_a_verdict_is_told_with_its_reason() -> None:
-    refusal = RefusalView("source_unusable", "a column is another one", "long", "text", "abandon the workload")
-    error = given_up(replace(ended(refusal), state=AttemptState.ROLLED_BACK))
+    refusal = refused("source_unusable", "a column is another one", "long", "text", "abandon the workload")
+    error = given_up(changed(ended(refusal), state=AttemptState.ROLLED_BACK))
     assert (error.code, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
     assert error.hint == f"abandon the workload; if it was cured since without that, as by a migration: {AGAIN}"
 
@@ -86,9 +93,9 @@ def test_an_attempt_that_can_never_have_a_verdict_is_told_with_its_reason() -> N
     [(17, "bring it back; the Steward tries again by itself in 17 s; the same"), (None, "bring it back; the same")],
 )
 def test_what_keeps_the_steward_is_told_with_the_time_of_the_next_try(seconds: int | None, words: str) -> None:
-    problem = RefusalView("source_unreadable", "gone", None, None, "bring it back")
-    job = JobView(JobState.WAITING, 5, problem, seconds)
-    error = stuck(replace(ended(None), state=AttemptState.VERIFYING, job=job))
+    problem = refused("source_unreadable", "gone", None, None, "bring it back")
+    job = JobView(state=JobState.WAITING, tries=5, problem=problem, again_seconds=seconds)
+    error = stuck(changed(ended(None), state=AttemptState.VERIFYING, job=job))
     assert (error.code, error.exit_code) == ("source_unreadable", 7)
     assert str(error.hint).startswith(words)
     assert str(error.hint).endswith("call makes it try at once, and waits on")

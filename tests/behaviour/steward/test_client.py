@@ -144,17 +144,31 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
     )
 
 
-def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> None:
+class RecordedError(Exception):
+    """The call was recorded instead of sent."""
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every call of a client, none of which is sent."""
     seen: list[Call] = []
 
-    def note(_: Wire, call: Call, __: object) -> bytes:
+    def record(_: Wire, call: Call, __: object) -> None:
         seen.append(call)
-        return b""
+        raise RecordedError
 
-    monkeypatch.setattr(Wire, "ask", note)
-    client = StewardClient("http://127.0.0.1:1")
-    for work in every_call(client):
-        work()
+    monkeypatch.setattr(Wire, "send", record)
+    return seen
+
+
+def record(*calls: Callable[[], object]) -> None:
+    for call in calls:
+        with pytest.raises(RecordedError):
+            call()
+
+
+def test_there_is_one_method_for_each_route(recorded: list[Call]) -> None:
+    record(*every_call(StewardClient("http://127.0.0.1:1")))
     values = {
         HEX16: "{attempt_id}",
         HEX32: "{proof_id}",
@@ -168,7 +182,7 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
     }
     values |= {"/tile/0/000": "/tile/{path:path}", "/entries/1": "/entries/{index}"}
     asked = set()
-    for call in seen:
+    for call in recorded:
         path = call.path
         for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):
             path = path.replace(value, name)
@@ -179,28 +193,32 @@ def test_there_is_one_method_for_each_route(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == ours - {("GET", "/v1/openapi.json"), ("POST", "/v1/keys/redeem")}
 
 
-def test_what_may_be_repeated_is_what_is_idempotent(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Call] = []
-    monkeypatch.setattr(Wire, "ask", lambda _, call, __: seen.append(call))
-    client, envelope = StewardClient("http://127.0.0.1:1"), b'{"payload":""}'
-    client.submit_trust_root(envelope)
-    client.submit_override(envelope)
-    client.submit_protection(envelope)
-    client.submit_migration(envelope)
-    client.submit_attestation(envelope)
-    client.challenge(nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={})
-    client.abort_attempt(HEX16, "r")
-    client.attempt_token(HEX16)
-    assert [call.path for call in seen if not call.repeatable] == []
-    seen.clear()
-    client.create_epoch("r")
-    client.activate_epoch(1, "r")
-    client.retire_epoch(1, "r")
-    client.revoke_epoch(1, "r")
-    client.open_proof(HEX32, "r")
-    client.confirm_clock("r")
-    client.exchange("id", "pvdm_x")
-    assert [call.path for call in seen if call.repeatable or not call.look] == []
+def test_what_may_be_repeated_is_what_is_idempotent(recorded: list[Call]) -> None:
+    client = StewardClient("http://127.0.0.1:1")
+    record(
+        lambda: client.submit_trust_root(ENVELOPE),
+        lambda: client.submit_override(ENVELOPE),
+        lambda: client.submit_protection(ENVELOPE),
+        lambda: client.submit_migration(ENVELOPE),
+        lambda: client.submit_attestation(ENVELOPE),
+        lambda: client.challenge(
+            nonce=HEX16, catalog="c", table_uuid="u", snapshot_id=1, mode="stored", fingerprints={}
+        ),
+        lambda: client.abort_attempt(HEX16, "r"),
+        lambda: client.attempt_token(HEX16),
+    )
+    assert (len(recorded), [call.path for call in recorded if not call.repeatable]) == (8, [])
+    recorded.clear()
+    record(
+        lambda: client.create_epoch("r"),
+        lambda: client.activate_epoch(1, "r"),
+        lambda: client.retire_epoch(1, "r"),
+        lambda: client.revoke_epoch(1, "r"),
+        lambda: client.open_proof(HEX32, "r"),
+        lambda: client.confirm_clock("r"),
+        lambda: client.exchange("id", "pvdm_x"),
+    )
+    assert (len(recorded), [call.path for call in recorded if call.repeatable or not call.look]) == (7, [])
 
 
 def test_the_steward_says_who_it_is_and_that_it_is_ready(house: House) -> None:
@@ -324,7 +342,7 @@ def test_a_closed_attempt_s_keys_are_opened_for_an_auditor(house: House) -> None
         opened.context.attempt_id,
         opened.context.nonce,
         Mode(opened.context.mode),
-        tuple((name, bytes.fromhex(text)) for name, text in opened.context.fingerprints),
+        tuple((name, bytes.fromhex(text)) for name, text in opened.context.fingerprints.items()),
         bytes.fromhex(opened.context.intent_root),
         bytes.fromhex(opened.context.staged_root),
     )
@@ -395,8 +413,8 @@ def test_a_long_lived_token_is_exchanged_for_a_short_one(house: House) -> None:
     text, grant = house.stand.token(Role.PRODUCER, "sales", "job")
     with StewardClient(house.url) as client:
         made = client.exchange(grant.token_id, text)
-        assert 0 < made.expires_in_seconds <= 3_600
-        with client.with_token(made.token) as job:
+        assert 0 < made.expires_in <= 3_600
+        with client.with_token(made.access_token) as job:
             assert job.identity().domain == "sales"
         assert refusal(lambda: client.exchange(grant.token_id, "pvdm_x")) == (NotAllowedError, "token_exchange_refused")
 

@@ -191,7 +191,7 @@ def test_workloads_are_listed_for_their_domain(stand: Stand) -> None:
     work = stand.notary.work
 
     def ids(domain: str, **asked: Any) -> list[str]:
-        return [found.workload.opening.workload_id for found in work.workloads(producer(stand, domain)[1], **asked)]
+        return [found.workload_id for found in work.workloads(producer(stand, domain)[1], **asked)]
 
     assert ids("sales") == ["work-one", "work-three"]
     assert ids("*") == ["work-one", "work-three", "work-two"]
@@ -201,11 +201,11 @@ def test_workloads_are_listed_for_their_domain(stand: Stand) -> None:
 def test_a_workload_is_shown_with_its_plan_and_attempts(stand: Stand) -> None:
     core = stand.verifying()
     view = stand.notary.work.workload(producer(stand)[1], "work-one")
-    assert (view.summary.chunk_count, view.chunk_ids) == (1, (core.attempt.chunk_id,))
-    assert [(tried.attempt.attempt_id, tried.attempt.state) for tried in view.attempts] == [
+    assert (view.chunk_count, view.chunk_ids) == (1, (core.attempt.chunk_id,))
+    assert [(tried.attempt_id, tried.state) for tried in view.attempts] == [
         (core.attempt.attempt_id, AttemptState.VERIFYING)
     ]
-    assert (view.summary.workload.opening.domain, view.published) == ("sales", ())
+    assert (view.domain, view.published) == ("sales", ())
 
 
 @pytest.mark.parametrize("ask", ["workload", "attempt", "abort"])
@@ -218,14 +218,14 @@ def test_another_domains_work_is_nobody_elses_business(stand: Stand, ask: str) -
         "abort": lambda: work.abort(grant, core.attempt.attempt_id, "not mine"),
     }
     assert code_of(asked[ask]) == "domain_wrong"
-    assert work.attempt(producer(stand)[1], core.attempt.attempt_id).attempt.state is AttemptState.VERIFYING
+    assert work.attempt(producer(stand)[1], core.attempt.attempt_id).state is AttemptState.VERIFYING
 
 
 def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
     one, two = (stand.verifying(name).attempt.attempt_id for name in ("one", "two"))
     _, grant = attempt_token(stand.notary.access, producer(stand)[1], one)
     work = stand.notary.work
-    assert work.attempt(grant, one).attempt.attempt_id == one
+    assert work.attempt(grant, one).attempt_id == one
     for ask in (
         lambda: work.attempt(grant, two),
         lambda: work.abort(grant, two, "not mine"),
@@ -238,10 +238,10 @@ def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
 def test_an_attempt_that_is_given_up_loses_its_nonce(stand: Stand) -> None:
     core = stand.staging()
     _, grant = attempt_token(stand.notary.access, producer(stand)[1], core.attempt.attempt_id)
-    given_up = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong").attempt
+    given_up = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong")
     assert (given_up.state, given_up.reason) == (AttemptState.ROLLED_BACK, "the source was wrong")
     with stand.notary.ledger.read() as unit:
         nonce = nonces.find(unit, fixed("first nonce one", 16))
     assert nonce is not None
     assert nonce.state.value == "ABORTED"
-    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again").attempt == given_up
+    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again") == given_up

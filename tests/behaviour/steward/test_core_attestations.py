@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pvdm.api.proofs import AttestationView, Challenge
 from pvdm.digest import Construction, Mode, Partial, Plan, digest, reference_engine
 from pvdm.errors import PvdmError
 from pvdm.ledger.record.tokens import Grant
@@ -21,7 +22,7 @@ from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.table import TableRef
-from pvdm.steward.record.attestations import CHALLENGE_SECONDS, AttestationView, Challenge, ChallengeRequest
+from pvdm.steward.record.attestations import CHALLENGE_SECONDS, ChallengeRequest
 from pvdm.trust.attestation import require_attested
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import SourceContext
@@ -95,7 +96,7 @@ def refused(case: Case, call: Callable[[], object]) -> str:
 
 
 def material(challenge: Challenge) -> list[bytes]:
-    return [keys[name].reveal() for keys in (challenge.row_hash, challenge.commitment) for name in keys]
+    return [key.reveal() for pair in challenge.keys.values() for key in (pair.row_hash, pair.commitment)]
 
 
 def same(one: Challenge, other: Challenge) -> bool:
@@ -109,7 +110,7 @@ def seen(keys: Any, rows: list[tuple[int, int]] = ROWS) -> Partial:
 
 def attested(case: Case, challenge: Challenge, **changes: Any) -> SourceAttestation:
     """What an honest source says of its rows, or nearly."""
-    found = seen(challenge.row_hash)
+    found = seen({name: pair.row_hash for name, pair in challenge.keys.items()})
     said = SourceAttestation(
         attestor="source-payments",
         table=TableRef(SOURCE.catalog, SOURCE.uuid, "raw.payments"),
@@ -121,7 +122,7 @@ def attested(case: Case, challenge: Challenge, **changes: Any) -> SourceAttestat
         construction="hmac-sha256",
         epoch=challenge.epoch,
         nonce=challenge.nonce,
-        commitment=commit(challenge.commitment[CONTENT], found),
+        commitment=commit(challenge.keys[CONTENT].commitment, found),
         issued_at=case.stand.time.wall,
     )
     return replace(said, **changes)
@@ -131,7 +132,7 @@ def test_a_challenge_gives_the_keys_of_the_active_epoch_for_a_day(case: Case) ->
     challenge = case.challenge()
     assert (challenge.nonce, challenge.epoch) == (REQUEST.nonce, 1)
     assert challenge.expires_at == case.stand.time.wall + CHALLENGE_SECONDS * SECOND
-    assert set(challenge.row_hash) == set(challenge.commitment) == {CONTENT, IDENTITY}
+    assert set(challenge.keys) == {CONTENT, IDENTITY}
 
 
 def test_the_same_request_gives_the_same_keys(case: Case) -> None:
@@ -231,7 +232,7 @@ def test_an_attestation_is_taken_logged_and_listed(case: Case) -> None:
     said = attested(case, case.challenge())
     view = case.submit(said)
     assert (view.attestor, view.catalog, view.table_uuid) == ("source-payments", SOURCE.catalog, SOURCE.uuid)
-    assert (view.snapshot_id, view.row_count, view.projection) == (REQUEST.snapshot_id, 50, "content")
+    assert (view.snapshot_id, view.row_count, view.projection) == (REQUEST.snapshot_id, 50, CONTENT)
     assert (view.issued_at, view.log_index) == (said.issued_at, case.stand.notary.log.size() - 1)
     assert json.loads(case.stand.notary.log.entry(view.log_index))["kind"] == "source-attestation"
     assert case.stand.config.outside_path.read_bytes() == case.stand.notary.log.checkpoint()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pvdm import fault
+from pvdm.api.protection import Applied
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.metadata.gate.state import state_of
 from pvdm.model.role import Role
@@ -152,15 +153,17 @@ def test_the_same_bytes_again_give_the_same_answer(scene: Scene) -> None:
     envelope = signed(scene.migration())
     first = scene.notary.migrations.submit(envelope, scene.grant())
     row = scene.found().row
-    assert (first.now, scene.notary.migrations.submit(envelope, scene.grant())) == (True, replace(first, now=False))
+    assert first.applied is Applied.NOW
+    again = scene.notary.migrations.submit(envelope, scene.grant())
+    assert again == first.model_copy(update={"applied": Applied.BEFORE})
     assert scene.found().row == row
 
 
 def test_of_the_same_bytes_several_times_at_once_all_get_one_answer(either: Scene) -> None:
     envelope, grant = signed(either.migration()), either.grant()
     answers = at_once(*[lambda: either.notary.migrations.submit(envelope, grant)] * 4)
-    assert {replace(each, now=False) for each in answers} == {replace(answers[0], now=False)}
-    assert sorted(each.now for each in answers) == [False, False, False, True]
+    assert len({each.model_copy(update={"applied": Applied.BEFORE}) for each in answers}) == 1
+    assert sorted(each.applied.value for each in answers) == ["before", "before", "before", "now"]
     assert len(either.notary.migrations.listed(grant)) == 1
 
 
@@ -376,12 +379,12 @@ def test_migrations_are_shown_to_their_domain(scene: Scene) -> None:
 
 def test_a_table_is_shown_to_who_is_about_to_sign(scene: Scene) -> None:
     shown = scene.notary.migrations.table(("sales",), "orders", scene.grant())
-    assert (shown.contract_sha256, shown.table_uuid) == (HASH, scene.found().row.table_uuid)
-    assert shown.metadata == scene.found().metadata.to_bytes()
+    assert (shown.contract_sha256, shown.id) == (HASH, scene.found().row.table_uuid)
+    assert str(shown.metadata).encode() == scene.found().metadata.to_bytes()
     strange = scene.grant(Role.OPERATOR, "risk")
     assert code_of(lambda: scene.notary.migrations.table(("sales",), "orders", strange)) == "domain_wrong"
-    catalog, namespace = scene.notary.migrations.namespace(("sales",), scene.grant())
-    assert (catalog, namespace.levels) == (scene.notary.catalog.name, ("sales",))
+    namespace = scene.notary.migrations.namespace(("sales",), scene.grant())
+    assert (namespace.catalog, namespace.name) == (scene.notary.catalog.name, "sales")
 
 
 def test_a_contract_that_is_no_yaml_comes_by_no_migration(scene: Scene) -> None:

@@ -16,6 +16,7 @@ from pvdm.model import canonical_json
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.verdict import Outcome
 from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
@@ -282,4 +283,7 @@ def test_an_override_waives_nothing_of_the_proof_itself(case: Case) -> None:
     before = case.stand.notary.proofs.envelope(case.recorded.statement_id, case.stand.grant())
     case.submit()
     view = case.stand.notary.proofs.get(case.recorded.statement_id, case.stand.grant())
-    assert (view.verdict, case.stand.notary.proofs.envelope(view.proof_id, case.stand.grant())) == ("FAIL", before)
+    assert (view.verdict, case.stand.notary.proofs.envelope(view.proof_id, case.stand.grant())) == (
+        Outcome.FAIL,
+        before,
+    )

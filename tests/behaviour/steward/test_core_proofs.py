@@ -18,6 +18,7 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Profile, ProofCore
 from pvdm.model.statements.proof import Storage
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import log_keys
 from pvdm.steward.record.proofs import Recorded
@@ -174,7 +175,7 @@ def test_keys_of_another_attempt_cannot_stand_beside_a_proof(stand: Stand, field
 def test_a_fail_proof_is_kept_like_any_other(stand: Stand) -> None:
     recorded = stand.proved(passed=False)
     view = stand.notary.proofs.get(recorded.statement_id, stand.grant())
-    assert (view.verdict, view.classes, view.log_index) == ("FAIL", ("modified",), recorded.log_index)
+    assert (view.verdict, view.classes, view.log_index) == (Outcome.FAIL, (FailureClass.MODIFIED,), recorded.log_index)
     assert stand.notary.proofs.envelope(recorded.statement_id, stand.grant()) == recorded.envelope
 
 

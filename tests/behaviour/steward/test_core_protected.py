@@ -41,7 +41,7 @@ def test_what_is_protected_now_is_listed_with_its_origin(either: Scene) -> None:
     assert (found["orders"].protection_id, found["born"].protection_id) == (first.protection_id, None)
     assert (found["born"].id, found["born"].levels, found["born"].contract_sha256) == (born.table_uuid, SALES, HASH)
     assert desk.namespaces_now(grant, count=9) == []
-    assert by.action == "protect"
+    assert by.action.value == "protect"
 
 
 def test_a_table_that_was_protected_again_is_so_since_then(scene: Scene) -> None:

@@ -37,6 +37,7 @@ from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import root_naming, signed_root, stand_at
 from tools.proof_kit import SECOND
 
+PROTECT = ProtectionAction.PROTECT
 UNPROTECT = ProtectionAction.UNPROTECT
 OTHER_UUID = "11111111-2222-4333-8444-555555555555"
 
@@ -79,7 +80,7 @@ def refused(scene: Scene, call: Callable[[], object], kind: type[PvdmError] = No
 def test_a_protected_table_is_gated_from_then_on(either: Scene) -> None:
     either.commit(WORD)
     view = either.protect()
-    assert (either.contract_of(), view.contract_sha256, view.action) == (HASH, HASH, "protect")
+    assert (either.contract_of(), view.contract_sha256, view.action) == (HASH, HASH, PROTECT)
     assert json.loads(either.notary.log.entry(view.log_index))["kind"] == "protection"
     with pytest.raises(NotAllowedError):
         either.commit([{"action": "set-properties", "updates": {"word": "other"}}])
@@ -92,7 +93,10 @@ def test_an_unprotected_table_takes_ordinary_commits_again(either: Scene) -> Non
     either.protect(either.protection(action=UNPROTECT))
     either.commit(WORD)
     assert either.contract_of() is None
-    assert [view.action for view in either.notary.protections.listed(either.grant())] == ["unprotect", "protect"]
+    assert [view.action for view in either.notary.protections.listed(either.grant())] == [
+        UNPROTECT,
+        ProtectionAction.PROTECT,
+    ]
 
 
 def test_a_new_table_of_a_protected_namespace_is_born_protected_until_the_namespace_is_free(either: Scene) -> None:

@@ -66,7 +66,7 @@ def test_the_catalog_asks_for_a_token(steward: EmbeddedSteward) -> None:
 
 
 def test_the_steward_says_which_catalog_it_serves(steward: EmbeddedSteward) -> None:
-    assert steward.info().catalog == ServedCatalog("lake", f"file://{steward.folder}/warehouse")
+    assert steward.info().catalog == ServedCatalog(name="lake", warehouse=f"file://{steward.folder}/warehouse")
 
 
 def test_the_line_of_the_start_says_which_catalog_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,7 +134,7 @@ def test_a_client_lends_its_own_token_with_its_id(steward: EmbeddedSteward) -> N
 def test_a_short_lived_token_is_lent_without_its_id_since_it_buys_no_other(steward: EmbeddedSteward) -> None:
     parent = steward.lend(Role.PRODUCER, "sales")
     assert parent.token_id is not None
-    short = steward.exchange(parent.token_id, parent.token).token
+    short = steward.exchange(parent.token_id, parent.token).access_token
     assert lent_by(steward, short).token_id is None
 
 

@@ -93,7 +93,7 @@ def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
     assert (response.status_code, error["code"], error["kind"]) == (500, "bug", "bug")
     line = lines.select("exception")[-1]
     assert (line["type"], line["code"], line["request_id"]) == ("RuntimeError", None, error["request_id"])
-    assert any("http/routes_log.py:" in frame for frame in line["frames"])
+    assert any("v1/audit.py:" in frame for frame in line["frames"])
     assert "planted" not in "\n".join(lines.texts) + response.text
 
 

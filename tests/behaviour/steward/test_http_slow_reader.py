@@ -52,9 +52,9 @@ def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:
 
 
 def test_strangers_with_slow_bodies_leave_room_for_those_with_a_token(tmp_path: Path) -> None:
-    with served(tmp_path, changed=limited(in_flight=4)) as steward, Rude(steward.server.port) as stranger:
+    with served(tmp_path, changed=limited(in_flight=4)) as steward, Rude(steward.server.port) as anonymous:
         kind = "application/x-www-form-urlencoded"
-        stranger.send(head("POST", "/catalog/v1/oauth/tokens", content_type=kind, content_length="500") + b"g")
+        anonymous.send(head("POST", "/catalog/v1/oauth/tokens", content_type=kind, content_length="500") + b"g")
         time.sleep(0.2)
         second = steward.http.post("/catalog/v1/oauth/tokens", data={"grant_type": "client_credentials"})
         assert (second.status_code, second.json()["error"]) == (503, "temporarily_unavailable")
@@ -65,12 +65,12 @@ def test_strangers_with_slow_bodies_leave_room_for_those_with_a_token(tmp_path: 
 def test_strangers_with_slow_bodies_are_let_go_sooner_than_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "STRANGER_BODY_MAX_SECONDS", 1)
-    with served(tmp_path) as steward, Rude(steward.server.port) as stranger:
+    monkeypatch.setattr(body, "ANONYMOUS_BODY_MAX_SECONDS", 1)
+    with served(tmp_path) as steward, Rude(steward.server.port) as anonymous:
         kind = "application/x-www-form-urlencoded"
         begun = time.monotonic()
-        stranger.send(head("POST", "/catalog/v1/oauth/tokens", content_type=kind, content_length="500") + b"g")
-        assert b" 408 " in stranger.read()
+        anonymous.send(head("POST", "/catalog/v1/oauth/tokens", content_type=kind, content_length="500") + b"g")
+        assert b" 408 " in anonymous.read()
         assert time.monotonic() - begun < 8
 
 

@@ -17,8 +17,7 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, U
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.http.long_poll import WAITS_AT_ONCE_MAX
-from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobView
-from pvdm.steward.pipeline.jobs import JobState as JobWord
+from pvdm.steward.pipeline.jobs import JobKind, Jobs, JobStatus
 from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer
@@ -46,7 +45,7 @@ def test_a_workload_is_opened_listed_and_attempted(line: Line, producer: Steward
     assert (opened.state, opened.table, opened.chunk_count) == (WorkloadState.OPEN, "sales.orders", 3)
     assert producer.open_workload("run-1", "sales.orders", {}) == opened
     # Lists do not ask each source for its newest snapshot.
-    assert producer.workloads() == (replace(opened, source_newest_snapshot_id=None),)
+    assert producer.workloads() == (opened.model_copy(update={"source_newest_snapshot_id": None}),)
     first, *_ = producer.chunks("run-1")
     assert (first.where, first.files, first.attempt) == ("day = '2026-11-13'", None, None)
     tried = producer.next_attempt("run-1", first.chunk_id, REASON)
@@ -254,7 +253,7 @@ def test_operators_and_auditors_see_jobs_that_do_not_get_on(line: Line, producer
 
 def test_failed_jobs_are_counted_for_prometheus(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = PvdmError("bug", "the Steward met a bug")
-    jobs = [JobView(JobKind.VERIFY, f"{at:032x}", JobWord.FAILED, 1, bug) for at in range(2)]
+    jobs = [JobStatus(JobKind.VERIFY, f"{at:032x}", JobState.FAILED, 1, bug) for at in range(2)]
     monkeypatch.setattr(Jobs, "listed", lambda _: jobs)
     with line.client(Role.OPERATOR, "*") as operator:
         told = operator.metrics()

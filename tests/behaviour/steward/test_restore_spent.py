@@ -76,4 +76,4 @@ def test_one_that_was_not_published_is_abandoned_as_before(lost: Lost) -> None:
     done = lost.lose_and_restore()
     assert (done.abandoned, done.published) == (("one",), ())
     view = lost.house.notary.work.workload(lost.house.scene.grant(), "one")
-    assert view.summary.workload.state is WorkloadState.ABANDONED
+    assert view.state is WorkloadState.ABANDONED

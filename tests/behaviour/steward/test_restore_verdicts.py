@@ -10,6 +10,7 @@ import pytest
 
 from pvdm.ledger.work import attempts, nonces
 from pvdm.model.role import Role
+from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState, NonceState
 from tests.support.steward.notary import core_of, override_of, signed_override
 from tests.support.steward.restore import Scene, refused, scene_at
@@ -35,7 +36,7 @@ def test_a_fail_of_the_lost_time_is_in_the_history_of_verdicts_again(scene: Scen
     lose_and_restore(scene)
     assert scene.notary.proofs.get(recorded.statement_id, scene.stand.grant()) == before
     (listed,) = scene.notary.proofs.listed(scene.stand.grant(), workload_id=core_of("failed").attempt.workload_id)
-    assert (listed.verdict, listed.proof_id) == ("FAIL", recorded.statement_id)
+    assert (listed.verdict, listed.proof_id) == (Outcome.FAIL, recorded.statement_id)
     assert scene.notary.proofs.envelope(recorded.statement_id, scene.stand.grant()) == recorded.envelope
 
 
@@ -73,7 +74,7 @@ def test_an_override_of_the_lost_time_is_listed_again_and_is_void(scene: Scene) 
     said = override_of(recorded, core_of("failed"), scene.notary.clock.now_micros())
     view = scene.notary.overrides.submit(signed_override(said), scene.stand.grant())
     lose_and_restore(scene)
-    assert scene.notary.overrides.listed(scene.stand.grant()) == [replace(view, state=NonceState.ABORTED.value)]
+    assert scene.notary.overrides.listed(scene.stand.grant()) == [view.model_copy(update={"state": NonceState.ABORTED})]
     shown = scene.notary.proofs.get(recorded.statement_id, scene.stand.grant())
     assert shown.override_id == view.override_id
 

@@ -36,7 +36,7 @@ def test_an_answer_of_another_schema_is_found(tmp_path: Path) -> None:
     with prepared(tmp_path) as steward:
         document = steward.http.get("/v1/openapi.json").json()
         only(document, "/v1/overrides", "get")
-        document["components"]["schemas"]["OverridesAnswer"]["properties"]["overrides"]["type"] = "object"
+        document["components"]["schemas"]["OverrideList"]["properties"]["overrides"]["type"] = "object"
         with pytest.raises(FailureGroup, match="Response violates schema"):
             fuzzed(steward, Role.AUDITOR, EFFORT, document=document)
 

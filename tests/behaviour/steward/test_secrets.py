@@ -13,7 +13,7 @@ from pvdm.steward.config.key_homes import open_keys
 from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.http import door, openapi
 from pvdm.steward.http.metrics import Metrics
-from pvdm.steward.http.request import Asked
+from pvdm.steward.http.request import RequestContext
 from pvdm.steward.http.v1 import service as service_routes
 from pvdm.steward.logs import log_exception
 from pvdm.steward.record.ledger_keys import LedgerEpochs
@@ -104,9 +104,9 @@ def in_this_process(
     exposed = Metrics.exposed
     patch.setattr(Metrics, "exposed", lambda self: exposed(self) + f"# {' '.join(FORMS)}\n".encode())
 
-    def kept(asked: Asked, error: BaseException) -> None:
+    def kept(context: RequestContext, error: BaseException) -> None:
         found.place("exceptions", *shown(error, without=HOLDS_THE_REQUEST))
-        log_exception(asked, error)
+        log_exception(context, error)
 
     patch.setattr(door, "log_exception", kept)
     with listening() as everything, start(stand.notary) as server:

@@ -18,13 +18,13 @@ from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvdm import Committed, Coordinator, VerificationFailed
+from pvdm.api.work import JobState
 from pvdm.errors import InputError
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.cleanup.vault_usage import VaultUsage
 from pvdm.steward.http import app
-from pvdm.steward.pipeline.jobs import JobState
 from pvdm.steward.record import expiries
 from pvdm.steward.record.expiries import certificate_end
 from tests.support.steward.http import Served, served

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 import pvdm
+from pvdm.api.work import JobState
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.lake.paths import parse_location
@@ -21,7 +22,6 @@ from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.store import Moments
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.jobs import JobState
 from tests.behaviour.stores.conftest import SECONDS, Lake
 from tests.support.ledger.databases import memory_folder
 from tests.support.servers.silent_proxy import SilentProxy, silent_proxy

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pvdm.api.work import JobState
 from pvdm.errors import UnavailableError
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from pvdm.steward.pipeline.jobs import JobState
 from tests.support.catalog.upstream import NEW, There, of, publish
 from tests.support.gate.protected_tables import House
 

@@ -227,7 +227,7 @@ def _handed_out(of: dict[Role, StewardClient], things: Things, search: Search, n
     search.secret("attempt's token", made_token.token.text)
     secret = next(value for name, value in search.secrets.items() if name.startswith("consumer's token"))
     exchanged = of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret.decode())
-    search.secret("exchanged token", exchanged.token.text)
+    search.secret("exchanged token", exchanged.access_token.text)
     with StewardClient(of[Role.PRODUCER].url, made_token.token) as bound:
         search.place("client objects", repr(bound), repr(bound.attempt(things.attempt_id)))
     return [opened, drawn, attested, made_token, exchanged]

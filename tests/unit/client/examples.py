@@ -70,6 +70,7 @@ ATTEMPT: Json = {
     "extent": {"rows_added": "152", "files_added": "3", "rows_removed": "3661", "files_removed": "4"},
     "refusal": REFUSAL,
     "job": {"state": "waiting", "tries": 2, "problem": REFUSAL, "again_seconds": 17},
+    "located": None,
     "quarantine": {
         "folder": "file:///vault/q",
         "files": [{"file": "file:///lake/a.parquet", "location": "file:///vault/q/a"}],

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from pvdm.api.audit import ConsistencyView
+from pvdm.api.service import IssuedToken, ReadinessView
 from pvdm.client import (
     AttemptView,
     AttestationView,
@@ -22,14 +25,14 @@ from pvdm.client import (
     OrphanView,
     OverrideView,
     ProofView,
-    Readiness,
     StewardInfo,
     TrustRootChain,
     TrustRootVersion,
     WorkloadDetail,
     WorkloadView,
 )
-from pvdm.client.answers import read_attempt_identity, read_exchanged, read_hashes
+from pvdm.client.responses import read_response
+from pvdm.client.token import read_exchanged
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.verdict import FailureClass
@@ -123,39 +126,46 @@ ERROR: Json = {
     "kind": "unavailable",
     "request_id": "r",
 }
+EXCHANGED: Json = {"access_token": "pvdm_x", "token_type": "bearer", "issued_token_type": "t", "expires_in": 3600}
 PUBLISHED: Json = {"chunk_id": "c", "attempt_id": ID, "snapshot_id": "9"}
 EVENT: Json = {"event_id": "1", "at": TIME, "kind": "insert", "subject": "nonces", "row_key": "k"}
 EVENT |= {"old": None, "new": {"a": 1}}
 
+
+def of(model: type[BaseModel]) -> Callable[[object], object]:
+    """The client's reading of the model."""
+    return lambda value: read_response(model, value)
+
+
 ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
-    "readiness": (Readiness.read, {"ready": False, "reasons": [ERROR]}),
-    "identity": (Identity.read, IDENTITY),
-    "info": (StewardInfo.read, INFO),
-    "trust root": (TrustRootChain.read, {"version": 2, "sha256": HASH, "chain": [{"payload": "x"}]}),
-    "version": (TrustRootVersion.read, {"version": 2, "sha256": HASH}),
-    "epoch": (EpochView.read, {"number": "1", "state": "ACTIVE", "key_ids": {"log": HASH}}),
-    "change": (EpochChange.read, CHANGE | {"before": "CREATED"}),
-    "workload": (WorkloadView.read, WORKLOAD),
+    "readiness": (of(ReadinessView), {"ready": False, "reasons": [ERROR]}),
+    "identity": (of(Identity), IDENTITY),
+    "info": (of(StewardInfo), INFO),
+    "trust root": (of(TrustRootChain), {"version": 2, "sha256": HASH, "chain": [{"payload": "x"}]}),
+    "version": (of(TrustRootVersion), {"version": 2, "sha256": HASH}),
+    "epoch": (of(EpochView), {"number": "1", "state": "ACTIVE", "key_ids": {"log": HASH}}),
+    "change": (of(EpochChange), CHANGE | {"before": "CREATED"}),
+    "workload": (of(WorkloadView), WORKLOAD),
     "detail": (
-        WorkloadDetail.read,
+        of(WorkloadDetail),
         WORKLOAD | {"chunk_count": 1, "chunk_ids": ["a"], "attempts": [ATTEMPT], "published": [PUBLISHED]},
     ),
-    "attempt": (AttemptView.read, ATTEMPT),
-    "chunk": (ChunkView.read, {"chunk_id": "c", "where": "true", "files": None, "attempt": ATTEMPT}),
-    "orphan": (OrphanView.read, {"location": "file:///x", "size": "7", "attempt_id": ID}),
-    "attempt token": (read_attempt_identity, {"identity": IDENTITY}),
-    "exchange": (read_exchanged, {"access_token": "pvdm_x", "token_type": "bearer", "expires_in": 3600}),
-    "proof": (ProofView.read, PROOF),
-    "opened": (OpenedProof.read, {"context": CONTEXT, "keys": {"content": PAIR}}),
-    "override": (OverrideView.read, OVERRIDE),
+    "attempt": (of(AttemptView), ATTEMPT),
+    "chunk": (of(ChunkView), {"chunk_id": "c", "where": "true", "files": None, "attempt": ATTEMPT}),
+    "orphan": (of(OrphanView), {"location": "file:///x", "size": "7", "attempt_id": ID}),
+    "attempt token": (of(IssuedToken), {"identity": IDENTITY}),
+    "exchange": (read_exchanged, EXCHANGED),
+    "proof": (of(ProofView), PROOF),
+    "opened": (of(OpenedProof), {"context": CONTEXT, "keys": {"content": PAIR}}),
+    "override": (of(OverrideView), OVERRIDE),
     "challenge": (
-        Challenge.read,
+        of(Challenge),
         {"nonce": ID, "epoch": "1", "expires_at": TIME, "keys": {"identity": PAIR, "content": PAIR}},
     ),
-    "attestation": (AttestationView.read, ATTESTATION),
-    "event": (Event.read, EVENT),
-    "clock": (ClockConfirmed.read, {"at": TIME, "confirmed": True}),
-    "hashes": (read_hashes, {"hashes": [HASH]}),
+    "attestation": (of(AttestationView), ATTESTATION),
+    "event": (of(Event), EVENT),
+    "clock": (of(ClockConfirmed), {"at": TIME, "confirmed": True}),
+    "hashes": (of(ConsistencyView), {"hashes": [HASH]}),
 }
 # Where null or absence is an answer too, or the value is not judged by this client.
 LOOSE = {
@@ -264,12 +274,12 @@ def test_an_answer_must_be_an_object(name: str, top: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "01", "-1", "1.0", " 1", "9223372036854775808", "1" * 30, "²", "1\n"])
 def test_a_64_bit_number_has_one_spelling(text: str) -> None:
-    assert refused(StewardInfo.read, INFO | {"log_size": text})
+    assert refused(of(StewardInfo), INFO | {"log_size": text})
 
 
 @pytest.mark.parametrize("text", ["", "AB" * 32, "ab" * 31, "zz" * 32, "ab" * 33, " " + "ab" * 31 + "a"])
 def test_a_hash_has_one_spelling(text: str) -> None:
-    assert refused(ProofView.read, PROOF | {"proof_id": text})
+    assert refused(of(ProofView), PROOF | {"proof_id": text})
 
 
 @pytest.mark.parametrize(
@@ -282,13 +292,13 @@ def test_a_word_that_this_client_does_not_know_is_refused(name: str, field: str)
 
 
 def test_values_are_what_the_answer_said() -> None:
-    proof = ProofView.read(PROOF)
+    proof = read_response(ProofView, PROOF)
     assert (proof.rows_intent, proof.rows_staged, proof.classes) == (6, None, (FailureClass.MISSING,))
-    assert WorkloadView.read(WORKLOAD).source_snapshot_id == 2**63 - 1
+    assert read_response(WorkloadView, WORKLOAD).source_snapshot_id == 2**63 - 1
 
 
 def test_keys_come_as_secrets_of_their_epoch() -> None:
-    opened = OpenedProof.read({"context": CONTEXT, "keys": {"content": PAIR}})
+    opened = read_response(OpenedProof, {"context": CONTEXT, "keys": {"content": PAIR}})
     pair = opened.keys[ProjectionName.CONTENT]
     assert (pair.row_hash.reveal().hex(), pair.commitment.reveal().hex()) == (HASH, "ef" * 32)
     assert HASH not in repr(opened.keys)
@@ -297,7 +307,7 @@ def test_keys_come_as_secrets_of_their_epoch() -> None:
 
 def test_an_envelope_comes_back_in_the_spelling_that_was_signed() -> None:
     envelope = {"signatures": [{"sig": "s", "keyid": "k"}], "payloadType": "t", "payload": "p"}
-    chain = TrustRootChain.read({"version": 1, "sha256": HASH, "chain": [envelope]}).chain
+    chain = read_response(TrustRootChain, {"version": 1, "sha256": HASH, "chain": [envelope]}).chain
     assert chain == (b'{"payload":"p","payloadType":"t","signatures":[{"keyid":"k","sig":"s"}]}',)
 
 

@@ -49,7 +49,7 @@ def test_connecting_loads_the_client_and_nothing_of_the_steward_s_side() -> None
     found = loaded_after("import pvdm; pvdm.Steward.connect('https://steward.example', 'pvdm_x')")
     assert "httpx" in found
     rooms = {name.split(".")[1] for name in found if name.startswith("pvdm.")}
-    assert rooms == {"client", "errors", "model", "version"}
+    assert rooms == {"api", "client", "errors", "model", "version"}
 
 
 def test_the_door_is_no_steward_itself() -> None:

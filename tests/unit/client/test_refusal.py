@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pvdm.client.errors import ERROR_DETAILS_MAX, ERROR_TEXT_MAX_CHARACTERS, error_of
+from pvdm.api.errors import ERROR_DETAILS_MAX, ErrorView
+from pvdm.client.responses import ERROR_TEXT_MAX_CHARACTERS, error_of, read_response
 from pvdm.errors import (
     ConflictError,
     InputError,
@@ -38,6 +39,10 @@ def envelope(**more: object) -> dict[str, object]:
     return {**sent.to_json(), "kind": "conflict", "request_id": "r-1", **more}
 
 
+def read_as_error(value: object, *, request_id: str) -> PvdmError:
+    return error_of(read_response(ErrorView, value), request_id=request_id)
+
+
 def met(behaviour: Behaviour) -> PvdmError:
     with Peer(behaviour) as peer, client(peer.url) as steward, pytest.raises(PvdmError) as caught:
         steward.info()
@@ -50,7 +55,7 @@ def test_each_kind_is_its_own_class(kind: str) -> None:
 
 
 def test_every_field_comes_back_as_it_was_sent() -> None:
-    found = error_of(envelope(), request_id="other")
+    found = read_as_error(envelope(), request_id="other")
     assert (found.code, found.message, found.expected, found.got, found.hint) == (
         "nonce_taken",
         "the nonce is taken",
@@ -63,31 +68,31 @@ def test_every_field_comes_back_as_it_was_sent() -> None:
 
 
 def test_the_error_can_be_pickled_like_any_other() -> None:
-    found = error_of(envelope(details={"self": "x", "code": "y", "cls": "z", "message": "m"}), request_id="")
+    found = read_as_error(envelope(details={"self": "x", "code": "y", "cls": "z", "message": "m"}), request_id="")
     again = pickle.loads(pickle.dumps(found))
     assert (type(again), again.details) == (ConflictError, {"cls": "z", "request_id": "r-1"})
 
 
 def test_without_a_request_id_in_the_envelope_the_request_s_own_is_told() -> None:
-    assert error_of(envelope(request_id=None), request_id="mine").details["request_id"] == "mine"
+    assert read_as_error(envelope(request_id=None), request_id="mine").details["request_id"] == "mine"
 
 
 def test_words_cannot_steer_a_terminal() -> None:
-    found = error_of(envelope(message="\x1b[2J gone \u202e", hint="a\nb", details={"a": "\x07"}), request_id="")
+    found = read_as_error(envelope(message="\x1b[2J gone \u202e", hint="a\nb", details={"a": "\x07"}), request_id="")
     assert (found.message, found.hint, found.details["a"]) == ("�[2J gone �", "a�b", "�")
 
 
 def test_words_without_end_are_cut() -> None:
-    assert len(error_of(envelope(message="x" * 100_000), request_id="").message) == ERROR_TEXT_MAX_CHARACTERS
+    assert len(read_as_error(envelope(message="x" * 100_000), request_id="").message) == ERROR_TEXT_MAX_CHARACTERS
 
 
 def test_details_without_end_are_cut() -> None:
     many = {f"detail_{number}": number for number in range(1_000)}
-    assert len(error_of(envelope(details=many), request_id="").details) == ERROR_DETAILS_MAX + 1
+    assert len(read_as_error(envelope(details=many), request_id="").details) == ERROR_DETAILS_MAX + 1
 
 
 def test_what_a_newer_steward_adds_is_passed_over() -> None:
-    found = error_of(envelope(new="x", details={"ratio": 1.5, "list": [], "flag": True, "n": 1}), request_id="")
+    found = read_as_error(envelope(new="x", details={"ratio": 1.5, "list": [], "flag": True, "n": 1}), request_id="")
     assert found.details == {"n": 1, "request_id": "r-1"}
 
 
@@ -122,5 +127,5 @@ def test_a_body_that_is_no_error_is_told_as_that(body: bytes) -> None:
 
 def test_an_answer_that_says_only_what_was_got_comes_back_with_its_message_once() -> None:
     sent = InputError("thing_invalid", "no thing", got="other")
-    found = error_of({**sent.to_json(), "kind": "input", "request_id": "r"}, request_id="r")
+    found = read_as_error({**sent.to_json(), "kind": "input", "request_id": "r"}, request_id="r")
     assert str(found) == "no thing: got other"

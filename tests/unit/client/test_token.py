@@ -18,9 +18,11 @@ from types import TracebackType
 import pytest
 
 import pvdm
-from pvdm.client import AccessToken, StewardClient
-from pvdm.client.token import TOKEN_MAX_CHARACTERS, TokenSource, read_token
+from pvdm.client import AccessToken, Identity, StewardClient
+from pvdm.client.responses import read_response
+from pvdm.client.token import TokenSource, read_token
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
+from pvdm.model.token_text import TOKEN_MAX_CHARACTERS
 from tests.support.steward.secret_search import traces
 from tests.unit.client.examples import INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, error
@@ -50,7 +52,7 @@ def everything_about(error: BaseException | None) -> str:
 
 def test_a_token_that_is_planted_in_a_frame_of_ours_is_found() -> None:
     with pytest.raises(UnavailableError) as caught:
-        pvdm.client.reading.Reading(TOKEN, "planted").text("x")
+        read_response(Identity, TOKEN)
     planted = everything_about(caught.value).replace("an object", TOKEN)
     assert traces(SECRET, planted) != []
 
@@ -153,7 +155,7 @@ def test_the_libraries_below_log_no_token() -> None:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        given = answer({"access_token": TOKEN, "token_type": "bearer", "expires_in": 1})
+        given = answer({"access_token": TOKEN, "token_type": "bearer", "issued_token_type": "t", "expires_in": 1})
         with Peer(given) as peer, client(peer.url) as steward:
             steward.exchange("id", TOKEN)
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from pvdm.client import Retries, TimeOuts
 from pvdm.client.table import TableClient
-from pvdm.client.wire import Answer
+from pvdm.client.wire import Response
 from pvdm.errors import InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
 from tests.unit.client.examples import ATTEMPT, CHANGES, ID, IDENTITY, INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, endless, error, raw, silence, trickle
@@ -325,7 +325,7 @@ def test_a_body_that_two_readers_read_differently_is_refused(body: str) -> None:
 
 
 def test_an_answer_does_not_show_its_body() -> None:
-    assert "c7c7" not in repr(Answer(200, None, "r", "application/json", b"c7c7"))
+    assert "c7c7" not in repr(Response(200, None, "r", "application/json", b"c7c7"))
 
 
 AWAY = Retries(tries=2, total_seconds=20, restart_seconds=15, first_wait_seconds=0.01, longest_wait_seconds=0.02)

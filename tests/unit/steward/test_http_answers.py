@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pvdm.api.errors import kind_of
 from pvdm.errors import (
     ConflictError,
     InputError,
@@ -16,7 +17,7 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
-from pvdm.steward.http.errors import TOKEN_CODES, kind_of, refusal, status_of
+from pvdm.steward.http.errors import TOKEN_CODES, refusal, status_of
 
 CASES = [
     (InputError("x", "m"), 400, "input"),

@@ -328,13 +328,13 @@ def test_all_requests_together_have_a_cap() -> None:
 
 def test_strangers_fill_only_a_part_of_the_room() -> None:
     found = limiter(in_flight=8)
-    with found.in_flight(stranger=True), found.in_flight(stranger=True):
-        with pytest.raises(UnavailableError) as raised, found.in_flight(stranger=True):
+    with found.in_flight(anonymous=True), found.in_flight(anonymous=True):
+        with pytest.raises(UnavailableError) as raised, found.in_flight(anonymous=True):
             pass
         assert code_of(raised) == "service_busy"
         with found.in_flight():
             pass
-    with found.in_flight(stranger=True):
+    with found.in_flight(anonymous=True):
         pass
 
 

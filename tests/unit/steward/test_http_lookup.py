@@ -11,8 +11,7 @@ from typing import Any
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import Limits
-from pvdm.steward.http.limits import Limiter
-from pvdm.steward.http.token_lookup import LOOKUP_THREADS_MAX, Lookup
+from pvdm.steward.http.limits import LOOKUP_THREADS_MAX, Limiter, TokenLookup
 
 
 class Ledger:
@@ -40,7 +39,7 @@ def looked_up(*asked: tuple[str, str]) -> Ledger:
     notary: Any = SimpleNamespace(access=ledger)
 
     async def scene() -> None:
-        lookup = Lookup(notary, Limiter(Limits()))
+        lookup = TokenLookup(notary, Limiter(Limits()))
         await asyncio.gather(*(lookup(token, peer) for token, peer in asked))
 
     asyncio.run(scene())

@@ -68,7 +68,7 @@ def test_every_status_of_a_route_is_documented(document: dict[str, Any], line: t
 
 @pytest.mark.parametrize("line", OURS)
 def test_every_error_has_the_one_envelope(document: dict[str, Any], line: tuple[str, str]) -> None:
-    told = "OAuthError" if RULES[line].body is Body.FORM else "ErrorAnswer"
+    told = "OAuthErrorResponse" if RULES[line].body is Body.FORM else "ErrorResponse"
     for status, answer in operations(document)[line[0], plain(line[1])]["responses"].items():
         if status != "200" and (line[1], status) != ("/readyz", "503"):
             assert answer["content"] == {"application/json": {"schema": {"$ref": f"#/components/schemas/{told}"}}}
@@ -93,7 +93,9 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 def test_bodies_are_closed(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert [
-        name for name in ("ReasonBody", "EnvelopeBody", "ChallengeBody") if schemas[name]["additionalProperties"]
+        name
+        for name in ("ReasonRequest", "EnvelopeRequest", "AttestationChallengeRequest")
+        if schemas[name]["additionalProperties"]
     ] == []
 
 

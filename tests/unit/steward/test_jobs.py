@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.api.work import JobState
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.ledger import Unit
 from pvdm.ledger.schema.work import Atomicity
@@ -18,7 +19,7 @@ from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.jobs import Jobs, JobState, JobView, Tasks
+from pvdm.steward.pipeline.jobs import Jobs, JobStatus, Tasks
 from tests.support.steward.notary import Stand, stand_at
 from tests.support.waiting import eventually
 from tools.proof_kit import fixed
@@ -134,7 +135,7 @@ def started(desk: Desk, **options: float) -> Iterator[Jobs]:
         jobs.stop()
 
 
-def only(jobs: Jobs) -> JobView:
+def only(jobs: Jobs) -> JobStatus:
     (found,) = jobs.listed()
     return found
 
@@ -219,7 +220,7 @@ def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: Desk) -> No
 
 def test_who_asks_again_has_another_try_at_once_and_is_not_told_the_old_problem(desk: Desk) -> None:
     (one,) = desk.attempts("a")
-    held, seen = threading.Event(), list[JobView | None]()
+    held, seen = threading.Event(), list[JobStatus | None]()
 
     def gone(_: str) -> None:
         raise UnavailableError("source_unreadable", "the source is gone")

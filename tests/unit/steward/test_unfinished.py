@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.api.work import JobState
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.states import AttemptState
-from pvdm.steward.pipeline.jobs import JobState
 from pvdm.steward.pipeline.unfinished import WORK_HELD, working_on
 from tests.support.waiting import eventually
 from tests.unit.ledger.test_named_locks import HOLDER

@@ -21,8 +21,7 @@ from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
 if TYPE_CHECKING:
-    from pvdm.client import StewardClient
-    from pvdm.client.audit_answers import LoggedView
+    from pvdm.client import LoggedView, StewardClient
 
 
 def gather(client: StewardClient, table: str) -> Evidence:
@@ -35,10 +34,10 @@ def gather(client: StewardClient, table: str) -> Evidence:
     proved = list(_statements(client, table, sorted(proofs), head.log_size))
     approvals = [_logged(each) for each in head.statements]
     return Evidence(
-        TableRef(head.catalog, head.table_uuid, head.name),
+        TableRef(head.table.catalog, head.table.uuid, head.table.name),
         head.contract_sha256,
-        MetadataFile(head.metadata_path, head.metadata),
-        head.checkpoint,
+        MetadataFile(head.metadata.path, head.metadata.text.encode()),
+        head.checkpoint.encode(),
         tuple(sorted((*approvals, *receipts, *waived, *proved), key=lambda each: each.index)),
     )
 
@@ -93,16 +92,16 @@ def _named(receipts: Iterable[LoggedStatement]) -> tuple[set[str], set[str]]:
 
 
 def _statements(client: StewardClient, table: str, ids: Sequence[str], size: int) -> Iterator[LoggedStatement]:
-    # Only here: the client is slow to load, and bundles are audited without it.
-    from pvdm.client.audit import AUDIT_IDS_AT_ONCE
+    # Imported late: the API is slow to load, and bundles are audited without it.
+    from pvdm.api.audit import AUDIT_IDS_MAX
 
     left = list(ids)
-    while wanted := left[:AUDIT_IDS_AT_ONCE]:
+    while wanted := left[:AUDIT_IDS_MAX]:
         page = [_logged(each) for each in client.audit_statements(table, wanted, size=size)]
         yield from page
         got = {parse_envelope(each.envelope).payload_sha256 for each in page}
         # Those that did not fit are asked for again; those that the log of this size has not are not.
-        left = [each for each in left if each not in got] if got.intersection(wanted) else left[AUDIT_IDS_AT_ONCE:]
+        left = [each for each in left if each not in got] if got.intersection(wanted) else left[AUDIT_IDS_MAX:]
 
 
 def _logged(view: LoggedView) -> LoggedStatement:

@@ -39,7 +39,7 @@ def keys_list(*, as_json: bool, service: Service) -> None:
         return
     for view in views:
         say(f"epoch {view.number}  {view.state.value}", style=_STYLES.get(view.state))
-        for role, key_id in view.key_ids:
+        for role, key_id in sorted(view.key_ids.items()):
             say(f"  {role:<10}{key_id}")
 
 
@@ -113,5 +113,5 @@ def _change(step: Callable[[StewardClient], tuple[EpochChange, ...]], service: S
     for change in changes:
         before = "new" if change.before is None else change.before.value
         say(f"epoch {change.epoch}: {before} → {change.after.value}", style=_STYLES.get(change.after))
-        for role, key_id in change.key_ids:
+        for role, key_id in sorted(change.key_ids.items()):
             say(f"  {role:<10}{key_id}")

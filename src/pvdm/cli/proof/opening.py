@@ -86,7 +86,7 @@ def _written(proof_id: str, opened: OpenedProof) -> Secret:
                     "attempt_id": context.attempt_id,
                     "nonce": context.nonce,
                     "mode": context.mode,
-                    "fingerprints": {name.value: fingerprint for name, fingerprint in context.fingerprints},
+                    "fingerprints": {name.value: fingerprint for name, fingerprint in context.fingerprints.items()},
                     "intent_root": context.intent_root,
                     "staged_root": context.staged_root,
                 },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from pvdm.steward.work.contracts import contract_text
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
-    from pvdm.client import MigrationView, StewardClient
+    from pvdm.client import StewardClient
 
 
 @click.group("migrate", short_help="Change a protected table by a signed migration.", invoke_without_command=True)
@@ -193,7 +193,7 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
                 "applied": found.applied.value,
                 "applied_at": found.applied_at,
                 "contract_in_force": found.contract_sha256,
-                "migration": _view_json(found.migration),
+                "migration": found.migration.model_dump(mode="json"),
             }
         )
         return
@@ -214,7 +214,7 @@ def migrate_list(*, as_json: bool, service: Service) -> None:
     with service.connect() as client:
         views = client.migrations()
     if as_json:
-        say_json({"migrations": [_view_json(view) for view in views]})
+        say_json({"migrations": [view.model_dump(mode="json") for view in views]})
         return
     if not views:
         say("no table was ever migrated here")
@@ -236,7 +236,7 @@ def migrate_show(*, as_json: bool, migration_id: str, service: Service) -> None:
     with service.connect() as client:
         view = client.migration(migration_id)
     if as_json:
-        say_json({"migration": _view_json(view)})
+        say_json({"migration": view.model_dump(mode="json")})
         return
     _say(migration_lines(view))
 
@@ -287,10 +287,6 @@ def _proposal_json(proposal: Proposal) -> dict[str, object]:
         "open_workloads_effect": effect_of(proposal.before, proposal.after).value,
         "open_workloads": [each.to_json() for each in proposal.open_workloads],
     }
-
-
-def _view_json(view: MigrationView) -> dict[str, object]:
-    return {**asdict(view), "log_index": str(view.log_index)}
 
 
 def _say(lines: Iterable[Line]) -> None:

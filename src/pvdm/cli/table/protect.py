@@ -239,7 +239,7 @@ def table_metadata(found: TargetView) -> TableMetadata:
     """The table's document; who signs works out from it what is signed, and believes no hash that was sent along."""
     if found.metadata is None:
         raise InputError("table_expected", "this is no table", expected="a table", got=found.kind)
-    return TableMetadata.parse(found.metadata)
+    return TableMetadata.parse(found.metadata.encode())
 
 
 def _tell(view: ProtectionView, *, as_json: bool) -> None:

@@ -14,8 +14,7 @@ from pvdm.cli.common.times import SECOND, DurationType, utc
 from pvdm.model.plain import counted, view_json
 
 if TYPE_CHECKING:
-    from pvdm.client import StewardClient
-    from pvdm.client.quarantine_answers import QuarantinedView, QuarantineRemovalView
+    from pvdm.client import QuarantinedView, QuarantineRemovalView, StewardClient
 
 _AT_ONCE: Final = 100
 

@@ -96,7 +96,7 @@ def _show_workload(workload: WorkloadView, chunks: tuple[ChunkView, ...], *, as_
     say(f"  atomicity {workload.atomicity}, {counted(workload.chunk_count, 'chunk')}, {len(chunks)} shown")
     if workload.source_snapshot_id is not None:
         say(f"  source at snapshot {workload.source_snapshot_id}, as the workload has pinned it{_moved(workload)}")
-    for name, value in workload.parameters:
+    for name, value in sorted(workload.parameters.items()):
         say(f"  {name} = {value}")
     for chunk in chunks:
         found = chunk.attempt

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from pvdm.api.protection import Applied, MigrationView, SubmittedMigration, TargetView
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
+from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState as Found
 from pvdm.errors import InputError
 from pvdm.lake.format.json.document import Json, parse_json
@@ -16,7 +17,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.protectable import require_protectable
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.catalog.namespaces import Levels, Namespace
+from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import protections, statements
@@ -27,7 +28,7 @@ from pvdm.ledger.schema.work import StatementKind
 from pvdm.metadata.gate.migration import permit_migration
 from pvdm.metadata.gate.permit import Permit
 from pvdm.model.contract import DataProductContract
-from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration, TableState
+from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.access import require_domain, scope
 from pvdm.steward.approval.approvals import Judged, accept_once, find_table, require_good, used_once
 from pvdm.steward.record.recorder import Document, Recorder
@@ -37,49 +38,6 @@ from pvdm.steward.work.opened import contract_of
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.statement import read_signed
 from pvdm.verify.extraction import Reach
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationView:
-    """What a listing shows: who changed which table from what to what, and why."""
-
-    migration_id: str
-    table: str
-    table_uuid: str
-    operator: str
-    reason: str
-    before: TableState
-    after: TableState
-    updates: str
-    metadata_sha256: str | None
-    issued_at: int
-    expires_at: int
-    log_index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """A migration that was handed in: whether it was applied by that or before, and what is in force by now.
-
-    `contract_sha256` is None where the table is gone, or not protected any more.
-    """
-
-    migration: MigrationView
-    now: bool
-    applied_at: int
-    contract_sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A table as an operator looks at it before signing: its identity, its contract and its document, byte for byte."""
-
-    catalog: str
-    levels: Levels
-    name: str
-    table_uuid: str
-    contract_sha256: str | None
-    metadata: bytes
 
 
 class Migrations:
@@ -104,7 +62,7 @@ class Migrations:
         self._sources = sources
         self._extracts = extracts
 
-    def submit(self, envelope: bytes, grant: Grant) -> Submitted:
+    def submit(self, envelope: bytes, grant: Grant) -> SubmittedMigration:
         """Apply a migration; the same bytes again change nothing, and are told as that."""
         applied: list[Judged[Migration]] = []
 
@@ -118,7 +76,12 @@ class Migrations:
             at_micros = statements.get(unit, migration_id).at_micros
             row = tables.find_uuid(unit, found.table_uuid)
         self._recorder.cover()
-        return Submitted(found, bool(applied), at_micros, None if row is None else row.contract_hash)
+        return SubmittedMigration(
+            migration=found,
+            applied=Applied.NOW if applied else Applied.BEFORE,
+            applied_at=at_micros,
+            contract_sha256=None if row is None else row.contract_hash,
+        )
 
     def get(self, migration_id: str, grant: Grant) -> MigrationView:
         """One migration of the bearer's domain."""
@@ -135,18 +98,31 @@ class Migrations:
             found = protections.listed_migrations(unit, domain=scope(grant))
             return [_view(each, statements.get(unit, each.migration_id)) for each in found]
 
-    def table(self, levels: Levels, name: str, grant: Grant) -> Shown:
+    def table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
         """The table as it is now, for who is about to sign something about it."""
         catalog = self._catalog()
         found = catalog.tables.load(grant, levels, name)
-        row = found.row
-        data = found.metadata.to_bytes()
-        return Shown(catalog.name, levels, name, row.table_uuid, row.contract_hash, data)
+        return TargetView(
+            kind="table",
+            catalog=catalog.name,
+            id=found.row.table_uuid,
+            name=full_name((*levels, name)),
+            contract_sha256=found.row.contract_hash,
+            metadata=found.metadata.to_bytes().decode(),
+        )
 
-    def namespace(self, levels: Levels, grant: Grant) -> tuple[str, Namespace]:
-        """The catalog's name and the namespace as it is now."""
+    def namespace(self, levels: Levels, grant: Grant) -> TargetView:
+        """The namespace as it is now."""
         catalog = self._catalog()
-        return catalog.name, catalog.namespaces.get(grant, levels)
+        found = catalog.namespaces.get(grant, levels)
+        return TargetView(
+            kind="namespace",
+            catalog=catalog.name,
+            id=found.namespace_id,
+            name=full_name(found.levels),
+            contract_sha256=found.protected_by,
+            metadata=None,
+        )
 
     def _apply(self, judged: Judged[Migration], grant: Grant) -> None:
         catalog, said = self._catalog(), judged.said
@@ -224,16 +200,16 @@ def parse_updates(text: str) -> list[Json]:
 def _view(record: MigrationRecord, statement: Statement) -> MigrationView:
     said = read_signed(statement.envelope, Migration)
     return MigrationView(
-        record.migration_id,
-        said.table.name,
-        said.table.uuid,
-        said.operator,
-        said.reason,
-        said.before,
-        said.after,
-        said.updates,
-        record.metadata_sha256,
-        said.issued_at,
-        said.expires_at,
-        statement.log_index,
+        migration_id=record.migration_id,
+        table=said.table.name,
+        table_uuid=said.table.uuid,
+        operator=said.operator,
+        reason=said.reason,
+        before=said.before,
+        after=said.after,
+        updates=said.updates,
+        metadata_sha256=record.metadata_sha256,
+        issued_at=said.issued_at,
+        expires_at=said.expires_at,
+        log_index=statement.log_index,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from pvdm.api.protection import ProtectionView
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import repeated
 from pvdm.catalog.upstream.heads import vouch_history
@@ -41,26 +41,6 @@ from pvdm.steward.work.contracts import (
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.statement import read_signed
 from pvdm.verify.extraction import Reach
-
-
-@dataclass(frozen=True, slots=True)
-class ProtectionView:
-    """What a listing shows: who put what under which contract, or took it out, and why."""
-
-    protection_id: str
-    action: str
-    table_uuid: str | None
-    namespace_id: str | None
-    name: str
-    contract_sha256: str
-    schema_fingerprint: str | None
-    structure_sha256: str | None
-    snapshot_id: int | None
-    operator: str
-    reason: str
-    issued_at: int
-    expires_at: int
-    log_index: int
 
 
 class Protections:
@@ -317,18 +297,18 @@ def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
     said = read_signed(statement.envelope, Protection)
     target = said.target if isinstance(said.target, TableTarget) else None
     return ProtectionView(
-        record.protection_id,
-        said.action.value,
-        record.table_uuid,
-        record.namespace_id,
-        record.name,
-        record.contract_sha256,
-        None if target is None else target.state.schema_fingerprint,
-        None if target is None else target.state.structure_sha256,
-        None if target is None else target.snapshot_id,
-        said.operator,
-        said.reason,
-        said.issued_at,
-        said.expires_at,
-        statement.log_index,
+        protection_id=record.protection_id,
+        action=said.action,
+        table_uuid=record.table_uuid,
+        namespace_id=record.namespace_id,
+        name=record.name,
+        contract_sha256=record.contract_sha256,
+        schema_fingerprint=None if target is None else target.state.schema_fingerprint,
+        structure_sha256=None if target is None else target.state.structure_sha256,
+        snapshot_id=None if target is None else target.snapshot_id,
+        operator=said.operator,
+        reason=said.reason,
+        issued_at=said.issued_at,
+        expires_at=said.expires_at,
+        log_index=statement.log_index,
     )

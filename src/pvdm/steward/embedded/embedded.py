@@ -129,12 +129,12 @@ class EmbeddedSteward(StewardClient):
         """A next version that names every epoch's keys and these people; a new epoch needs it before it is active."""
         require_people(people)
         root = bring_up_to_date(self._notary, self._signer, people)
-        return TrustRootVersion(root.version, root.sha256)
+        return TrustRootVersion(version=root.version, sha256=root.sha256)
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
         """Say that the clock is right now; without a token, since none is given out while the time is in doubt."""
         found = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
-        confirmed = ClockConfirmed(found.at_micros, found.was_jumped)
+        confirmed = ClockConfirmed(at=found.at_micros, confirmed=found.was_jumped)
         # What the start left undone since it could not tell the time.
         self._notary.epochs.log_missing("logged after the clock was confirmed")
         self.renew_trust_root(self._people)

@@ -1,4 +1,4 @@
-"""The app: routes joined, the door in front of them, the OpenAPI document beside them."""
+"""Builds the FastAPI app: routes, the door in front of them, the OpenAPI document, and background tasks."""
 
 from __future__ import annotations
 
@@ -21,30 +21,16 @@ from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.catalog import namespaces, tables, views
 from pvdm.steward.http.door import Door
-from pvdm.steward.http.limits import Limiter
+from pvdm.steward.http.limits import Limiter, TokenLookup
 from pvdm.steward.http.long_poll import Waiting
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.readiness import Readiness
 from pvdm.steward.http.routes import RouteTable
-from pvdm.steward.http.token_lookup import Lookup
-from pvdm.steward.http.v1 import (
-    attestations,
-    audit,
-    keys,
-    log,
-    orphans,
-    proofs,
-    protection,
-    quarantine,
-    service,
-    trust,
-    work,
-)
+from pvdm.steward.http.v1 import audit, cleanup, proofs, protection, service, trust, work
 from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
 
-# With those that look tokens up as many threads as the ledger's pool has connections: more would only wait for one,
-# and give up in its time-out.
+# Together with the threads that look up tokens, as many as the ledger's pool has connections; more would only wait.
 THREADS_MAX: Final = 13
 MARK_SECONDS: Final = 60
 READY_LOOK_SECONDS: Final = 15
@@ -56,14 +42,10 @@ _ROUTERS: Final = (
     oauth.router,
     trust.router,
     work.router,
-    orphans.router,
-    quarantine.router,
+    cleanup.router,
     proofs.router,
     protection.router,
     audit.router,
-    attestations.router,
-    keys.router,
-    log.router,
     namespaces.router,
     tables.router,
     views.router,
@@ -71,7 +53,7 @@ _ROUTERS: Final = (
 
 
 def create_app(notary: Notary) -> FastAPI:
-    """The Steward's HTTP service over one notary; a route without its line in the table of roles fails here."""
+    """The Steward's HTTP service over one notary. Raises for a route without a rule in the table of roles."""
     app = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -86,11 +68,11 @@ def create_app(notary: Notary) -> FastAPI:
 
 
 def serve(app: FastAPI, notary: Notary) -> None:
-    """Put the door in front of whatever routes the app has by now."""
+    """Put the door in front of the app's routes."""
     routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
     metrics = Metrics(notary)
     table = RouteTable(routes)
-    lookup = Lookup(notary, Limiter(notary.config.service.limits))
+    lookup = TokenLookup(notary, Limiter(notary.config.service.limits))
     app.state.notary = notary
     app.state.metrics = metrics
     app.state.lookup = lookup
@@ -106,7 +88,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     notary: Notary = app.state.notary
     _warn_of_clock(notary)
     notary.jobs.start()
-    tasks = [asyncio.create_task(work(notary)) for work in (_mark_the_time, _tidy_up, _count_the_vault)]
+    tasks = [asyncio.create_task(work(notary)) for work in (_mark_time, _clean_up, _count_vault)]
     tasks.append(asyncio.create_task(_watch_readiness(notary, app.state.readiness)))
     try:
         yield
@@ -117,7 +99,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _warn_of_clock(notary: Notary) -> None:
-    """A clock that jumped, a rest that nothing bears out, a host whose clock is behind: each with both times."""
+    """Log a clock that jumped, an unconfirmed absence and a host clock that is behind, each with both times."""
     clock = notary.clock
     trusted, wall = clock.trusted_micros(), clock.host_micros()
     if not clock.is_ready():
@@ -129,8 +111,8 @@ def _warn_of_clock(notary: Notary) -> None:
         log_warning("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
 
 
-async def _mark_the_time(notary: Notary) -> None:
-    """Where nothing else is written, so that a clock set back while the Steward is down brings little time back."""
+async def _mark_time(notary: Notary) -> None:
+    """Mark the time regularly, so that a clock set back while the Steward is down is noticed."""
     while True:
         await asyncio.sleep(MARK_SECONDS)
         try:
@@ -139,8 +121,8 @@ async def _mark_the_time(notary: Notary) -> None:
             log_warning("time_not_marked", code=error.code)
 
 
-async def _tidy_up(notary: Notary) -> None:
-    """Now and again, beside whatever else is done."""
+async def _clean_up(notary: Notary) -> None:
+    """Clean up regularly."""
     while True:
         await asyncio.sleep(TIDY_SECONDS)
         try:
@@ -150,14 +132,14 @@ async def _tidy_up(notary: Notary) -> None:
 
 
 async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
-    """The log tells of a Steward that is not ready though nobody asks it."""
+    """Log a Steward that is not ready, even if /readyz is not called."""
     while True:
         readiness.log_change(await run_sync(notary.readiness))
         await asyncio.sleep(READY_LOOK_SECONDS)
 
 
-async def _count_the_vault(notary: Notary) -> None:
-    """For the metrics: a scrape gives the last count, so that it costs the same however much lies in the vault."""
+async def _count_vault(notary: Notary) -> None:
+    """Count the vault for the metrics; a scrape gives the last count."""
     while notary.usage is not None:
         try:
             await run_sync(notary.usage.count)
@@ -167,10 +149,10 @@ async def _count_the_vault(notary: Notary) -> None:
 
 
 async def _invalid(_: Request, error: Any) -> NoReturn:
-    """A parameter of path or query that does not fit; the door makes the answer."""
+    """Raise for a wrong parameter of path or query; the door makes the response."""
     raise invalid_request(error.errors()) from None
 
 
 async def _unexpected(_: Request, error: Any) -> NoReturn:
-    """Nothing behind the door answers by itself; should it try, it is told in our words."""
+    """Raise the framework's own errors as the Steward's."""
     raise InputError("request_invalid", "the request cannot be accepted", got=f"status {error.status_code}") from None

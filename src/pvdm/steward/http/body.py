@@ -1,4 +1,4 @@
-"""Bodies: counted while they come in, in time or not at all, then read strictly into a model."""
+"""Request bodies: received within limits of size and time, then parsed strictly into a model."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
-from starlette.types import Receive
+from starlette.types import Message, Receive, Send
 
+from pvdm.api.base import FIELD_NAME_MAX_CHARACTERS, error_place, expected_value
 from pvdm.errors import InputError, UnavailableError
 from pvdm.steward.config.steward import Limits
-from pvdm.steward.http.receive import Inlet
-from pvdm.steward.http.request import asked_in, header
+from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
-from pvdm.steward.http.v1.models import PATTERN_WORDS
 
-FIELD_NAME_MAX_CHARACTERS: Final = 64
-# A body holds few values: a signed document travels as one string. What has more is refused before it is parsed,
-# since every small value of a parsed body takes many times its bytes in memory.
+# A body holds few values, since a signed document is one string. A body with more is refused before it is parsed:
+# every small value takes many times its bytes in memory.
 BODY_MARKS_MAX: Final = 1_024
-STRANGER_BODY_MAX_SECONDS: Final = 5
+ANONYMOUS_BODY_MAX_SECONDS: Final = 5
+# How long, and how much, is read of a body after it was refused.
+LINGER_MAX_BYTES: Final = 1_048_576
+LINGER_MAX_SECONDS: Final = 2
 MODEL_ATTRIBUTE: Final = "pvdm_body_model"
 # What pydantic calls numbers beyond their bounds.
 _BOUNDS: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
-_PATTERN: Final = re.compile(r"should match pattern '(.*)'\Z", re.DOTALL)
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _TYPES: Final[Mapping[Body, str]] = {
     Body.JSON: "application/json",
@@ -38,8 +38,54 @@ _TYPES: Final[Mapping[Body, str]] = {
 _M = TypeVar("_M", bound=BaseModel)
 
 
+class BodyReceiver:
+    """Receives the body of one request, and knows whether it has ended."""
+
+    def __init__(self, scope: Mapping[str, Any], receive: Receive) -> None:
+        self._receive = receive
+        self.ended = not _has_body(scope)
+
+    async def __call__(self) -> Message:
+        """The next piece."""
+        message = await self._receive()
+        self.ended = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+    async def drain(self) -> None:
+        """Read and discard the rest, for a moment."""
+        seen = 0
+        try:
+            async with asyncio.timeout(LINGER_MAX_SECONDS):
+                while not self.ended and seen <= LINGER_MAX_BYTES:
+                    seen += len((await self()).get("body", b""))
+        except TimeoutError:
+            return
+
+
+async def send_refusal(start: dict[str, Any], body: bytes, receiver: BodyReceiver, send: Send) -> None:
+    """Send the response; if the caller is still sending, read on a little before the connection is closed.
+
+    If a server closes while the caller still sends, the caller's system discards the response.
+    """
+    if receiver.ended:
+        await send(start)
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return
+    await send({**start, "headers": [*start["headers"], (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await receiver.drain()
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _has_body(scope: Mapping[str, Any]) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
+        for name, value in scope["headers"]
+    )
+
+
 class DisconnectedError(Exception):
-    """The caller went away, or does not read what it asked for; nobody is left to answer."""
+    """The caller has disconnected, or does not read the response."""
 
 
 async def read_body(
@@ -50,7 +96,7 @@ async def read_body(
     if kind is Body.NONE:
         return b""  # the door has refused any other, so nothing is awaited
     most = size_max_bytes(kind, limits)
-    seconds = min(limits.request_seconds, STRANGER_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
+    seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
         raise _too_large(most)
@@ -58,7 +104,7 @@ async def read_body(
         require_type(header(scope, b"content-type"), _TYPES[kind])
     try:
         async with asyncio.timeout(seconds):
-            return await _collected(receive, most, take)
+            return await _receive_all(receive, most, take)
     except TimeoutError:
         raise UnavailableError(
             "body_too_slow",
@@ -68,7 +114,7 @@ async def read_body(
         ) from None
 
 
-async def _collected(receive: Receive, most: int, take: Callable[[int], None]) -> bytes:
+async def _receive_all(receive: Receive, most: int, take: Callable[[int], None]) -> bytes:
     found = bytearray()
     while True:
         message: MutableMapping[str, Any] = await receive()
@@ -95,7 +141,7 @@ def size_max_bytes(kind: Body, limits: Limits) -> int:
 
 
 def require_one_length(scope: Mapping[str, Any]) -> None:
-    """Two headers that give the body's length may be read in two ways, here and by whoever passed the request on."""
+    """Raise if two headers give the body's length, which a proxy may read otherwise than the Steward."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         raise InputError(
             "http_malformed",
@@ -105,9 +151,9 @@ def require_one_length(scope: Mapping[str, Any]) -> None:
         )
 
 
-def require_no_body(inlet: Inlet, rule: Rule) -> None:
-    """Nothing follows the headers where no body is taken; known from the headers, so that nothing is awaited."""
-    if rule.body is Body.NONE and not inlet.ended:
+def require_no_body(receiver: BodyReceiver, rule: Rule) -> None:
+    """Raise if the route takes no body and the headers announce one."""
+    if rule.body is Body.NONE and not receiver.ended:
         raise InputError("body_unexpected", "this request takes no body", expected="no body", got="one")
 
 
@@ -116,7 +162,7 @@ def _too_large(most: int) -> InputError:
 
 
 def require_type(given: str | None, expected: str) -> None:
-    """The body says what it is, and it is in UTF-8."""
+    """Raise unless the content type is the expected one, in UTF-8."""
     kind, _, parameters = (given or "").partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if kind.strip().lower() != expected or charset not in ("", "charset=utf-8"):
@@ -132,7 +178,7 @@ def body_of(model: type[_M]) -> Callable[[Request], _M]:
     """For routes: the body as this model. Runs in a thread, since a body may be large."""
 
     def read(request: Request) -> _M:
-        return parse(model, asked_in(request.scope).body)
+        return parse(model, context_of(request.scope).body)
 
     setattr(read, MODEL_ATTRIBUTE, model)  # the OpenAPI document is made from it
     return read
@@ -140,24 +186,24 @@ def body_of(model: type[_M]) -> Callable[[Request], _M]:
 
 def require_empty(request: Request) -> None:
     """For routes without parameters: no body, or an empty object."""
-    body = asked_in(request.scope).body
-    if body.strip(b" \t\r\n") and _loaded(body) != {}:
+    body = context_of(request.scope).body
+    if body.strip(b" \t\r\n") and _parse_json(body) != {}:
         raise InputError("body_unexpected", "this request takes no body", expected="no body, or {}", got="another")
 
 
 def parse(model: type[_M], body: bytes) -> _M:
-    """The model of a JSON body; a key twice, a number that is none, or a wrong field is refused."""
-    value = _loaded(body)
+    """The model of a JSON body. Raises for a key that occurs twice, for NaN, and for a wrong field."""
+    value = _parse_json(body)
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise invalid_request(error.errors(include_url=False, include_input=False, include_context=False)) from None
 
 
-def _loaded(body: bytes) -> object:
+def _parse_json(body: bytes) -> object:
     _require_few_marks(body)
     try:
-        return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+        return json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except RecursionError:
         raise _malformed("nested too deeply") from None
     except UnicodeDecodeError:
@@ -169,7 +215,7 @@ def _loaded(body: bytes) -> object:
 
 
 def _require_few_marks(body: bytes) -> None:
-    """Counted within strings too: that takes no parser, and no request needs so many there."""
+    """Strings are counted too, which needs no parser; no request needs that many there."""
     marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
     if marks > BODY_MARKS_MAX:
         raise InputError(
@@ -180,14 +226,14 @@ def _require_few_marks(body: bytes) -> None:
         )
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise _malformed("a key twice")
     return found
 
 
-def _no_number(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise _malformed(text)
 
 
@@ -196,20 +242,14 @@ def _malformed(got: str) -> InputError:
 
 
 def invalid_request(errors: Any) -> InputError:
-    """What is wrong with a field of the request, without its value: that may be a secret, but for a number's."""
+    """The error for the first wrong field, without its value, which may be a secret; a number of the query is shown."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
-    place = ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in first["loc"]) or "the request"
-    pattern = _PATTERN.search(str(first["msg"]))
-    if pattern is not None:
-        expected = PATTERN_WORDS.get(pattern[1], f"text of the form {pattern[1]}")
-    else:
-        text = str(first["msg"]).partition(",")[0]
-        expected = text[:1].lower() + text[1:]
-    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected, got=_got(first))
+    place = error_place(first) or "the request"
+    return InputError("request_invalid", f"{place} cannot be accepted", expected=expected_value(first), got=_got(first))
 
 
 def _got(error: Any) -> str:
-    """A number of the query beyond its bound; of anything else that it is another value."""
+    """A number of the query that is out of bounds; other values are not shown."""
     if error.get("type") in _BOUNDS and error["loc"][:1] == ("query",) and "input" in error:
         return ascii(error["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
     return "another value"

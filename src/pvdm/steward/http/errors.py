@@ -1,4 +1,4 @@
-"""The error envelope: which status an error has, and the one place where an error becomes an answer."""
+"""The error envelope: the status of an error, and the one place where an error becomes a response."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import (
-    ConflictError,
-    InputError,
-    NotAllowedError,
-    PvdmError,
-    RolledBackError,
-    StateUnknownError,
-    UnavailableError,
-    VerificationError,
-)
+from pvdm.api.errors import kind_of, public_error
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 
 RETRY_AFTER_SECONDS: Final = 5
 RETRY_DETAIL: Final = "retry_after_seconds"
@@ -24,17 +16,16 @@ ALLOW_DETAIL: Final = "allow"
 
 Headers = tuple[tuple[str, str], ...]
 
-# In order: a conflict is a rolled-back error too, and is told as what it is.
-_KINDS: Final[tuple[tuple[type[PvdmError], str, int], ...]] = (
-    (ConflictError, "conflict", 409),
-    (RolledBackError, "rolled_back", 409),
-    (InputError, "input", 400),
-    (VerificationError, "verification", 422),
-    (NotAllowedError, "not_allowed", 403),
-    (StateUnknownError, "state_unknown", 500),
-    (UnavailableError, "unavailable", 503),
-)
-_BUG: Final = ("bug", 500)
+_STATUSES: Final[Mapping[str, int]] = {
+    "conflict": 409,
+    "rolled_back": 409,
+    "input": 400,
+    "verification": 422,
+    "not_allowed": 403,
+    "state_unknown": 500,
+    "unavailable": 503,
+    "bug": 500,
+}
 _BY_CODE: Final[Mapping[str, int]] = {
     "method_not_allowed": 405,
     "body_too_slow": 408,
@@ -47,16 +38,11 @@ TOKEN_CODES: Final = frozenset(
 )
 
 
-def kind_of(error: BaseException) -> str:
-    """The word for the error's class; what is no pvdm error, or has no class of its own, is a bug."""
-    return _classified(error)[0]
-
-
 def status_of(error: BaseException) -> int:
     """The HTTP status of the error."""
-    kind, status = _classified(error)
+    kind = kind_of(error)
     if not isinstance(error, PvdmError) or kind == "bug":
-        return status
+        return _STATUSES[kind]
     if isinstance(error, NotAllowedError) and error.code in TOKEN_CODES:
         return 401
     if isinstance(error, InputError | UnavailableError) and error.code in _BY_CODE:
@@ -65,25 +51,12 @@ def status_of(error: BaseException) -> int:
         return 404
     if isinstance(error, InputError) and error.code.endswith("_too_large"):
         return 413
-    return status
-
-
-def _classified(error: BaseException) -> tuple[str, int]:
-    return next(((kind, status) for cls, kind, status in _KINDS if isinstance(error, cls)), _BUG)
-
-
-def shown(error: BaseException) -> PvdmError:
-    """The error as the caller may see it: a bug's own words stay in the Steward's log."""
-    if isinstance(error, PvdmError) and kind_of(error) != "bug":
-        return error
-    return PvdmError(
-        "bug", "the Steward met a bug", hint="nothing more is told here; the Steward's log has the request id"
-    )
+    return _STATUSES[kind]
 
 
 def error_document(error: BaseException, request_id: str) -> dict[str, object]:
     """The inner part of the envelope."""
-    return {**shown(error).to_json(), "kind": kind_of(error), "request_id": request_id}
+    return {**public_error(error).to_json(), "kind": kind_of(error), "request_id": request_id}
 
 
 def error_headers(error: BaseException, status: int, challenge: str = "Bearer") -> Headers:

@@ -1,4 +1,4 @@
-"""Rate and concurrency for each identity, and caps for all together; memory is bounded whoever knocks. One loop."""
+"""Limits of rate and concurrency, for each identity and for all together, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,26 +13,31 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+
 from pvdm.errors import UnavailableError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.errors import RETRY_DETAIL
+from pvdm.steward.notary import Notary
 
 IDENTITIES_MAX: Final = 10_000
+LOOKUP_THREADS_MAX: Final = 2
 WAITING_MAX: Final = 256
 LOOPBACK: Final = "peer loopback"
 WAITING_TOGETHER_MAX: Final = 1_024
 PATIENCE_SECONDS: Final = 0.25
 BODIES_MAX_BYTES: Final = 268_435_456
-# Callers that have shown no token, and may send a body as slowly as they like, share a quarter of the room.
-_STRANGERS: Final = 4
+# Callers without a token may send a body slowly, so they share a quarter of the places.
+_ANONYMOUS_SHARE: Final = 4
 # One identity's bodies fill at most a quarter of what is kept for all bodies.
 _BODY_SHARES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """Somebody who waits, and since when."""
+    """One waiting request, and since when it waits."""
 
     turn: asyncio.Future[None]
     since: float
@@ -40,7 +45,7 @@ class _Place:
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
-    """How many run, who waits, and how long whoever waits may be passed by."""
+    """A queue: the number of running requests, the waiting ones, and how long one may be overtaken."""
 
     patience: float = 0.0
     running: int = 0
@@ -70,7 +75,7 @@ class Limiter:
         self._lines: dict[str, _Line] = {}
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._in_flight = 0
-        self._strangers = 0
+        self._anonymous = 0
         self._waiting = 0
         self._body_bytes = 0
 
@@ -78,21 +83,21 @@ class Limiter:
         return len(self._identities)
 
     @contextmanager
-    def in_flight(self, *, stranger: bool = False) -> Iterator[None]:
-        """One of all requests that the service works on at a time; strangers fill only a part of the room.
+    def in_flight(self, *, anonymous: bool = False) -> Iterator[None]:
+        """Count one of the requests that run at the same time; those without a token have a quarter of the places.
 
-        Whoever waits for a turn of its own identity has no place here yet, so that waiting takes nobody else's.
+        A request that waits for a turn of its own identity is not counted yet.
         """
-        most = max(1, self._limits.in_flight // _STRANGERS) if stranger else self._limits.in_flight
-        if self._in_flight >= self._limits.in_flight or (stranger and self._strangers >= most):
-            raise busy("the Steward has its hands full", f"at most {most} such requests at a time")
+        most = max(1, self._limits.in_flight // _ANONYMOUS_SHARE) if anonymous else self._limits.in_flight
+        if self._in_flight >= self._limits.in_flight or (anonymous and self._anonymous >= most):
+            raise busy("the Steward is at its request limit", f"at most {most} such requests at a time")
         self._in_flight += 1
-        self._strangers += stranger
+        self._anonymous += anonymous
         try:
             yield
         finally:
             self._in_flight -= 1
-            self._strangers -= stranger
+            self._anonymous -= anonymous
 
     def charge(self, identity: str) -> None:
         """Take one from the identity's bucket, or refuse until it has one again."""
@@ -103,16 +108,16 @@ class Limiter:
 
     @asynccontextmanager
     async def slot(self, identity: str, *, most: int | None = None) -> AsyncIterator[None]:
-        """One of the identity's requests at a time; beyond its share it waits in line, for a while."""
+        """Run a request within the identity's share, or wait for a place, for a limited time."""
         async with self._turn(self._filled(identity), self._limits.concurrent if most is None else most):
             yield
 
     @asynccontextmanager
     async def line(self, name: str, *, most: int) -> AsyncIterator[None]:
-        """So many at a time in a line that is there only while somebody is in it. Who came last is served first.
+        """Run at most `most` requests of a queue at a time, the last one first.
 
-        For requests about one thing, each of which makes those that wait stale: what was asked last still fits. Whoever
-        has waited for a while comes before all others, so that nobody is passed by for long.
+        It is for requests about one thing, each of which makes the waiting ones stale. A request that has waited for
+        `PATIENCE_SECONDS` comes before all others.
         """
         found = self._lines.setdefault(name, _Line(patience=PATIENCE_SECONDS))
         try:
@@ -124,7 +129,7 @@ class Limiter:
 
     @contextmanager
     def body_budget(self, identity: str) -> Iterator[Callable[[int], None]]:
-        """Bytes of bodies that are held in memory, of the identity's requests and of all together."""
+        """Limit the bytes of bodies in memory, of the identity and of all together."""
         found = self._filled(identity)
         share = BODIES_MAX_BYTES // _BODY_SHARES
         held = 0
@@ -146,7 +151,7 @@ class Limiter:
             found.body_bytes -= held
 
     def known_identity(self, token: str) -> str | None:
-        """Whose bucket a token is charged to before anyone looks it up; only tokens that were good are known."""
+        """The identity that a token is charged to before it is looked up; None for a token not seen before."""
         key = _fingerprint(token)
         found = self._known.get(key)
         if found is not None:
@@ -154,14 +159,14 @@ class Limiter:
         return found
 
     def learn(self, token: str, identity: str) -> None:
-        """Remember whose token it is, for the next request's limits and for nothing else."""
+        """Remember the identity of a token, for the limits of the next request only."""
         self._known[_fingerprint(token)] = identity
         while len(self._known) > IDENTITIES_MAX:
             self._known.popitem(last=False)
 
     @asynccontextmanager
     async def _turn(self, found: _Line, most: int) -> AsyncIterator[None]:
-        # Whoever waits is handed a turn, so nobody takes it from them.
+        # A leaving request hands its turn to a waiting one, so a new request cannot take it.
         if found.running < most:
             found.running += 1
         else:
@@ -195,7 +200,7 @@ class Limiter:
                 found.waiting.remove(place)
 
     def _leave(self, found: _Line) -> None:
-        """Hand the turn to whoever waits longest, or came last as long as all can be patient; else give it back."""
+        """Hand the turn to the longest waiting request if it is overdue, else to the last one."""
         while found.waiting:
             overdue = self._clock() - found.waiting[0].since >= found.patience
             place = found.waiting.popleft() if overdue else found.waiting.pop()
@@ -217,7 +222,7 @@ class Limiter:
         return found
 
     def _make_room(self) -> None:
-        """Drop the identity that was silent longest; one with requests under way is never dropped."""
+        """Drop the least recently used identity that has no running request."""
         while len(self._identities) >= IDENTITIES_MAX:
             oldest = next((name for name, found in self._identities.items() if found.idle), None)
             if oldest is None:
@@ -241,8 +246,29 @@ class Limiter:
         )
 
 
+class TokenLookup:
+    """Looks unknown tokens up in the ledger, in threads of its own.
+
+    There is no rate limit on the address. A token has 256 random bits, so guessing is hopeless, and a limit would let
+    one caller behind a proxy shut out all others there. Each address looks up few tokens at a time, and its other
+    requests wait in line. Addresses take turns, and none takes a thread from callers with known tokens.
+    """
+
+    def __init__(self, notary: Notary, limiter: Limiter) -> None:
+        self.limiter = limiter
+        self._notary = notary
+        self._threads = CapacityLimiter(LOOKUP_THREADS_MAX)
+
+    async def __call__(self, token: str, peer: str) -> Grant:
+        """The token's grant; the limiter remembers its identity."""
+        async with self.limiter.slot(f"lookup {peer}", most=LOOKUP_THREADS_MAX):
+            grant = await run_sync(self._notary.access.authenticate, token, limiter=self._threads)
+        self.limiter.learn(token, token_identity(grant))
+        return grant
+
+
 def token_identity(grant: Grant) -> str:
-    """Whose account a token's requests are on: all that were derived from one token share its limits."""
+    """The identity of a token; tokens derived from one token share its limits."""
     return f"token {grant.parent_id or grant.token_id}"
 
 
@@ -253,7 +279,7 @@ def peer_of(scope: Mapping[str, Any]) -> str:
 
 
 def peer_identity(host: str | None) -> str:
-    """An address as an identity; this machine is one, and so is an IPv6 network of 64 bits: one caller has them all."""
+    """An address as an identity; this machine is one, and so is an IPv6 network of 64 bits, which one caller has."""
     if host is None:
         return "peer unknown"
     try:
@@ -270,7 +296,7 @@ def peer_identity(host: str | None) -> str:
 
 
 def busy(message: str, expected: str) -> UnavailableError:
-    """The service as a whole is at its limit: nobody's fault, and soon over."""
+    """The error for a limit of the whole service."""
     return _limited("service_busy", message, expected, 1)
 
 

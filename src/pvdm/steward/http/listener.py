@@ -1,4 +1,4 @@
-"""The door's socket: counts connections from the moment they are accepted, so that no address takes all of them."""
+"""The listening socket: counts connections as they are accepted, so that no address takes all of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FILES_KEPT_FREE: Final = 256
 
 
 class Listener(socket.socket):
-    """A listening socket that lets go of a connection too many, before a TLS handshake or any byte of it."""
+    """A listening socket that closes connections beyond the limit, before a TLS handshake."""
 
     def __init__(self, family: int, *, connections: int, peer_connections: int) -> None:
-        # TCP by name: only then does asyncio send small answers at once, without waiting for the caller's next word.
+        # asyncio sends small responses at once only if the protocol is named TCP.
         super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._most = connections
         self._most_of_peer = peer_connections
@@ -28,23 +28,23 @@ class Listener(socket.socket):
         self._together = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection; one too many is closed and told to the event loop as one that went away by itself."""
+        """The next connection. One beyond the limit is closed, and reported to the event loop as aborted."""
         plain, address = super().accept()
         peer = peer_identity(address[0])
         found = _Connection(self, peer, plain.detach())
-        # Behind a door on loopback everybody has one address: a share of it would be a smaller limit for all together.
+        # Behind a proxy on loopback all callers have one address, so the limit of one address does not apply.
         if self._together > self._most or (peer != LOOPBACK and self._open[peer] > self._most_of_peer):
             found.close()
             raise ConnectionAbortedError
         return found, address
 
     def entered(self, peer: str) -> None:
-        """One more."""
+        """Count one more connection."""
         self._open[peer] += 1
         self._together += 1
 
     def left(self, peer: str) -> None:
-        """One less; an address without any is forgotten."""
+        """Count one less; an address without any is dropped."""
         self._together -= 1
         self._open[peer] -= 1
         if self._open[peer] == 0:
@@ -69,7 +69,7 @@ class _Connection(socket.socket):
 
 
 class PromptLoop(asyncio.SelectorEventLoop):
-    """The event loop of the service; whoever does not get on with the TLS handshake is not waited for as usual."""
+    """The event loop of the service, with a shorter time limit for TLS handshakes."""
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
         """As in asyncio, with a shorter time for the handshake."""

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one service: what the door counts, and what the ledger says when it is asked."""
+"""Prometheus metrics of one service: what the door counts, and what is read for each scrape."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
+from pvdm.api.work import JobState
 from pvdm.errors import PvdmError
+from pvdm.lake.vault import VaultKind
 from pvdm.ledger.schema.work import overrides, proofs
+from pvdm.ledger.work import attempts
+from pvdm.steward.cleanup.disk_space import local_folders, measure_room
 from pvdm.steward.http.errors import status_of
-from pvdm.steward.http.request import Asked
-from pvdm.steward.http.watched_facts import expiry_facts, job_facts, room_facts, vault_facts, waiting_facts
+from pvdm.steward.http.request import RequestContext
 from pvdm.steward.notary import Notary
 
 _MICROS: Final = 1_000_000
 _LIMIT_STATUSES: Final = frozenset({408, 413, 429})
 _LIMIT_CODES: Final = frozenset({"service_busy"})
-_WATCHED: Final = (expiry_facts, room_facts, vault_facts, waiting_facts, job_facts)
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -51,11 +53,11 @@ class Metrics:
         )
         self.registry.register(_LedgerFacts(notary))
 
-    def ended(self, asked: Asked, status: int | None) -> None:
+    def ended(self, context: RequestContext, status: int | None) -> None:
         """Count a request; methods that no route has are counted as one, so that callers cannot make new series."""
-        method = asked.method if asked.rule is not None else "(other)"
-        self._requests.labels(method, asked.route, str(status or 0)).inc()
-        self._seconds.labels(asked.route).observe(time.monotonic() - asked.started)
+        method = context.method if context.rule is not None else "(other)"
+        self._requests.labels(method, context.route, str(status or 0)).inc()
+        self._seconds.labels(context.route).observe(time.monotonic() - context.started)
 
     def refused(self, error: PvdmError) -> None:
         """Count a refusal, if a limit made it."""
@@ -68,7 +70,7 @@ class Metrics:
 
 
 class _LedgerFacts(Collector):
-    """Read when Prometheus asks, so that every Steward of one ledger tells the same."""
+    """Read at each scrape, so that every Steward of one ledger gives the same values."""
 
     def __init__(self, notary: Notary) -> None:
         self._notary = notary
@@ -78,7 +80,7 @@ class _LedgerFacts(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """What the ledger, log, clock and epoch book say; what cannot be read is left out, never made up."""
+        """What the ledger, log, clock and epoch book say; what cannot be read is left out."""
         yield from self._of_clock()
         readable = 1
         for read in (self._counted, self._of_log, self._of_epochs, *self._watched()):
@@ -123,6 +125,78 @@ class _LedgerFacts(Collector):
         active = self._notary.epochs.book().active
         if active is not None:
             yield _gauge("active_epoch", "The number of the active epoch", active.number)
+
+
+def expiry_facts(notary: Notary) -> Iterator[Metric]:
+    """Seconds until the nearest expiry of each kind; raises PvdmError where one cannot be read."""
+    found = GaugeMetricFamily(
+        "pvdm_steward_expiry_seconds", "Seconds until the first of a kind expires; negative after it", labels=["kind"]
+    )
+    for kind, seconds in sorted(notary.expiries.seconds().items()):
+        found.add_metric([kind], seconds)
+    yield found
+
+
+def room_facts(notary: Notary) -> Iterator[Metric]:
+    """Free and all bytes of the file system of each folder on this machine."""
+    free = GaugeMetricFamily("pvdm_steward_folder_free_bytes", "Free bytes where the folder lies", labels=["folder"])
+    size = GaugeMetricFamily("pvdm_steward_folder_size_bytes", "All bytes where the folder lies", labels=["folder"])
+    for name, room in measure_room(local_folders(notary.config, notary.ledger.file)).items():
+        free.add_metric([name], room.free_bytes)
+        size.add_metric([name], room.size_bytes)
+    yield from (free, size)
+
+
+def vault_facts(notary: Notary) -> Iterator[Metric]:
+    """The last count of the vault, with its age; nothing before the first."""
+    last = None if notary.usage is None else notary.usage.last()
+    if last is None:
+        return
+    files = GaugeMetricFamily("pvdm_steward_vault_files", "Files in the vault at the last count", labels=["kind"])
+    size = GaugeMetricFamily("pvdm_steward_vault_bytes", "Bytes in the vault at the last count", labels=["kind"])
+    for kind in VaultKind:
+        files.add_metric([kind.value], last.files.get(kind, 0))
+        size.add_metric([kind.value], last.size_bytes.get(kind, 0))
+    yield from (files, size)
+    now = time.time()
+    if last.oldest_seconds is not None:
+        yield _gauge("quarantine_oldest_seconds", "Age of the oldest file in quarantine", now - last.oldest_seconds)
+    yield _gauge("vault_counted_seconds", "Seconds since the last count of the vault", now - last.counted)
+    yield _gauge("vault_counted_whole", "Whether that count saw every file", int(last.whole))
+
+
+def waiting_facts(notary: Notary) -> Iterator[Metric]:
+    """Attempts that have not ended, by state, and how long the oldest has been in that state; from the ledger."""
+    with notary.ledger.read() as unit:
+        waiting = attempts.waiting(unit)
+    count = GaugeMetricFamily("pvdm_steward_attempts", "Attempts that have not ended", labels=["state"])
+    oldest = GaugeMetricFamily(
+        "pvdm_steward_attempt_oldest_seconds", "How long the oldest attempt has been in its state", labels=["state"]
+    )
+    now = notary.clock.trusted_micros()
+    for state, (number, since_micros) in waiting.items():
+        count.add_metric([state.value], number)
+        if since_micros is not None:
+            oldest.add_metric([state.value], max(0.0, (now - since_micros) / 1e6))
+    yield from (count, oldest)
+
+
+def job_facts(notary: Notary) -> Iterator[Metric]:
+    """This Steward's own jobs: a failed job is one that an operator must look at."""
+    listed = notary.jobs.listed()
+    count = GaugeMetricFamily("pvdm_steward_jobs", "Jobs of this Steward that are not done", labels=["state"])
+    oldest = GaugeMetricFamily(
+        "pvdm_steward_job_oldest_seconds", "How long ago the oldest job was asked for", labels=["state"]
+    )
+    for state in JobState:
+        ages = [job.age_seconds for job in listed if job.state is state]
+        count.add_metric([state.value], len(ages))
+        if ages:
+            oldest.add_metric([state.value], max(ages))
+    yield from (count, oldest)
+
+
+_WATCHED: Final = (expiry_facts, room_facts, vault_facts, waiting_facts, job_facts)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -1,4 +1,4 @@
-"""OAuth2 client credentials (RFC 6749) as Iceberg's REST clients ask for them, with their kind of errors."""
+"""OAuth2 client credentials (RFC 6749) as Iceberg's REST clients use them, with OAuth2's errors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from urllib.parse import parse_qsl
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request
 
+from pvdm.api.errors import kind_of, public_error
+from pvdm.api.service import ExchangedToken
 from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.model.token_text import AccessToken
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.dependencies import LookupPart, NotaryPart
-from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
+from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, status_of
 from pvdm.steward.http.limits import peer_of, token_identity
-from pvdm.steward.http.request import asked_in, header
-from pvdm.steward.http.v1.models import OAuthAnswer
+from pvdm.steward.http.request import context_of, header
 from pvdm.steward.notary import Notary
 
 PATH: Final = "/catalog/v1/oauth/tokens"
@@ -44,32 +46,32 @@ class _Client:
 
 
 @router.post(PATH, tags=["oauth"])
-async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> OAuthAnswer:
+async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> ExchangedToken:
     """Exchange a long-lived token (its id as client id, its text as secret) for a short-lived one."""
-    asked = asked_in(request.scope)
-    form = parsed_form(asked.body)
+    context = context_of(request.scope)
+    form = parse_form(context.body)
     if form.get("grant_type") != _GRANT_TYPE:
-        raise _grant_type(form)
+        raise _grant_type_error(form)
     client = _client(form, header(request.scope, b"authorization"))
-    # The token pays, once it has proved good: an address is shared by all who come through one proxy.
+    # The token is charged once it was checked; an address may be shared by all callers behind a proxy.
     proved = await lookup(client.client_secret, peer_of(request.scope))
     lookup.limiter.charge(token_identity(proved))
-    return await run_sync(_exchanged, notary, client, proved.token_id)
+    return await run_sync(_exchange, notary, client, proved.token_id)
 
 
-def _exchanged(notary: Notary, client: _Client, token_id: str) -> OAuthAnswer:
+def _exchange(notary: Notary, client: _Client, token_id: str) -> ExchangedToken:
     token, grant = notary.access.exchange(client.client_id or token_id, client.client_secret)
     lasts = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
-    return OAuthAnswer(
-        access_token=token.reveal(),
+    return ExchangedToken(
+        access_token=AccessToken(token.reveal()),
         token_type="bearer",  # noqa: S106 - a name
         issued_token_type=ACCESS_TOKEN_TYPE,
         expires_in=max(0, lasts),
     )
 
 
-def parsed_form(body: bytes) -> dict[str, str]:
-    """The form's fields; one that counts and stands there twice is refused, unknown ones are passed over."""
+def parse_form(body: bytes) -> dict[str, str]:
+    """The form's fields; unknown ones are ignored. Raises if one that counts occurs twice."""
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
     except ValueError:
@@ -77,7 +79,7 @@ def parsed_form(body: bytes) -> dict[str, str]:
     names = [name for name, _ in pairs]
     for name in _SINGLE:
         if names.count(name) > 1:
-            raise InputError("form_malformed", "a field of the form stands there twice", expected=f"one {name}")
+            raise InputError("form_malformed", "a field of the form occurs twice", expected=f"one {name}")
     return dict(pairs)
 
 
@@ -87,7 +89,7 @@ def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
     A bearer token in the header proves no client: Java sends its old, perhaps expired one along.
     """
     by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
-    by_header = _basic(authorization)
+    by_header = _basic_client(authorization)
     if by_form and by_header and by_form != by_header:
         raise InputError("form_malformed", "form and header name different clients", expected="one client")
     found = by_header or by_form
@@ -96,7 +98,7 @@ def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
     return found
 
 
-def _basic(authorization: str | None) -> _Client | None:
+def _basic_client(authorization: str | None) -> _Client | None:
     if authorization is None or authorization[:6].lower() != "basic ":
         return None
     try:
@@ -111,7 +113,7 @@ def _basic(authorization: str | None) -> _Client | None:
     return _Client(client_id or None, secret)
 
 
-def _grant_type(form: Mapping[str, str]) -> InputError:
+def _grant_type_error(form: Mapping[str, str]) -> InputError:
     if "grant_type" not in form:
         return InputError("form_malformed", "the form names no grant type", expected=_GRANT_TYPE, got="none")
     return InputError(
@@ -131,7 +133,7 @@ def refusal(error: BaseException) -> Refusal:
 
 def _status(error: BaseException) -> int:
     """RFC 6749: 401 for a client that fails to prove itself, 400 for everything else that is the client's fault."""
-    match _word(error):
+    match _oauth_code(error):
         case "invalid_client":
             return 401
         case "unauthorized_client":
@@ -143,10 +145,10 @@ def _status(error: BaseException) -> int:
 
 
 def _error_body(error: BaseException) -> bytes:
-    """`{error, error_description}`, in the words of the RFC."""
-    told = shown(error)
-    text = str(told) if told.hint is None else f"{told}; {told.hint}"
-    return json.dumps({"error": _word(error), "error_description": _plain(f"{told.code}: {text}")}).encode()
+    """`{error, error_description}`, as in RFC 6749."""
+    shown = public_error(error)
+    text = str(shown) if shown.hint is None else f"{shown}; {shown.hint}"
+    return json.dumps({"error": _oauth_code(error), "error_description": _plain(f"{shown.code}: {text}")}).encode()
 
 
 def _plain(text: str) -> str:
@@ -154,7 +156,7 @@ def _plain(text: str) -> str:
     return "".join(sign if " " <= sign <= "~" and sign not in '"\\' else "'" for sign in text)[:1_000]
 
 
-def _word(error: BaseException) -> str:
+def _oauth_code(error: BaseException) -> str:
     code = error.code if isinstance(error, PvdmError) else ""
     match kind_of(error):
         case "input":

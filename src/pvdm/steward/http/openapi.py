@@ -1,4 +1,4 @@
-"""The OpenAPI document: every status that a route can give, made from the table of roles; it holds no secret."""
+"""The OpenAPI document, with every status that a route can give, from the table of roles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
+from pvdm.api.service import ReadinessView
 from pvdm.steward.http.body import MODEL_ATTRIBUTE
 from pvdm.steward.http.roles import RULES, Body, Rule
 from pvdm.steward.http.routes import methods_of
-from pvdm.steward.http.v1.models import ErrorAnswer, OAuthError, ReadyAnswer
 from pvdm.version import __version__
 
 _WORDS: Final = {
@@ -22,10 +23,10 @@ _WORDS: Final = {
     403: "Role, domain or attempt of the token do not allow it",
     404: "There is no such object",
     408: "The body did not come in time",
-    409: "Someone else was first, or the state does not allow it; nothing happened",
+    409: "Another request was first, or the state does not allow it; nothing happened",
     413: "The body is too large",
     415: "The body is of another type",
-    422: "Something that was checked does not hold",
+    422: "A check failed",
     429: "Too many requests; Retry-After says when to come back",
     500: "A bug, or a state that is unknown: ask, do not retry",
     503: "A part cannot be reached, or the clock has jumped; Retry-After says when to come back",
@@ -34,13 +35,13 @@ _REF: Final = "#/components/schemas/{model}"
 
 
 def raw(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """For routes whose answer is no model: what they answer with."""
+    """The media type of a route whose response is no model."""
     schema = {} if media_type == "application/json" else {"type": "string"}
     return {200: {"description": "Successful Response", "content": {media_type: {"schema": schema}}}}
 
 
 def document(routes: Sequence[APIRoute]) -> dict[str, Any]:
-    """The whole document; the catalog's routes stand in the document of the Iceberg REST protocol, not in this one."""
+    """The whole document, without the catalog's routes, which Iceberg's REST specification describes."""
     routes = [route for route in routes if route.include_in_schema]
     made = get_openapi(
         title="pvdm Steward",
@@ -79,14 +80,14 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
 
 
 def _complete(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
-    answers = operation["responses"]
-    answers.pop("422", None)
-    told = OAuthError if rule.body is Body.FORM else ErrorAnswer
+    responses = operation["responses"]
+    responses.pop("422", None)
+    error_model = OAuthErrorResponse if rule.body is Body.FORM else ErrorResponse
     for status in statuses(rule, route.path):
-        answers[str(status)] = {"description": _WORDS[status], "content": _json(_ref(told))}
+        responses[str(status)] = {"description": _WORDS[status], "content": _json(_ref(error_model))}
     if route.path == "/readyz":
-        either = {"anyOf": [_ref(ReadyAnswer), _ref(ErrorAnswer)]}
-        answers["503"] = {"description": "Not ready, with every reason", "content": _json(either)}
+        either = {"anyOf": [_ref(ReadinessView), _ref(ErrorResponse)]}
+        responses["503"] = {"description": "Not ready, with every reason", "content": _json(either)}
     operation["security"] = [] if rule.public else [{"bearer": []}]
     if model is not None:
         operation["requestBody"] = {"required": True, "content": _json(_ref(model))}
@@ -123,7 +124,7 @@ def _add_schemas(made: dict[str, Any], bodies: Sequence[type[BaseModel]]) -> Non
     wanted: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
         (model, "validation") for model in sorted(set(bodies), key=lambda model: model.__name__)
     ]
-    wanted += [(model, "serialization") for model in (ErrorAnswer, OAuthError, ReadyAnswer)]
+    wanted += [(model, "serialization") for model in (ErrorResponse, OAuthErrorResponse, ReadinessView)]
     _, schemas = models_json_schema(wanted, ref_template=_REF)
     found = made["components"].setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):

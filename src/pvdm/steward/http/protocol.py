@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the server reads it, with what uvicorn leaves open: slow headers and the one envelope."""
+"""HTTP/1.1 as uvicorn reads it, with a time limit for headers and errors in the Steward's envelope."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HEADERS_MAX_BYTES: Final = 65_536
 
 
 class StewardProtocol(H11Protocol):
-    """One connection; a caller that has not sent its headers in time is let go."""
+    """One connection; it is closed if the headers do not come in time."""
 
     headers_seconds: float = HEADERS_MAX_SECONDS
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """From here on headers are awaited, for a while."""
+        """Start the time limit for headers."""
         super().connection_made(transport)
         self._wait_for_headers()
 
@@ -41,12 +41,12 @@ class StewardProtocol(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is awaited any more."""
+        """Stop the time limit."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets the envelope as well; the server's own words are for its log."""
+        """Answer in the Steward's envelope; the server's own message is for its log."""
         del msg
         error = InputError(
             "http_malformed", "this is not HTTP as the Steward reads it", expected="HTTP/1.1", got="something else"

@@ -1,4 +1,4 @@
-"""Whether the Steward takes work, asked of its parts a few times a second at most, however many want to know."""
+"""Whether the Steward takes work; its parts are checked a few times a second at most."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 from pvdm.errors import PvdmError
 from pvdm.steward.logs import log_error, log_event
 
-# Beyond so many checks within a second the last answer serves again: it is less than a second old.
+# After this many checks within a second the last result is used again.
 READINESS_CHECKS_MAX: Final = 5
 _WINDOW_SECONDS: Final = 1.0
 
@@ -25,7 +25,7 @@ class _Ready(Protocol):
 
 
 class Readiness:
-    """One check at a time; whoever asks while one runs gets its answer. Used from one event loop."""
+    """Runs one check at a time, whose result all waiting callers get. Used from one event loop."""
 
     def __init__(self, notary: _Ready, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._notary = notary
@@ -42,7 +42,7 @@ class Readiness:
                 return self._last
             self._checks.append(self._clock())
             self._running = asyncio.create_task(self._check())
-        # Shielded: one caller that goes away does not take the answer from the others.
+        # Shielded, since others may wait for the result when one caller disconnects.
         return await asyncio.shield(self._running)
 
     def log_change(self, reasons: Reasons) -> None:

@@ -1,4 +1,4 @@
-"""One request as the door sees it: its id, its route, who asks, and its body once that was read."""
+"""The context of one request: its id, its route, its caller, and its body once that was read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pvdm.errors import NotAllowedError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.roles import Rule
 
-_KEY: Final = "pvdm.asked"
+_KEY: Final = "pvdm.context"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 NO_ROUTE: Final = "(none)"
 
 
 @dataclass(slots=True)
-class Asked:
-    """What is known of a request so far; the door fills it in."""
+class RequestContext:
+    """What is known of a request; the door fills it in."""
 
     method: str
     request_id: str
@@ -31,28 +31,28 @@ class Asked:
     rule: Rule | None = None
     grant: Grant | None = None
     body: bytes = b""
-    workload_id: str | None = None  # that a person asks to change
-    of_catalog: bool = False  # such a caller reads errors in Iceberg's words
+    workload_id: str | None = None  # the workload that a person changes
+    of_catalog: bool = False  # errors are in Iceberg's form
 
 
-def begin(scope: MutableMapping[str, Any]) -> Asked:
+def begin(scope: MutableMapping[str, Any]) -> RequestContext:
     """A new request; the caller's own id is taken if it is short and plain."""
     given = header(scope, b"x-request-id")
     usable = given is not None and _REQUEST_ID.fullmatch(given) is not None
-    asked = Asked(scope["method"], given if given is not None and usable else secrets.token_hex(16))
-    scope[_KEY] = asked
-    return asked
+    context = RequestContext(scope["method"], given if given is not None and usable else secrets.token_hex(16))
+    scope[_KEY] = context
+    return context
 
 
-def asked_in(scope: Mapping[str, Any]) -> Asked:
-    """The request that the door put there."""
+def context_of(scope: Mapping[str, Any]) -> RequestContext:
+    """The context that the door put there."""
     found = scope[_KEY]
-    assert isinstance(found, Asked)  # noqa: S101 - only `begin` writes it
+    assert isinstance(found, RequestContext)  # noqa: S101 - only `begin` writes it
     return found
 
 
 def header(scope: Mapping[str, Any], name: bytes) -> str | None:
-    """The header's value if it is there once; twice is as good as none, since two readers may take two."""
+    """The header's value; None if it occurs twice, since readers differ in which one they take."""
     values = [value for key, value in scope["headers"] if key == name]
     return values[0].decode("latin-1") if len(values) == 1 else None
 
@@ -64,7 +64,7 @@ async def caller(request: Request) -> Grant:
 
 def grant_of(request: Request) -> Grant:
     """What the caller's token allows; not to have one is an error."""
-    grant = asked_in(request.scope).grant
+    grant = context_of(request.scope).grant
     if grant is None:
         raise NotAllowedError("token_missing", "this needs a token", expected="Authorization: Bearer", got="none")
     return grant

@@ -1,4 +1,4 @@
-"""Who may call what: one table for all routes; a route that is not in it stops the start."""
+"""The table of roles: who may call which route. The service does not start with a route that is not in it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Rule:
     roles: frozenset[Role]
     attempt_token: AttemptToken = AttemptToken.REFUSED
     body: Body = Body.NONE
-    everywhere: bool = False  # about the whole Steward: a token of one domain is not enough
+    everywhere: bool = False  # about the whole Steward: needs a token of every domain
     everywhere_for: frozenset[Role] = frozenset()  # the same, for these of its roles only
     limited: bool = True
-    charged: bool = True  # without a token: whether the address pays for it
-    named: bool = False  # query or body name a thing, which may not be there
+    charged: bool = True  # without a token: whether the address is charged
+    named: bool = False  # query or body name a thing that may not exist
 
     @property
     def public(self) -> bool:
@@ -74,7 +74,7 @@ _EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, everywhere=True)
 RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
     {
         ("GET", "/healthz"): Rule(frozenset(), limited=False),
-        # Cached, without a body, and asked by load balancers: nobody may be able to use its limit up.
+        # Cached, without a body, and called by load balancers, so it has no limit that others could use up.
         ("GET", "/readyz"): Rule(frozenset(), limited=False),
         ("GET", "/v1/openapi.json"): _PUBLIC,
         ("POST", "/catalog/v1/oauth/tokens"): Rule(frozenset(), body=Body.FORM, charged=False),
@@ -168,20 +168,20 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
 
 
 def require_complete(routes: Iterable[tuple[str, str]], rules: Mapping[tuple[str, str], Rule] = RULES) -> None:
-    """Every route has its line and every line its route; else the service does not start."""
+    """Raise unless every route has a rule and every rule a route."""
     found = list(routes)
     for method, path in found:
         if (method, path) not in rules:
             raise PvdmError("route_without_rule", f"{method} {path} is not in the table of roles")
     for method, path in rules:
         if (method, path) not in found:
-            raise PvdmError("rule_without_route", f"the table of roles names {method} {path}, which nobody serves")
+            raise PvdmError("rule_without_route", f"the table of roles names {method} {path}, which has no route")
     if len(set(found)) != len(found):
         raise PvdmError("route_twice", "two routes answer one method and path")
 
 
 def require_allowed(rule: Rule, grant: Grant, path_params: Mapping[str, str]) -> None:
-    """The token's role, its binding to one attempt, and its reach fit the route."""
+    """Raise unless the token's role, attempt and domain allow the route."""
     if grant.role not in rule.roles:
         raise NotAllowedError(
             "role_wrong",

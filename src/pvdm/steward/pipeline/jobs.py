@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from pvdm.api.work import JobState
 from pvdm.errors import PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
@@ -39,18 +40,9 @@ class JobKind(Enum):
     SETTLE = "settle"
 
 
-class JobState(Enum):
-    """Where a job stands; one that is done is forgotten, for the ledger says what became of it."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    WAITING = "waiting"  # after an error that is nobody's verdict; due again at its time
-    FAILED = "failed"  # a bug, or what trying again does not cure; due again at the next start, or when asked for
-
-
 @dataclass(frozen=True, slots=True)
-class JobView:
-    """One job, as operators and the attempt's producer see it; `subject` is an attempt, or a whole workload."""
+class JobStatus:
+    """One job and the error of its last try; `subject` is an attempt, or a whole workload."""
 
     kind: JobKind
     subject: str
@@ -86,12 +78,12 @@ class _Job:
     since: float = field(default_factory=time.monotonic)
     place: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of their places
 
-    def view(self) -> JobView:
+    def view(self) -> JobStatus:
         waits = self.state is JobState.WAITING
         again = max(0, math.ceil(self.due - time.monotonic())) if waits else None
         # What an earlier round met says nothing about the one that somebody asked for.
         error, age = self.error if self.told else None, time.monotonic() - self.since
-        return JobView(self.kind, self.subject, self.state, self.tries, error, again, age)
+        return JobStatus(self.kind, self.subject, self.state, self.tries, error, again, age)
 
 
 @dataclass(slots=True)
@@ -174,7 +166,7 @@ class Jobs:
             place = min((job.place for job in running if job is not None), default=None)
         self._put(JobKind.DISPOSE, attempt_id, place=place)
 
-    def of_attempt(self, attempt: Attempt) -> JobView | None:
+    def of_attempt(self, attempt: Attempt) -> JobStatus | None:
         """The job that stands between the attempt and its next state."""
         with self._book.told:
             for key in (
@@ -187,7 +179,7 @@ class Jobs:
                     return found.view()
         return None
 
-    def listed(self) -> list[JobView]:
+    def listed(self) -> list[JobStatus]:
         """Every job that is not done."""
         with self._book.told:
             return [job.view() for job in self._book.jobs.values()]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvdm.api.proofs import AttestationView, Challenge, ProjectionKeys
 from pvdm.digest.plan import Mode
 from pvdm.errors import ConflictError, NotAllowedError, VerificationError
 from pvdm.ledger import Ledger, Unit
@@ -16,8 +17,6 @@ from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.schema.work import StatementKind
 from pvdm.model import canonical_json
-from pvdm.model.projection import ProjectionName
-from pvdm.model.secret import CommitmentKey, DigestKey
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
@@ -46,32 +45,6 @@ class ChallengeRequest:
     fingerprints: Fingerprints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Challenge:
-    """The keys that source and Steward share for this snapshot and nonce, and nobody else."""
-
-    nonce: str
-    epoch: int
-    expires_at: int
-    row_hash: Mapping[ProjectionName, DigestKey]
-    commitment: Mapping[ProjectionName, CommitmentKey]
-
-
-@dataclass(frozen=True, slots=True)
-class AttestationView:
-    """What a listing shows of an attestation."""
-
-    attestation_id: str
-    attestor: str
-    catalog: str
-    table_uuid: str
-    snapshot_id: int
-    row_count: int
-    projection: str
-    issued_at: int
-    log_index: int
-
-
 class Attestations:
     """Challenges and answers."""
 
@@ -97,11 +70,15 @@ class Attestations:
         require_in_time(drawn, now)
         context = _context(grant.name, drawn.epoch, asked)
         return Challenge(
-            drawn.nonce,
-            drawn.epoch,
-            drawn.expires_micros,
-            {name: self._keys.source_row_hash_key(context, name) for name in context.projections},
-            {name: self._keys.source_commitment_key(context, name) for name in context.projections},
+            nonce=drawn.nonce,
+            epoch=drawn.epoch,
+            expires_at=drawn.expires_micros,
+            keys={
+                name: ProjectionKeys(
+                    self._keys.source_row_hash_key(context, name), self._keys.source_commitment_key(context, name)
+                )
+                for name in context.projections
+            },
         )
 
     def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
@@ -169,15 +146,15 @@ class Attestations:
 def _view(statement: Statement) -> AttestationView:
     said = read_signed(statement.envelope, SourceAttestation)
     return AttestationView(
-        statement.statement_id,
-        said.attestor,
-        said.table.catalog,
-        said.table.uuid,
-        said.snapshot_id,
-        said.row_count,
-        said.projection.value,
-        said.issued_at,
-        statement.log_index,
+        statement_id=statement.statement_id,
+        attestor=said.attestor,
+        catalog=said.table.catalog,
+        table_uuid=said.table.uuid,
+        snapshot_id=said.snapshot_id,
+        row_count=said.row_count,
+        projection=said.projection,
+        issued_at=said.issued_at,
+        log_index=statement.log_index,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pvdm.api.proofs import OverrideView
 from pvdm.catalog.catalog import Catalog
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.ledger import Ledger, Unit
@@ -26,23 +26,6 @@ from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.override import MAIN_MOVED, disallowing, verify_override
 from pvdm.trust.statement import read_signed, read_statement
 from pvdm.trust.verify import VerifiedProof, verify_threshold
-
-
-@dataclass(frozen=True, slots=True)
-class OverrideView:
-    """What a listing shows, loudly: who waived which verdict, why, and whether it was used."""
-
-    override_id: str
-    operator: str
-    reason: str
-    table: str
-    table_uuid: str
-    fail_proof_id: str
-    nonce: str
-    state: str
-    issued_at: int
-    expires_at: int
-    log_index: int
 
 
 class Overrides:
@@ -173,17 +156,17 @@ class Overrides:
 def _view(stored: StoredOverride, statement: Statement) -> OverrideView:
     said = read_signed(statement.envelope, BreakGlass)
     return OverrideView(
-        stored.record.override_id,
-        said.operator,
-        said.reason,
-        said.table.name,
-        said.table.uuid,
-        said.fail_proof_id,
-        said.nonce,
-        stored.state.value,
-        said.issued_at,
-        said.expires_at,
-        statement.log_index,
+        override_id=stored.record.override_id,
+        operator=said.operator,
+        reason=said.reason,
+        table=said.table.name,
+        table_uuid=said.table.uuid,
+        fail_proof_id=said.fail_proof_id,
+        nonce=said.nonce,
+        state=stored.state,
+        issued_at=said.issued_at,
+        expires_at=said.expires_at,
+        log_index=statement.log_index,
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pvdm.api.proofs import ProofView
 from pvdm.errors import ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
@@ -18,6 +19,7 @@ from pvdm.model import canonical_json
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
+from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.record.log import LogDesk
@@ -37,28 +39,6 @@ class Recorded:
     statement_id: str
     envelope: bytes
     log_index: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProofView:
-    """What a listing shows of a proof; `override_id` says that its FAIL was waived by break-glass."""
-
-    proof_id: str
-    attempt_id: str
-    nonce: str
-    verdict: str
-    notary: str
-    expires_at: int
-    log_index: int
-    override_id: str | None
-    workload_id: str
-    chunk_id: str
-    classes: tuple[str, ...]
-    rows_intent: int | None
-    rows_staged: int | None
-    profile: str
-    epoch: int
-    issued_at: int
 
 
 class Proofs:
@@ -287,27 +267,24 @@ def _view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Gr
     # Counts of another profile than A and O tell a producer what a recomputation found; it gets the class only.
     counts = not (grant.role is Role.PRODUCER and said["profile"] == "T")
     return ProofView(
-        record.proof_id,
-        record.attempt_id,
-        record.nonce,
-        record.verdict.value,
-        record.notary,
-        record.expires_micros,
-        log_index,
-        waived.get(record.proof_id),
-        said["workload_id"],
-        said["chunk_id"],
-        tuple(said["classes"]),
-        _count(said["rows_intent"]) if counts else None,
-        _count(said["rows_staged"]) if counts else None,
-        said["profile"],
-        int(said["epoch"]),
-        said["issued_at"],
+        proof_id=record.proof_id,
+        workload_id=said["workload_id"],
+        chunk_id=said["chunk_id"],
+        attempt_id=record.attempt_id,
+        nonce=record.nonce,
+        verdict=Outcome(record.verdict),
+        classes=tuple(FailureClass(each) for each in said["classes"]),
+        rows_intent=said["rows_intent"] if counts else None,
+        rows_staged=said["rows_staged"] if counts else None,
+        profile=said["profile"],
+        notary=record.notary,
+        epoch=said["epoch"],
+        issued_at=said["issued_at"],
+        expires_at=record.expires_micros,
+        log_index=log_index,
+        overridden=record.proof_id in waived,
+        override_id=waived.get(record.proof_id),
     )
-
-
-def _count(text: str | None) -> int | None:
-    return None if text is None else int(text)
 
 
 def _core_of(envelope: bytes) -> bytes:

@@ -1,82 +1,51 @@
-"""Attempts as their domain sees them: the ledger's row, the verdict, what was published, and what is under way."""
+"""Views of attempts: the ledger's row, the verdict, what was published, and what the Steward does for them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from pvdm.api.errors import RefusalView
+from pvdm.api.work import (
+    AttemptView,
+    ExtentView,
+    FindingView,
+    JobState,
+    JobView,
+    QuarantineView,
+    is_attempt_settled,
+)
+from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit
 from pvdm.ledger.record import overrides, proofs
+from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.schema.work import Atomicity, VerdictWord
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import Extent
+from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.ledger.work.workloads import Opening
 from pvdm.model.located import Located
 from pvdm.model.role import Role
-from pvdm.model.states import ATTEMPT, AttemptState
-from pvdm.steward.cleanup.quarantined import Quarantine, quarantine_of
-from pvdm.steward.pipeline.jobs import JobState, JobView
-from pvdm.steward.work.end_reasons import Refusal, refusal_in
+from pvdm.model.statements.verdict import FailureClass, Outcome
+from pvdm.model.states import AttemptState
+from pvdm.steward.cleanup.quarantined import quarantine_of
+from pvdm.steward.pipeline.jobs import JobStatus
+from pvdm.steward.work.end_reasons import refusal_in, sentence_of
 from pvdm.steward.work.opened import contract_of
 from pvdm.steward.work.sources import table_name
 from pvdm.verify.findings import SHOWN_WHOLE
 
 FINDINGS_SHOWN_MAX: Final = 10
 
-JobOf = Callable[[Attempt], JobView | None]
+JobOf = Callable[[Attempt], JobStatus | None]
 
 
 @dataclass(frozen=True, slots=True)
-class FindingView:
-    """One finding, as far as the one who asks may see it; `withheld` says that values of rows were left out of it."""
-
-    failure: str
-    code: str
-    message: str
-    expected: str | None
-    got: str | None
-    file: str | None
-    withheld: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptView:
-    """One attempt; `waiting` says that it is proved and waits for the other chunks of its workload.
-
-    `findings` are the first things that the newest proof found wrong, `findings_more` says how many there are besides;
-    `override_id` is what it was published by, where that was no proof. `located` are the wrong rows, as far as the one
-    who asks may see them, and `quarantine` is where the files of a FAIL are by now.
-    """
-
-    attempt: Attempt
-    table: str | None
-    waiting: bool
-    verdict: str | None
-    classes: tuple[str, ...]
-    findings: tuple[FindingView, ...]
-    findings_more: int
-    proof_id: str | None
-    override_id: str | None
-    snapshot_id: str | None
-    extent: Extent | None
-    refusal: Refusal | None
-    job: JobView | None
-    located: Located | None = None
-    quarantine: Quarantine | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether there is nothing to wait for: it has ended, or waits for others, or somebody must look after it."""
-        return _is_settled(self.attempt, self.job, waiting=self.waiting)
-
-
-@dataclass(frozen=True, slots=True)
-class _Of:
+class _WorkloadFacts:
     """What all attempts of one workload share; `overrides` by the snapshots that they published."""
 
     table: str | None
@@ -85,68 +54,25 @@ class _Of:
 
 
 def is_settled(unit: Unit, attempt: Attempt, job_of: JobOf) -> bool:
-    """What the attempt's view says of it, without all else that is in a view."""
+    """Whether the attempt's view would be settled, without reading the rest of the view."""
     opening = workloads.get(unit, attempt.workload_id).opening
     waiting = attempt.state is AttemptState.COMMITTING and _is_incomplete(unit, opening)
-    return _is_settled(attempt, job_of(attempt), waiting=waiting)
-
-
-def attempt_views(
-    unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault | None
-) -> list[AttemptView]:
-    """The attempts with all that a role may see of them; only for those that failed each is asked after."""
-    ids = [each.attempt_id for each in found]
-    said = proofs.last_of(unit, ids)
-    shown = chunks.published_as(unit, ids)
-    of_workloads = {each.workload_id for each in found}
-    waived = overrides.used_by(unit, sorted(of_workloads))
-    shared = {workload_id: _of(unit, workload_id, waived.get(workload_id, {})) for workload_id in of_workloads}
-    records = verified.of_nonces(unit, [each.nonce for each in said.values() if each.verdict is VerdictWord.FAIL])
-    told = {nonce: _told(unit, record, role) for nonce, record in records.items()}
-    views = []
-    for each in found:
-        # While an attempt is verified again its old proof says nothing, and a new one is not covered by the log yet.
-        proof = said.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
-        of, public = shared[each.workload_id], shown.get(each.attempt_id)
-        failed = proof is not None and proof.verdict is VerdictWord.FAIL
-        wrong = told.get(proof.nonce, _NOTHING) if proof is not None else _NOTHING
-        quarantine = None
-        if proof is not None and failed and vault is not None:
-            quarantine = quarantine_of(unit, each, proof, wrong.files, vault)
-        views.append(
-            AttemptView(
-                each,
-                of.table,
-                each.state is AttemptState.COMMITTING and of.incomplete,
-                None if proof is None else proof.verdict.value,
-                () if proof is None else tuple(json.loads(proof.summary).get("classes", ())),
-                wrong.findings,
-                wrong.more,
-                None if proof is None else proof.proof_id,
-                # Of chunks that were published together only those that failed needed the override.
-                of.overrides.get(public.snapshot_id) if public is not None and failed else None,
-                None if public is None else public.snapshot_id,
-                None if public is None else public.extent,
-                refusal_in(each.reason),
-                job_of(each),
-                wrong.located,
-                quarantine,
-            )
-        )
-    return views
+    job = job_of(attempt)
+    return is_attempt_settled(attempt.state, waiting=waiting, failed=job is not None and job.state is JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What one role is told of what was wrong."""
+class _FailureDetails:
+    """What one role may see of what was wrong."""
 
     findings: tuple[FindingView, ...] = ()
     more: int = 0
     located: Located | None = None
+    quarantine: QuarantineView | None = None
 
     @property
     def files(self) -> frozenset[str]:
-        """Every file that it speaks of."""
+        """Every file that they name."""
         found = {each.file for each in self.findings if each.file is not None}
         if self.located is not None:
             found |= {place.name for each in self.located.classes for place in each.files}
@@ -154,44 +80,122 @@ class _Told:
         return frozenset(found)
 
 
-_NOTHING: Final = _Told()
+_NO_DETAILS: Final = _FailureDetails()
 
 
-def _told(unit: Unit, record: VerifiedRecord, role: Role) -> _Told:
+def attempt_views(
+    unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault | None
+) -> list[AttemptView]:
+    """The attempts with all that a role may see of them. Details are read only for those that failed."""
+    ids = [each.attempt_id for each in found]
+    newest = proofs.last_of(unit, ids)
+    published = chunks.published_as(unit, ids)
+    workload_ids = {each.workload_id for each in found}
+    waived = overrides.used_by(unit, sorted(workload_ids))
+    shared = {each: _workload_facts(unit, each, waived.get(each, {})) for each in workload_ids}
+    records = verified.of_nonces(unit, [each.nonce for each in newest.values() if each.verdict is VerdictWord.FAIL])
+    details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
+    views = []
+    for each in found:
+        # While an attempt is verified again its old proof says nothing, and a new one is not covered by the log yet.
+        proof = newest.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
+        wrong = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
+        if proof is not None and proof.verdict is VerdictWord.FAIL and vault is not None:
+            wrong = replace(wrong, quarantine=quarantine_of(unit, each, proof, wrong.files, vault))
+        public = published.get(each.attempt_id)
+        views.append(_attempt_view(each, shared[each.workload_id], proof, public, wrong, job_of(each)))
+    return views
+
+
+def _attempt_view(
+    attempt: Attempt,
+    shared: _WorkloadFacts,
+    proof: ProofRecord | None,
+    published: Published | None,
+    wrong: _FailureDetails,
+    job: JobStatus | None,
+) -> AttemptView:
+    staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
+    extent = None if published is None else published.extent
+    # Of chunks that were published together only those that failed needed the override.
+    waived = snapshot is not None and proof is not None and proof.verdict is VerdictWord.FAIL
+    classes = () if proof is None else json.loads(proof.summary).get("classes", ())
+    return AttemptView(
+        attempt_id=attempt.attempt_id,
+        workload_id=attempt.workload_id,
+        chunk_id=attempt.chunk_id,
+        number=attempt.number,
+        state=attempt.state,
+        table=shared.table,
+        target_branch=MAIN,
+        branch=attempt.branch,
+        prefix=attempt.prefix,
+        staged_snapshot_id=None if staged is None else int(staged),
+        reason=sentence_of(attempt.reason),
+        changed_at=attempt.at_micros,
+        waiting=attempt.state is AttemptState.COMMITTING and shared.incomplete,
+        verdict=None if proof is None else Outcome(proof.verdict),
+        classes=tuple(FailureClass(each) for each in classes),
+        findings=wrong.findings,
+        findings_more=wrong.more,
+        proof_id=None if proof is None else proof.proof_id,
+        override_id=shared.overrides.get(snapshot) if waived and snapshot is not None else None,
+        snapshot_id=None if snapshot is None else int(snapshot),
+        extent=None if extent is None else ExtentView(**asdict(extent)),
+        refusal=refusal_in(attempt.reason),
+        job=None if job is None else job_view(job),
+        located=wrong.located,
+        quarantine=wrong.quarantine,
+    )
+
+
+def job_view(job: JobStatus) -> JobView:
+    """A job as the attempt's producer may see it; the text of a bug is in the Steward's log only."""
+    return JobView(
+        state=job.state,
+        tries=job.tries,
+        problem=None if job.error is None else RefusalView.of_error(job.error),
+        again_seconds=job.again_seconds,
+    )
+
+
+def _failure_details(unit: Unit, record: VerifiedRecord, role: Role) -> _FailureDetails:
     """What this role may see of a FAIL, under the contract of the attempt's workload."""
     workload = workloads.get(unit, attempts.get(unit, record.attempt_id).workload_id)
     contract = contract_of(unit, workload.opening.contract_hash)
     governance = contract.governance
     of_values = role is Role.STEWARD or role in governance.sample_keys
-    first = tuple(_shown(each, of_values=of_values) for each in record.findings[:FINDINGS_SHOWN_MAX])
+    first = tuple(_finding_view(each, of_values=of_values) for each in record.findings[:FINDINGS_SHOWN_MAX])
     located = record.located
-    return _Told(
+    return _FailureDetails(
         first,
         len(record.findings) - len(first) + record.findings_more,
         None if located is None else located.seen_by(role, governance.sample_keys, contract.profile),
     )
 
 
-def _shown(found: StoredFinding, *, of_values: bool) -> FindingView:
+def _finding_view(found: StoredFinding, *, of_values: bool) -> FindingView:
     whole = of_values or found.code in SHOWN_WHOLE or (found.expected is None and found.got is None)
-    expected, got = (found.expected, found.got) if whole else (None, None)
-    return FindingView(found.failure, found.code, found.message, expected, got, found.file, withheld=not whole)
+    return FindingView(
+        failure=FailureClass(found.failure),
+        code=found.code,
+        message=found.message,
+        expected=found.expected if whole else None,
+        got=found.got if whole else None,
+        file=found.file,
+        withheld=not whole,
+    )
 
 
-def _of(unit: Unit, workload_id: str, waived: Mapping[str, str]) -> _Of:
+def _workload_facts(unit: Unit, workload_id: str, waived: Mapping[str, str]) -> _WorkloadFacts:
     opening = workloads.get(unit, workload_id).opening
-    return _Of(table_name(unit, opening.table_uuid), _is_incomplete(unit, opening), waived)
+    return _WorkloadFacts(table_name(unit, opening.table_uuid), _is_incomplete(unit, opening), waived)
 
 
 def _is_incomplete(unit: Unit, opening: Opening) -> bool:
-    """Whether some chunk of a workload that is published at once is not proved yet."""
+    """Whether some chunk of a workload that is published as a whole is not proved yet."""
     if opening.atomicity is not Atomicity.WORKLOAD:
         return False
     live = attempts.live_of(unit, opening.workload_id)
     proved = sum(each.state is AttemptState.COMMITTING for each in live)
     return proved < chunks.count(unit, opening.workload_id)
-
-
-def _is_settled(attempt: Attempt, job: JobView | None, *, waiting: bool) -> bool:
-    stuck = job is not None and job.state is JobState.FAILED
-    return attempt.state not in ATTEMPT.live() or waiting or stuck

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
+from pvdm.api.errors import RefusalView
 from pvdm.errors import PvdmError
 from pvdm.ledger.ids import REASON_MAX_CHARACTERS
 
 _KEYS = ("code", "message", "expected", "got", "hint")
 _PART_CHARACTERS = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What was refused, in the words of the error that refused it."""
-
-    code: str
-    message: str
-    expected: str | None
-    got: str | None
-    hint: str | None
 
 
 def reason_of(error: PvdmError) -> str:
@@ -33,13 +22,13 @@ def reason_of(error: PvdmError) -> str:
     return text if len(text) <= REASON_MAX_CHARACTERS else short
 
 
-def refusal_in(reason: str) -> Refusal | None:
+def refusal_in(reason: str) -> RefusalView | None:
     """The refusal in a reason that `reason_of` wrote; None for a plain sentence."""
     if not reason.startswith('{"code"'):
         return None
     try:
         found = json.loads(reason)
-        return Refusal(*(found[key] for key in _KEYS))
+        return RefusalView(**{key: found[key] for key in _KEYS})
     except (ValueError, KeyError):
         return None
 

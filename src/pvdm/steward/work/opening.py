@@ -181,16 +181,16 @@ class Workloads:
         self._queue.changed(attempt_id)
         return made[0]
 
-    def source_newest(self, workload: Workload) -> str | None:
-        """Where the source of a workload stands by now; None for one that was given up, and if it is not known."""
-        if workload.state is WorkloadState.ABANDONED:
-            return None
+    def source_newest(self, workload_id: str) -> int | None:
+        """The newest snapshot of a workload's source; None for an abandoned workload, and if it is not known."""
         try:
             with self._ledger.read() as unit:
+                workload = workloads.get(unit, workload_id)
                 bound = bound_contract(unit, workload)
         except PvdmError:
-            return None  # a workload is shown whatever became of its contract
-        return self._sources.newest(workload, bound)
+            return None  # a workload is shown even if its contract cannot be read
+        newest = None if workload.state is WorkloadState.ABANDONED else self._sources.newest(workload, bound)
+        return None if newest is None else int(newest)
 
     def staged(self, grant: Grant, attempt_id: str) -> Attempt:
         """The producer is done: VERIFYING, with the branch's head as the catalog has it, and queued."""

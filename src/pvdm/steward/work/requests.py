@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from pvdm.api.errors import RefusalView
+from pvdm.api.work import AttemptView, ChunkStateView, PublishedView, WorkloadDetail, WorkloadView
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, Unit
@@ -14,43 +15,16 @@ from pvdm.ledger.record import overrides
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, chunks, claims, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import require_attempt, require_domain, scope
 from pvdm.steward.work.access import get_workload
-from pvdm.steward.work.attempt_views import AttemptView, JobOf, attempt_views, is_settled
+from pvdm.steward.work.attempt_views import JobOf, attempt_views, is_settled
+from pvdm.steward.work.opened import parameters_of
 from pvdm.steward.work.sources import table_name
 
 # Where an attempt waits for a job of the Steward.
 _STEWARDS: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSummary:
-    """A workload with its table's name, the size of its plan and how its chunks' last attempts stand.
-
-    `problem` keeps the Steward from going on with one of them; `override_ids` are those that it was published by;
-    `claim` is the part of the table that no other workload can append to.
-    """
-
-    workload: Workload
-    table: str | None
-    chunk_count: int
-    states: tuple[tuple[AttemptState, int], ...]
-    problem: PvdmError | None
-    override_ids: tuple[str, ...]
-    claim: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadView:
-    """A workload with a part of its plan, every attempt at that part, and what is published of it."""
-
-    summary: WorkloadSummary
-    chunk_ids: tuple[str, ...]
-    attempts: tuple[AttemptView, ...]
-    published: tuple[Published, ...]
 
 
 class Work:
@@ -72,28 +46,28 @@ class Work:
         self._given_up = given_up
         self._vault = vault
 
-    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadSummary]:
+    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadView]:
         """The bearer's workloads by id; a token for one attempt lists none."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             found = workloads.page(unit, domain=scope(grant), after=after, count=count)
-            return self._summaries(unit, found)
+            return self._views(unit, found)
 
-    def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadSummary], int]:
+    def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadView], int]:
         """The bearer's workloads that were opened or ended last, the latest first, and how many the bearer has."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
             found = workloads.newest(unit, domain=scope(grant), count=count)
-            return self._summaries(unit, found), workloads.total(unit, domain=scope(grant))
+            return self._views(unit, found), workloads.total(unit, domain=scope(grant))
 
-    def summary(self, workload: Workload) -> WorkloadSummary:
-        """The same for one that the caller has."""
+    def view(self, workload: Workload) -> WorkloadView:
+        """The view of one that the caller has."""
         with self._ledger.read() as unit:
-            return self._summaries(unit, [workload])[0]
+            return self._views(unit, [workload])[0]
 
     def workload(
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
-    ) -> WorkloadView:
+    ) -> WorkloadDetail:
         """One workload of the bearer's domain, with the next chunks of its plan after so many of them."""
         require_attempt(grant, None)
         with self._ledger.read() as unit:
@@ -101,11 +75,15 @@ class Work:
             planned = chunks.page(unit, workload_id, after=chunks_after, rows=count)
             tried = attempts.of_chunks(unit, workload_id, planned)
             each_try = [attempt for of_chunk in tried.values() for attempt in of_chunk]
-            return WorkloadView(
-                self._summaries(unit, [found])[0],
-                tuple(tried),
-                tuple(attempt_views(unit, each_try, self._job_of, grant.role, self._vault)),
-                tuple(chunks.publications(unit, workload_id, list(tried))),
+            published = chunks.publications(unit, workload_id, list(tried))
+            return WorkloadDetail(
+                **dict(self._views(unit, [found])[0]),
+                chunk_ids=tuple(tried),
+                attempts=tuple(attempt_views(unit, each_try, self._job_of, grant.role, self._vault)),
+                published=tuple(
+                    PublishedView(chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=int(each.snapshot_id))
+                    for each in published
+                ),
             )
 
     def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
@@ -123,23 +101,42 @@ class Work:
         with self._ledger.read() as unit:
             return attempt_views(unit, found, self._job_of, grant.role, self._vault)
 
-    def _summaries(self, unit: Unit, found: list[Workload]) -> list[WorkloadSummary]:
+    def _views(self, unit: Unit, found: list[Workload]) -> list[WorkloadView]:
         ids = [each.opening.workload_id for each in found]
         planned, waived = chunks.counts(unit, ids), overrides.used_by(unit, ids)
         states, claimed = attempts.last_states(unit, ids), claims.texts_of(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
-        return [
-            WorkloadSummary(
-                each,
-                names[each.opening.table_uuid],
-                planned.get(workload_id, 0),
-                tuple(sorted(states.get(workload_id, {}).items())),
-                self._problem(unit, workload_id) if _STEWARDS & states.get(workload_id, {}).keys() else None,
-                tuple(sorted(waived.get(workload_id, {}).values())),
-                claimed.get(workload_id),
+        views = []
+        for workload_id, each in zip(ids, found, strict=True):
+            opening, source = each.opening, each.source_snapshot_id
+            last = states.get(workload_id, {})
+            problem = self._problem(unit, workload_id) if _STEWARDS & last.keys() else None
+            views.append(
+                WorkloadView(
+                    workload_id=workload_id,
+                    domain=opening.domain,
+                    state=each.state,
+                    contract_hash=opening.contract_hash,
+                    table_uuid=opening.table_uuid,
+                    table=names[opening.table_uuid],
+                    source=opening.source,
+                    source_snapshot_id=None if source is None else int(source),
+                    source_newest_snapshot_id=None,
+                    source_newer_columns=each.newer_columns.decode(),
+                    plan_hash=each.plan_hash,
+                    chunk_count=planned.get(workload_id, 0),
+                    chunk_states=tuple(ChunkStateView(state=key, chunks=count) for key, count in sorted(last.items())),
+                    problem=None if problem is None else RefusalView.of_error(problem),
+                    override_ids=tuple(sorted(waived.get(workload_id, {}).values())),
+                    claim=claimed.get(workload_id),
+                    parameters=parameters_of(each),
+                    atomicity=opening.atomicity.value,
+                    epoch=each.epoch,
+                    reason=each.reason,
+                    changed_at=each.at_micros,
+                )
             )
-            for workload_id, each in zip(ids, found, strict=True)
-        ]
+        return views
 
     def _problem(self, unit: Unit, workload_id: str) -> PvdmError | None:
         """The last error of a job that one of the workload's attempts waits for."""

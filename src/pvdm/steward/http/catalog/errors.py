@@ -1,4 +1,4 @@
-"""Refusals of the catalog as Iceberg's clients read them: `{"error": {"message", "type", "code"}}`."""
+"""Errors of the catalog as Iceberg's clients read them: `{"error": {"message", "type", "code"}}`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from pvdm.api.errors import kind_of, public_error
 from pvdm.errors import InputError, PvdmError
-from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, kind_of, shown, status_of
+from pvdm.steward.http.errors import TOKEN_CODES, Refusal, error_headers, status_of
 
-# Iceberg's own words for it, by which people look for help.
+# It gets Iceberg's own message, which people search for.
 _FILE_MISSING: Final = "metadata_file_missing"
 # Codes that have a status and a type of their own; all others go by the kind of the error.
 _BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
@@ -27,11 +28,11 @@ _BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
     "view_uuid_taken": (409, "AlreadyExistsException"),
     "name_of_table": (409, "AlreadyExistsException"),
     "name_of_view": (409, "AlreadyExistsException"),
-    # By this type Java's client knows its own word for it again.
+    # Java's client expects this type.
     "view_dialect_twice": (400, "IllegalArgumentException"),
     "requirement_table_exists": (409, "AlreadyExistsException"),
     _FILE_MISSING: (404, "NotFoundException"),
-    # The Steward's folders are not those of its tables: nothing that the caller did, or could do otherwise.
+    # The Steward's folders are not those of its tables: the caller cannot change that.
     "metadata_file_foreign": (503, "ServiceUnavailableException"),
     "namespace_not_empty": (409, "NamespaceNotEmptyException"),
     "namespace_properties_overlap": (422, "UnprocessableEntityException"),
@@ -54,15 +55,15 @@ _INVALID: Final = ("staging_", "view_", "schema_", "spec_", "sort_", "snapshot_"
 
 def refusal(error: BaseException) -> Refusal:
     """The error with its status, its type and its sentence; the hint is part of it, since clients show nothing else."""
-    status, kind = _classified(error)
-    told = shown(error)
-    said = f"Failed to open input stream for file: {told.expected}" if told.code == _FILE_MISSING else str(told)
-    text = said if told.hint is None else f"{said}. {told.hint[:1].upper()}{told.hint[1:]}"
-    inner = {"message": text, "type": kind, "code": status, "pvdm-code": told.code}
+    status, kind = _status_and_type(error)
+    shown = public_error(error)
+    message = f"Failed to open input stream for file: {shown.expected}" if shown.code == _FILE_MISSING else str(shown)
+    text = message if shown.hint is None else f"{message}. {shown.hint[:1].upper()}{shown.hint[1:]}"
+    inner = {"message": text, "type": kind, "code": status, "pvdm-code": shown.code}
     return Refusal(status, error_headers(error, status), json.dumps({"error": inner}).encode())
 
 
-def _classified(error: BaseException) -> tuple[int, str]:
+def _status_and_type(error: BaseException) -> tuple[int, str]:
     code = error.code if isinstance(error, PvdmError) else ""
     kind = kind_of(error)
     if kind != "bug" and code in _BY_CODE:

@@ -19,8 +19,8 @@ from pvdm.steward.http.catalog.shared import (
     PageSize,
     PageToken,
     after_levels,
-    answer,
-    done,
+    empty_response,
+    json_response,
     once,
     once_of,
     page_size,
@@ -69,7 +69,7 @@ def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_leng
     if warehouse not in (None, "", catalog.name, catalog.warehouse):
         raise InputError("warehouse_unknown", "there is no such warehouse", expected=catalog.name, got="another")
     overrides: Json = {"token-exchange-enabled": "false"}
-    return answer(
+    return json_response(
         {
             "defaults": catalog.shown.defaults,
             "overrides": overrides,
@@ -92,10 +92,10 @@ def namespaces(
     inside = levels_of(parent) if parent else ()
     wanted = None if count is None else count + 1
     found = catalog.namespaces.page(grant, inside, after=after_levels(token), count=wanted)
-    told: dict[str, Json] = {"namespaces": [list(each.levels) for each in found[:count]]}
+    body: dict[str, Json] = {"namespaces": [list(each.levels) for each in found[:count]]}
     if count is not None and len(found) > count:
-        told["next-page-token"] = page_token(list(found[count - 1].levels))
-    return answer(told)
+        body["next-page-token"] = page_token(list(found[count - 1].levels))
+    return json_response(body)
 
 
 @router.post(f"{_V1}/namespaces")
@@ -107,7 +107,7 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart
 
     def work() -> Response:
         made = catalog.namespaces.create(grant, levels, properties, once=key)
-        return answer({"namespace": list(made.levels), "properties": dict(made.properties)})
+        return json_response({"namespace": list(made.levels), "properties": dict(made.properties)})
 
     return once(catalog, key, work, _again)
 
@@ -116,14 +116,14 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart
 def load(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
     """One namespace with its properties."""
     found = catalog.namespaces.get(grant, levels)
-    return answer({"namespace": list(found.levels), "properties": dict(found.properties)})
+    return json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
 
 
 @router.head(_NAMESPACE)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
     """Whether it is there."""
     catalog.namespaces.get(grant, levels)
-    return done()
+    return empty_response()
 
 
 @router.delete(_NAMESPACE)
@@ -133,9 +133,9 @@ def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPa
 
     def work() -> Response:
         catalog.namespaces.drop(grant, levels, once=key)
-        return done()
+        return empty_response()
 
-    return once(catalog, key, work, lambda _: done())
+    return once(catalog, key, work, lambda _: empty_response())
 
 
 @router.post(f"{_NAMESPACE}/properties")
@@ -147,11 +147,11 @@ def change(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
 
     def work() -> Response:
         changed = catalog.namespaces.change(grant, levels, updates, removals, once=key)
-        told: dict[str, Json] = {**changed.facts()}
-        return answer(told)
+        body: dict[str, Json] = {**changed.facts()}
+        return json_response(body)
 
     return once(catalog, key, work, _again)
 
 
 def _again(facts: Mapping[str, object]) -> Response:
-    return answer(facts)  # type: ignore[arg-type]  # it was JSON when it was kept
+    return json_response(facts)  # type: ignore[arg-type]  # it was JSON when it was kept

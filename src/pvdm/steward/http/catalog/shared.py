@@ -1,4 +1,4 @@
-"""What the catalog's routes share: names in paths, bodies, pages, keys of requests that happen once, answers."""
+"""What the catalog's routes share: names in paths, bodies, pages, idempotency keys and responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.catalog.path import name_in
 from pvdm.steward.http.dependencies import NotaryPart, notary_of
-from pvdm.steward.http.request import asked_in, grant_of, header
+from pvdm.steward.http.request import context_of, grant_of, header
 
 PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
 BODY_READ_AT_ONCE_MAX_BYTES: Final = 8_192
@@ -49,32 +49,32 @@ async def _table(table: Annotated[str, Path()]) -> str:
 
 
 async def _body(request: Request) -> Node:
-    # A small body is read in less time than a thread takes to be handed it.
-    small = len(asked_in(request.scope).body) <= BODY_READ_AT_ONCE_MAX_BYTES
+    # A small body is parsed in less time than it takes to start a thread.
+    small = len(context_of(request.scope).body) <= BODY_READ_AT_ONCE_MAX_BYTES
     return body_in(request) if small else await run_sync(body_in, request)
 
 
 def body_in(request: Request) -> Node:
     """The request's body, one JSON object."""
-    return Node(parse_json(asked_in(request.scope).body), "$")
+    return Node(parse_json(context_of(request.scope).body), "$")
 
 
 def table_asked(request: Request) -> tuple[Catalog, Grant, Levels, str]:
-    """What a request about one table asks for, and of whom; for routes that the door serves straight away."""
+    """The catalog, grant and table of a request on the fast path."""
     notary, grant = notary_of(request), grant_of(request)
     levels = levels_of(name_in(request.path_params["namespace"]))
     return notary.catalog, grant, levels, judged_name(name_in(request.path_params["table"]), "the table's name")
 
 
 def snapshot_mode(request: Request) -> SnapshotMode:
-    """Which snapshots are wanted. The views through which a client came to the table give no rights here."""
+    """Which snapshots are wanted. `referenced-by` is accepted, and gives no rights."""
     if not request.scope["query_string"]:
         return SnapshotMode.ALL
     try:
         return _LoadQuery.model_validate(dict(request.query_params)).snapshots
     except ValidationError as error:
-        told = error.errors(include_url=False, include_input=False, include_context=False)
-        raise invalid_request([{**each, "loc": ("query", *each["loc"])} for each in told]) from None
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        raise invalid_request([{**each, "loc": ("query", *each["loc"])} for each in errors]) from None
 
 
 class _LoadQuery(BaseModel):
@@ -88,18 +88,18 @@ TablePart: TypeAlias = Annotated[str, Depends(_table)]
 BodyPart: TypeAlias = Annotated[Node, Depends(_body)]
 
 
-def answer(value: Json, *, etag: str | None = None) -> Response:
-    """A JSON answer."""
-    return answer_bytes(dump_json(value), etag=etag)
+def json_response(value: Json, *, etag: str | None = None) -> Response:
+    """A JSON response."""
+    return bytes_response(dump_json(value), etag=etag)
 
 
-def answer_bytes(body: bytes, *, etag: str | None = None) -> Response:
-    """A JSON answer that is spelled already."""
+def bytes_response(body: bytes, *, etag: str | None = None) -> Response:
+    """A JSON response from bytes."""
     return Response(body, media_type=JSON_TYPE, headers=None if etag is None else {"etag": etag})
 
 
-def done() -> Response:
-    """It was done, and there is nothing to tell."""
+def empty_response() -> Response:
+    """A response without a body."""
     return Response(status_code=204)
 
 
@@ -110,7 +110,7 @@ def once_of(request: Request, catalog: Catalog, grant: Grant) -> Once | None:
         return None
     scope = request.scope
     line = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n"
-    return catalog.requests.once(grant, key, line + asked_in(scope).body)
+    return catalog.requests.once(grant, key, line + context_of(scope).body)
 
 
 def once(
@@ -119,14 +119,14 @@ def once(
     work: Callable[[], Response],
     again: Callable[[Mapping[str, object]], Response],
 ) -> Response:
-    """Do it, or tell what came of it when it was done before; two at once are done by one of them."""
-    told = work() if key is None else _done_once(catalog, key, work, again)
+    """Do the work once: a repeated request gets the response of the first one, even if both come at once."""
+    response = work() if key is None else _work_once(catalog, key, work, again)
     with after_change():
         fault.point("catalog.before_answer")
-    return told
+    return response
 
 
-def _done_once(
+def _work_once(
     catalog: Catalog, key: Once, work: Callable[[], Response], again: Callable[[Mapping[str, object]], Response]
 ) -> Response:
     earlier = catalog.requests.earlier(key)
@@ -134,38 +134,38 @@ def _done_once(
         try:
             return work()
         except StateUnknownError:
-            raise  # unknown it is, whatever a second look at the ledger would say
+            raise  # a second look at the ledger does not make it known
         except PvdmError:
-            # The twin of this request may have done it meanwhile: then this one failed only because it was done.
+            # A repetition of this request may have done it meanwhile; then this one failed only because it was done.
             earlier = catalog.requests.earlier(key)
             if earlier is None:
                 raise
-    with after_change():  # the table may have another name by now, or be gone; the change was made all the same
+    with after_change():  # the table may be renamed or dropped by now; the change was made
         return again(earlier)
 
 
 def page_size(token: str | None, size: int | None) -> int | None:
-    """How many rows an answer holds; a caller that speaks of no pages gets everything."""
+    """The rows of one page; None, which is all, for a caller that asks for no pages."""
     if token is None and size is None:
         return None
     return min(size or PAGE_ROWS_MAX, PAGE_ROWS_MAX)
 
 
 def page_token(last: Json) -> str:
-    """Where the next page begins, in letters that callers need not read."""
+    """The opaque token of the next page."""
     return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
 
 
 def names_page(levels: Levels, names: Sequence[str], count: int | None) -> Response:
-    """One page of a namespace's tables or views; a name more than the page holds says that there is another."""
-    told: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
+    """One page of a namespace's tables or views; a name beyond the page means that there is another page."""
+    body: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
     if count is not None and len(names) > count:
-        told["next-page-token"] = page_token(names[count - 1])
-    return answer(told)
+        body["next-page-token"] = page_token(names[count - 1])
+    return json_response(body)
 
 
 def after_of(token: str | None) -> Json:
-    """What a page token says; nothing for the first page."""
+    """The value of a page token; None for the first page."""
     if not token:
         return None
     try:

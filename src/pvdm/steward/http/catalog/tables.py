@@ -27,9 +27,9 @@ from pvdm.steward.http.catalog.shared import (
     PageToken,
     TablePart,
     after_name,
-    answer_bytes,
     body_in,
-    done,
+    bytes_response,
+    empty_response,
     identifier,
     names_page,
     once,
@@ -39,8 +39,8 @@ from pvdm.steward.http.catalog.shared import (
     table_asked,
 )
 from pvdm.steward.http.dependencies import Caller
-from pvdm.steward.http.fast_path import straight
 from pvdm.steward.http.request import header
+from pvdm.steward.http.routes import fast_path
 from pvdm.steward.logs import log_warning
 
 _V1: Final = "/catalog/v1"
@@ -65,7 +65,7 @@ def create(request: Request, catalog: CatalogPart, grant: Caller, levels: Levels
     """A new table, or the document that it would begin with."""
     if body.has("stage-create") and body.flag("stage-create"):
         made = catalog.tables.staged(grant, levels, body.raw)
-        return _told(catalog.shown.staged(grant, made, delegated=_delegated(request)))
+        return _table_response(catalog.shown.staged(grant, made, delegated=_delegated(request)))
     key = once_of(request, catalog, grant)
 
     def work() -> Response:
@@ -90,35 +90,35 @@ def register(request: Request, catalog: CatalogPart, grant: Caller, levels: Leve
 
 
 @router.get(_TABLE)
-@straight(query=("snapshots", "referenced-by"))
+@fast_path(query=("snapshots", "referenced-by"))
 def load(request: Request) -> Response:
     """The table as the caller may see it; nothing if the caller has just that already."""
     catalog, grant, levels, table = table_asked(request)
     mode = snapshot_mode(request)
     state = catalog.tables.load(grant, levels, table)
-    told = catalog.shown.table(grant, state, mode, delegated=_delegated(request))
-    if not told.vended and told.etag in _tags(header(request.scope, b"if-none-match")):
-        return Response(status_code=304, headers={"etag": told.etag})
-    return _told(told)
+    response = catalog.shown.table(grant, state, mode, delegated=_delegated(request))
+    if not response.vended and response.etag in _tags(header(request.scope, b"if-none-match")):
+        return Response(status_code=304, headers={"etag": response.etag})
+    return _table_response(response)
 
 
 @router.get(f"{_TABLE}/credentials")
 def credentials(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart) -> Response:
     """Credentials for the table's files, if this Steward vends any."""
-    return answer_bytes(catalog.shown.credentials(grant, catalog.tables.load(grant, levels, table)))
+    return bytes_response(catalog.shown.credentials(grant, catalog.tables.load(grant, levels, table)))
 
 
 @router.head(_TABLE)
-@straight()
+@fast_path()
 def exists(request: Request) -> Response:
     """Whether it is there."""
     catalog, grant, levels, table = table_asked(request)
     catalog.tables.require(grant, levels, table)
-    return done()
+    return empty_response()
 
 
 @router.post(_TABLE)
-@straight()
+@fast_path()
 def commit(request: Request) -> Response:
     """Change the table's document."""
     catalog, grant, levels, table = table_asked(request)
@@ -143,9 +143,9 @@ def transaction(request: Request, catalog: CatalogPart, grant: Caller, body: Bod
 
     def work() -> Response:
         catalog.tables.commit(grant, changes, once=key)
-        return done()
+        return empty_response()
 
-    return once(catalog, key, work, lambda _: done())
+    return once(catalog, key, work, lambda _: empty_response())
 
 
 @router.delete(_TABLE)
@@ -167,7 +167,7 @@ def drop(
         match facts.get("purge"):
             case [str(location), str(domain)]:
                 return _purged(table, catalog.tables.purge(location, domain))
-        return done()
+        return empty_response()
 
     return once(catalog, key, work, again)
 
@@ -175,9 +175,9 @@ def drop(
 def _purged(table: str, left: Left | None) -> Response:
     """Success only if no file is left; the table is dropped either way, so that this is an answer and no error."""
     if left is None:
-        return done()
+        return empty_response()
     log_warning("purge_left", place=left.place, why=left.why)
-    told = refusal(
+    response = refusal(
         NotAllowedError(
             "purge_incomplete",
             f"{table} is dropped, but files of it are left in {left.place}",
@@ -185,7 +185,7 @@ def _purged(table: str, left: Left | None) -> Response:
             hint="the owner of the place looks at them and removes them; the table is not there any more",
         )
     )
-    return Response(told.body, told.status, dict(told.headers), "application/json")
+    return Response(response.body, response.status, dict(response.headers), "application/json")
 
 
 @router.post(f"{_V1}/tables/rename")
@@ -196,9 +196,9 @@ def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart
 
     def work() -> Response:
         catalog.tables.rename(grant, source, target, once=key)
-        return done()
+        return empty_response()
 
-    return once(catalog, key, work, lambda _: done())
+    return once(catalog, key, work, lambda _: empty_response())
 
 
 @router.post(f"{_TABLE}/metrics")
@@ -206,7 +206,7 @@ def metrics(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: Tabl
     """A client's report of a scan or a commit: read, and not kept."""
     body.text("report-type")
     catalog.tables.require(grant, levels, table)
-    return done()
+    return empty_response()
 
 
 def _change(levels: Levels, name: str, body: Node) -> Change:
@@ -220,17 +220,17 @@ def _delegated(request: Request) -> bool:
 
 
 def _table(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
-    return _told(catalog.shown.table(grant, state, delegated=delegated))
+    return _table_response(catalog.shown.table(grant, state, delegated=delegated))
 
 
 def _changed(catalog: Catalog, grant: Grant, state: TableState, *, delegated: bool = False) -> Response:
-    """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
+    """The response to a change that was made; an error here must not read as if nothing was changed."""
     with after_change():
         return _table(catalog, grant, state, delegated=delegated)
 
 
-def _told(told: Told) -> Response:
-    return answer_bytes(told.body, etag=told.etag)
+def _table_response(response: Told) -> Response:
+    return bytes_response(response.body, etag=response.etag)
 
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:

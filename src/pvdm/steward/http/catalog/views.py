@@ -24,9 +24,9 @@ from pvdm.steward.http.catalog.shared import (
     PageSize,
     PageToken,
     after_name,
-    answer,
-    done,
+    empty_response,
     identifier,
+    json_response,
     names_page,
     once,
     once_of,
@@ -90,14 +90,14 @@ def load(
 ) -> Response:
     """The view; what it shows is read from the tables with the reader's own token."""
     del referenced_by  # the views through which a client came to it; they give no rights here
-    return _told(catalog.views.load(grant, levels, view))
+    return _view_response(catalog.views.load(grant, levels, view))
 
 
 @router.head(_VIEW)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
     """Whether it is there."""
     catalog.views.require(grant, levels, view)
-    return done()
+    return empty_response()
 
 
 @router.post(_VIEW)
@@ -124,9 +124,9 @@ def drop(request: Request, catalog: CatalogPart, grant: Caller, levels: LevelsPa
 
     def work() -> Response:
         catalog.views.drop(grant, levels, view, once=key)
-        return done()
+        return empty_response()
 
-    return once(catalog, key, work, lambda _: done())
+    return once(catalog, key, work, lambda _: empty_response())
 
 
 @router.post("/catalog/v1/views/rename")
@@ -137,20 +137,22 @@ def rename(request: Request, catalog: CatalogPart, grant: Caller, body: BodyPart
 
     def work() -> Response:
         catalog.views.rename(grant, source, target, once=key)
-        return done()
+        return empty_response()
 
-    return once(catalog, key, work, lambda _: done())
+    return once(catalog, key, work, lambda _: empty_response())
 
 
-def _told(state: ViewState) -> Response:
+def _view_response(state: ViewState) -> Response:
     config: Json = {}
-    return answer({"metadata-location": state.row.pointer.location, "metadata": state.metadata.raw, "config": config})
+    return json_response(
+        {"metadata-location": state.row.pointer.location, "metadata": state.metadata.raw, "config": config}
+    )
 
 
 def _changed(state: ViewState) -> Response:
-    """The answer to a change that was made; whatever keeps it from being told, nobody may hear that nothing was."""
+    """The response to a change that was made; an error here must not read as if nothing was changed."""
     with after_change():
-        return _told(state)
+        return _view_response(state)
 
 
 def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callable[[Mapping[str, object]], Response]:
@@ -160,6 +162,6 @@ def _again(catalog: Catalog, grant: Grant, levels: Levels, name: str) -> Callabl
         pointers = facts.get("pointers")
         if not isinstance(pointers, list) or len(pointers) != 1:
             raise AssertionError("a view's request keeps one pointer")
-        return _told(catalog.views.again(grant, pointers[0], levels, name))
+        return _view_response(catalog.views.again(grant, pointers[0], levels, name))
 
     return again

@@ -1,92 +1,59 @@
-"""What auditors fetch: a table's document with its checkpoint, statements with log proofs, manifests."""
+"""Routes for auditors: a table's document with its checkpoint, statements with log proofs, manifests, and the log."""
 
 from __future__ import annotations
 
-import base64
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
+from pvdm.api.audit import (
+    AUDIT_IDS_MAX,
+    AuditDocument,
+    AuditTable,
+    AuditView,
+    ConsistencyView,
+    LoggedList,
+    LoggedView,
+)
+from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.catalog.names import parse_full_name
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.metadata.audit.evidence import LoggedStatement
 from pvdm.model.fields import LONG_MAX
-from pvdm.steward.http.dependencies import Caller, NotaryPart, envelope_of
+from pvdm.steward.http.dependencies import Caller, NotaryPart
 from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.v1.log import OCTETS_TYPE
-from pvdm.steward.http.v1.models import PAGE_ROWS_MAX, Decimal, Envelope, Micros, Sha256, Told
 from pvdm.steward.http.v1.protection import TARGET_NAME_MAX_CHARACTERS
 
-AUDIT_IDS_MAX: Final = 64
+TILE_PATH_MAX_CHARACTERS: Final = 200
+TEXT_TYPE: Final = "text/plain; charset=utf-8"
+OCTETS_TYPE: Final = "application/octet-stream"
 _IDS: Final = rf"^[0-9a-f]{{64}}(,[0-9a-f]{{64}}){{0,{AUDIT_IDS_MAX - 1}}}$"
+_AUDIT: Final = "/v1/tables/{table}/audit"
 
-router = APIRouter(prefix="/v1/tables/{table}/audit", tags=["audit"])
+router = APIRouter()
 
 Size = Annotated[int, Query(ge=1, le=LONG_MAX)]
+TreeSize = Annotated[int, Query(ge=0, le=LONG_MAX)]
 Name = Annotated[str, Path(min_length=1, max_length=TARGET_NAME_MAX_CHARACTERS)]
 
 
-class LoggedPart(Told):
-    """A signed envelope, and the way from its entry to the root of the log at the size that was asked for."""
-
-    kind: Literal["receipt", "proof", "break-glass", "protection", "migration"]
-    envelope: Envelope
-    logged_at: Micros
-    index: Decimal
-    hashes: list[str]
-
-
-class AuditTable(Told):
-    """A table, as signed statements name it."""
-
-    catalog: str
-    uuid: str
-    name: str
-
-
-class AuditDocument(Told):
-    """The table's document: where it lies, the hash of its bytes, and the bytes as text."""
-
-    path: str
-    sha256: Sha256
-    text: str
-
-
-class AuditAnswer(Told):
-    """A table as it is now, the newest checkpoint, and every approval about the table."""
-
-    table: AuditTable
-    contract_sha256: Sha256 | None
-    metadata: AuditDocument
-    checkpoint: str
-    log_size: Decimal
-    statements: list[LoggedPart]
-
-
-class LoggedAnswer(Told):
-    """Statements in the log's order, so many as fit."""
-
-    statements: list[LoggedPart]
-
-
-@router.get("")
-def evidence(notary: NotaryPart, grant: Caller, table: Name) -> AuditAnswer:
+@router.get(_AUDIT, tags=["audit"])
+def evidence(notary: NotaryPart, grant: Caller, table: Name) -> AuditView:
     """The table's document, checkpoint and approvals: where an audit begins."""
-    found = notary.audits.evidence(grant, *_place(table))
-    return AuditAnswer(
+    found = notary.audits.evidence(grant, *_split_name(table))
+    document = found.metadata
+    return AuditView(
         table=AuditTable(catalog=found.table.catalog, uuid=found.table.uuid, name=found.table.name),
         contract_sha256=found.contract_sha256,
-        metadata=AuditDocument(
-            path=found.metadata.path, sha256=found.metadata.sha256, text=found.metadata.data.decode()
-        ),
+        metadata=AuditDocument(path=document.path, sha256=document.sha256, text=document.data.decode()),
         checkpoint=found.checkpoint.decode(),
-        log_size=str(found.checkpoint.split(b"\n")[1].decode()),
-        statements=[_logged(each) for each in found.statements],
+        log_size=int(found.checkpoint.split(b"\n")[1]),
+        statements=tuple(_logged_view(each) for each in found.statements),
     )
 
 
-@router.get("/receipts")
+@router.get(f"{_AUDIT}/receipts", tags=["audit"])
 def receipts(
     notary: NotaryPart,
     grant: Caller,
@@ -94,22 +61,22 @@ def receipts(
     size: Size,
     after: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
-) -> LoggedAnswer:
-    """The table's receipts behind the log index `after`, each with its proof in the log of that size."""
-    found = notary.audits.receipts(grant, *_place(table), size=size, after=after, count=limit)
-    return LoggedAnswer(statements=[_logged(each) for each in found])
+) -> LoggedList:
+    """The table's receipts after the log index `after`, each with its proof in the log of that size."""
+    found = notary.audits.receipts(grant, *_split_name(table), size=size, after=after, count=limit)
+    return LoggedList(statements=tuple(_logged_view(each) for each in found))
 
 
-@router.get("/statements")
+@router.get(f"{_AUDIT}/statements", tags=["audit"])
 def statements(
     notary: NotaryPart, grant: Caller, table: Name, size: Size, ids: Annotated[str, Query(pattern=_IDS)]
-) -> LoggedAnswer:
+) -> LoggedList:
     """Proofs and overrides about the table by id, joined by commas: the first of them that fit, at least one."""
-    found = notary.audits.statements(grant, *_place(table), ids.split(","), size=size)
-    return LoggedAnswer(statements=[_logged(each) for each in found])
+    found = notary.audits.statements(grant, *_split_name(table), ids.split(","), size=size)
+    return LoggedList(statements=tuple(_logged_view(each) for each in found))
 
 
-@router.get("/files", responses=raw(OCTETS_TYPE))
+@router.get(f"{_AUDIT}/files", tags=["audit"], responses=raw(OCTETS_TYPE))
 def file(
     notary: NotaryPart,
     grant: Caller,
@@ -118,19 +85,43 @@ def file(
     manifest: Annotated[str | None, Query(min_length=1, max_length=LOCATION_MAX_BYTES)] = None,
 ) -> Response:
     """The manifest list of a snapshot that `main` shows or showed, or a manifest that the list names."""
-    return Response(notary.audits.file(grant, *_place(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
+    return Response(notary.audits.file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
 
 
-def _place(table: str) -> tuple[Levels, str]:
+@router.get("/v1/log/checkpoint", tags=["log"], responses=raw("text/plain"))
+def checkpoint(notary: NotaryPart) -> Response:
+    """The newest signed checkpoint."""
+    return Response(notary.log.checkpoint(), media_type=TEXT_TYPE)
+
+
+@router.get("/v1/log/tile/{path:path}", tags=["log"], responses=raw(OCTETS_TYPE))
+def tile(notary: NotaryPart, path: Annotated[str, Path(min_length=1, max_length=TILE_PATH_MAX_CHARACTERS)]) -> Response:
+    """One tile or entry bundle, by its C2SP path."""
+    return Response(notary.log.tile(f"tile/{path}"), media_type=OCTETS_TYPE)
+
+
+@router.get("/v1/log/entries/{index}/proof", tags=["log"], responses=raw("text/plain"))
+def log_proof(notary: NotaryPart, index: Annotated[int, Path(ge=0, le=LONG_MAX)]) -> Response:
+    """That the entry is in the tree of the newest checkpoint, as a log proof file."""
+    return Response(notary.log.proof(index), media_type=TEXT_TYPE)
+
+
+@router.get("/v1/log/consistency", tags=["log"])
+def consistency(notary: NotaryPart, old: TreeSize, new: TreeSize) -> ConsistencyView:
+    """That the tree of the new size begins with the tree of the old one."""
+    return ConsistencyView(hashes=notary.log.consistency(old, new).hashes)
+
+
+def _split_name(table: str) -> tuple[Levels, str]:
     parts = parse_full_name(table)
     return parts[:-1], parts[-1]
 
 
-def _logged(found: LoggedStatement) -> LoggedPart:
-    return LoggedPart(
-        kind=found.kind.value,  # type: ignore[arg-type] # only those are asked for, and pydantic judges it
-        envelope=envelope_of(found.envelope),
+def _logged_view(found: LoggedStatement) -> LoggedView:
+    return LoggedView(
+        kind=found.kind.value,  # type: ignore[arg-type] # only these kinds are asked for, and the model checks it
+        envelope=found.envelope,
         logged_at=found.logged_at,
-        index=str(found.index),
-        hashes=[base64.b64encode(each).decode() for each in found.hashes],
+        index=found.index,
+        hashes=tuple(found.hashes),
     )

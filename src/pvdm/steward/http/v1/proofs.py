@@ -1,41 +1,46 @@
-"""Proofs and break-glass overrides: shown, handed out, opened for auditors, and handed in."""
+"""Routes of proofs, break-glass overrides, source attestations, and of keys for the Steward's own workers."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from pvdm.model.fields import LONG_MAX
-from pvdm.steward.http.body import body_of, require_empty
-from pvdm.steward.http.dependencies import Caller, NotaryPart, envelope_bytes, key_pairs
-from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.v1.models import (
-    HEX16,
-    HEX32,
-    PAGE_ROWS_MAX,
-    WORKLOAD_ID,
-    ContextPart,
-    EnvelopeBody,
-    OpenedAnswer,
-    OverrideAnswer,
-    OverridesAnswer,
-    ProofAnswer,
-    ProofsAnswer,
-    ReasonBody,
+from pvdm.api.base import HEX16, HEX32, PAGE_ROWS_MAX, UUID, WORKLOAD_ID, ReasonRequest
+from pvdm.api.proofs import (
+    AttestationChallengeRequest,
+    AttestationList,
+    AttestationView,
+    Challenge,
+    EnvelopeRequest,
+    Fingerprints,
+    OpenedContext,
+    OpenedProof,
+    OverrideList,
+    OverrideView,
+    ProjectionKeys,
+    ProofList,
+    ProofView,
+    RedeemedKeys,
+    RedeemKeysRequest,
 )
-from pvdm.steward.http.v1.work import attempt_answer
-from pvdm.steward.http.v1.work_models import AttemptAnswer
-from pvdm.steward.record.overrides import OverrideView
-from pvdm.steward.record.proofs import ProofView
+from pvdm.api.work import AttemptView
+from pvdm.digest.plan import Mode
+from pvdm.errors import InputError
+from pvdm.model.fields import LONG_MAX
+from pvdm.model.projection import ProjectionName
+from pvdm.model.role import Role
+from pvdm.steward.http.body import body_of, require_empty
+from pvdm.steward.http.dependencies import Caller, NotaryPart
+from pvdm.steward.http.openapi import raw
+from pvdm.steward.record.attestations import ChallengeRequest
 
-JSON_TYPE = "application/json"
+JSON_TYPE: Final = "application/json"
 
 router = APIRouter()
 
-Reasoned = Annotated[ReasonBody, Depends(body_of(ReasonBody))]
-Enveloped = Annotated[EnvelopeBody, Depends(body_of(EnvelopeBody))]
+ReasonBody = Annotated[ReasonRequest, Depends(body_of(ReasonRequest))]
+EnvelopeBody = Annotated[EnvelopeRequest, Depends(body_of(EnvelopeRequest))]
 ProofId = Annotated[str, Path(pattern=HEX32)]
 OverrideId = Annotated[str, Path(pattern=HEX32)]
 
@@ -48,16 +53,16 @@ def proofs(
     attempt_id: Annotated[str | None, Query(pattern=HEX16)] = None,
     after: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
-) -> ProofsAnswer:
+) -> ProofList:
     """The newest proofs, going back in the log from the log index `after`."""
     found = notary.proofs.listed(grant, workload_id=workload_id, attempt_id=attempt_id, after=after, count=limit)
-    return ProofsAnswer(proofs=[_proof(view) for view in found])
+    return ProofList(proofs=tuple(found))
 
 
 @router.get("/v1/proofs/{proof_id}", tags=["proofs"])
-def proof(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> ProofAnswer:
+def proof(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> ProofView:
     """What one proof says."""
-    return _proof(notary.proofs.get(proof_id, grant))
+    return notary.proofs.get(proof_id, grant)
 
 
 @router.get("/v1/proofs/{proof_id}/envelope", tags=["proofs"], responses=raw(JSON_TYPE))
@@ -68,45 +73,96 @@ def envelope(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> Response:
 
 @router.get("/v1/proofs/{proof_id}/bundle", tags=["proofs"], responses=raw(JSON_TYPE))
 def bundle(notary: NotaryPart, grant: Caller, proof_id: ProofId) -> Response:
-    """All that an offline check needs, but the trust root."""
+    """All that an offline check needs, except the trust root."""
     return Response(notary.proofs.bundle(proof_id, grant), media_type=JSON_TYPE)
 
 
 @router.post("/v1/proofs/{proof_id}/open", tags=["proofs"])
-def open_proof(notary: NotaryPart, grant: Caller, proof_id: ProofId, body: Reasoned) -> OpenedAnswer:
+def open_proof(notary: NotaryPart, grant: Caller, proof_id: ProofId, body: ReasonBody) -> OpenedProof:
     """A closed attempt's keys, so that its digests can be computed from the data; noted in the step log."""
     context, keys = notary.proofs.open(proof_id, grant, reason=body.reason)
-    pairs = key_pairs(dict(keys.row_hash), dict(keys.commitment))
-    return OpenedAnswer(context=ContextPart.model_validate(context.to_json()), keys=pairs)
+    row_hash, commitment = dict(keys.row_hash), dict(keys.commitment)
+    return OpenedProof(
+        context=OpenedContext.model_validate(context.to_json()),
+        keys={name: ProjectionKeys(row_hash[name], commitment[name]) for name in row_hash},
+    )
 
 
 @router.get("/v1/overrides", tags=["break-glass"])
-def overrides(notary: NotaryPart, grant: Caller) -> OverridesAnswer:
+def overrides(notary: NotaryPart, grant: Caller) -> OverrideList:
     """The newest break-glass overrides of the token's domain, at most 1,000."""
-    return OverridesAnswer(overrides=[_override(view) for view in notary.overrides.listed(grant)])
+    return OverrideList(overrides=tuple(notary.overrides.listed(grant)))
 
 
 @router.post("/v1/overrides", tags=["break-glass"])
-def submit_override(notary: NotaryPart, grant: Caller, body: Enveloped) -> OverrideAnswer:
-    """Hand in a signed override of one FAIL proof; it waives the verdict at the gate, once, and nothing else."""
-    return _override(notary.overrides.submit(envelope_bytes(body.envelope), grant))
+def submit_override(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> OverrideView:
+    """Submit a signed override of one FAIL proof; it waives the verdict at the gate, once, and nothing else."""
+    return notary.overrides.submit(body.envelope.to_bytes(), grant)
 
 
 @router.post("/v1/overrides/{override_id}/publish", tags=["break-glass"], dependencies=[Depends(require_empty)])
-def publish_override(notary: NotaryPart, grant: Caller, override_id: OverrideId) -> AttemptAnswer:
-    """Bring back exactly the bytes that the override names, as a new attempt, which is verified and put to the gate.
+def publish_override(notary: NotaryPart, grant: Caller, override_id: OverrideId) -> AttemptView:
+    """Bring back exactly the bytes that the override names, as a new attempt that is verified and put to the gate.
 
-    Once more answers the attempt as it is; nothing is published twice.
+    The same request again gives the same attempt; nothing is published twice.
     """
-    return attempt_answer(notary.work.views(grant, [notary.waiving.bring_back(grant, override_id)])[0])
+    return notary.work.views(grant, [notary.waiving.bring_back(grant, override_id)])[0]
 
 
-def _proof(view: ProofView) -> ProofAnswer:
-    shown = asdict(view)
-    for name in ("rows_intent", "rows_staged", "epoch", "log_index"):
-        shown[name] = None if shown[name] is None else str(shown[name])
-    return ProofAnswer(**{**shown, "classes": list(view.classes), "overridden": view.override_id is not None})
+@router.post("/v1/attestations/challenges", tags=["attestations"])
+def challenge(
+    notary: NotaryPart,
+    grant: Caller,
+    body: Annotated[AttestationChallengeRequest, Depends(body_of(AttestationChallengeRequest))],
+) -> Challenge:
+    """Keys for an attestation of one source snapshot; the same request again gives the same keys."""
+    return notary.attestations.challenge(
+        grant,
+        ChallengeRequest(
+            nonce=body.nonce,
+            catalog=body.catalog,
+            table_uuid=body.table_uuid,
+            snapshot_id=_require_long(body.snapshot_id),
+            mode=Mode(body.mode),
+            fingerprints=_fingerprints(body.fingerprints),
+        ),
+    )
 
 
-def _override(view: OverrideView) -> OverrideAnswer:
-    return OverrideAnswer(**{**asdict(view), "log_index": str(view.log_index)})
+@router.post("/v1/attestations", tags=["attestations"])
+def submit_attestation(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> AttestationView:
+    """Submit a signed source attestation."""
+    return notary.attestations.submit(body.envelope.to_bytes(), grant)
+
+
+@router.get("/v1/attestations", tags=["attestations"])
+def attestations(
+    notary: NotaryPart,
+    grant: Caller,
+    table_uuid: Annotated[str | None, Query(pattern=UUID)] = None,
+    snapshot_id: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
+) -> AttestationList:
+    """The newest attestations of one table or snapshot; an attestor sees its own."""
+    own = grant.name if grant.role is Role.ATTESTOR else None
+    found = notary.attestations.listed(attestor=own, table_uuid=table_uuid, snapshot_id=snapshot_id)
+    return AttestationList(attestations=tuple(found))
+
+
+@router.post("/v1/keys/redeem", tags=["keys"])
+def redeem(notary: NotaryPart, body: Annotated[RedeemKeysRequest, Depends(body_of(RedeemKeysRequest))]) -> RedeemedKeys:
+    """The digest keys of a job that is frozen and not over; each worker of the Spark application gets them once."""
+    keys = notary.handles.redeem(body.handle, job_id=body.job_id, worker=body.worker)
+    epoch = next(iter(keys.values())).epoch
+    return RedeemedKeys(epoch=epoch, keys={name.value: key.reveal().hex() for name, key in keys.items()})
+
+
+def _require_long(text: str) -> int:
+    found = int(text)
+    if found > LONG_MAX:
+        raise InputError("request_invalid", "snapshot_id cannot be accepted", expected="0 to 2^63-1", got="more")
+    return found
+
+
+def _fingerprints(given: Fingerprints) -> tuple[tuple[ProjectionName, bytes], ...]:
+    found = {ProjectionName.IDENTITY: given.identity, ProjectionName.CONTENT: given.content}
+    return tuple((name, bytes.fromhex(text)) for name, text in found.items() if text is not None)

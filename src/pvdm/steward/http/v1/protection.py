@@ -1,79 +1,60 @@
-"""Protections and migrations: looked at, handed in as signed envelopes, and listed."""
+"""Routes of protections and migrations."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
+from pvdm.api.base import HEX32, PAGE_ROWS_MAX
+from pvdm.api.proofs import EnvelopeRequest
+from pvdm.api.protection import (
+    MigrationList,
+    MigrationView,
+    ProtectedList,
+    ProtectedView,
+    ProtectionList,
+    ProtectionView,
+    SubmittedMigration,
+    TargetKind,
+    TargetView,
+)
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.ledger.catalog.protected import Standing
-from pvdm.model.fields import decimal
-from pvdm.steward.approval.migrations import MigrationView
-from pvdm.steward.approval.protections import ProtectionView
 from pvdm.steward.http.body import body_of
-from pvdm.steward.http.dependencies import Caller, NotaryPart, envelope_bytes
+from pvdm.steward.http.dependencies import Caller, NotaryPart
 from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.v1.models import HEX32, PAGE_ROWS_MAX, EnvelopeBody
-from pvdm.steward.http.v1.protection_models import (
-    MigrationAnswer,
-    MigrationsAnswer,
-    ProtectedAnswer,
-    ProtectedPart,
-    ProtectionAnswer,
-    ProtectionsAnswer,
-    StatePart,
-    SubmittedMigrationAnswer,
-    TargetAnswer,
-)
 
 TARGET_NAME_MAX_CHARACTERS: Final = 4_096
 _YAML: Final = "application/yaml"
 
 router = APIRouter()
 
-Enveloped = Annotated[EnvelopeBody, Depends(body_of(EnvelopeBody))]
+EnvelopeBody = Annotated[EnvelopeRequest, Depends(body_of(EnvelopeRequest))]
 Hash = Annotated[str, Path(pattern=HEX32)]
 Name = Annotated[str, Query(min_length=1, max_length=TARGET_NAME_MAX_CHARACTERS)]
 
 
 @router.get("/v1/targets/{kind}", tags=["protection"])
-def target(notary: NotaryPart, grant: Caller, kind: Literal["table", "namespace"], name: Name) -> TargetAnswer:
-    """A table or a namespace as it is now, for who is about to sign something about it."""
+def target(notary: NotaryPart, grant: Caller, kind: TargetKind, name: Name) -> TargetView:
+    """A table or a namespace as it is now, for an operator who is about to sign an approval."""
     parts = parse_full_name(name)
     if kind == "namespace":
-        catalog, found = notary.migrations.namespace(parts, grant)
-        return TargetAnswer(
-            kind=kind,
-            catalog=catalog,
-            id=found.namespace_id,
-            name=full_name(found.levels),
-            contract_sha256=found.protected_by,
-            metadata=None,
-        )
-    shown = notary.migrations.table(parts[:-1], parts[-1], grant)
-    return TargetAnswer(
-        kind=kind,
-        catalog=shown.catalog,
-        id=shown.table_uuid,
-        name=full_name((*shown.levels, shown.name)),
-        contract_sha256=shown.contract_sha256,
-        metadata=shown.metadata.decode(),
-    )
+        return notary.migrations.namespace(parts, grant)
+    return notary.migrations.table(parts[:-1], parts[-1], grant)
 
 
 @router.get("/v1/protected", tags=["protection"])
 def protected(
     notary: NotaryPart,
     grant: Caller,
-    kind: Literal["table", "namespace"] = "table",
+    kind: TargetKind = "table",
     namespace: Name | None = None,
     name: Name | None = None,
     after: Name | None = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
-) -> ProtectedAnswer:
-    """What is protected now in the token's domain, by name, from behind the name `after`."""
+) -> ProtectedList:
+    """What is protected now in the token's domain, by name, after the name `after`."""
     desk = notary.protections
     begin = None if after is None else parse_full_name(after)
     if kind == "namespace":
@@ -90,19 +71,19 @@ def protected(
             after=None if begin is None else (begin[:-1], begin[-1]),
             count=limit,
         )
-    return ProtectedAnswer(protected=[_standing(kind, each) for each in found])
+    return ProtectedList(protected=tuple(_protected_view(kind, each) for each in found))
 
 
 @router.get("/v1/protections", tags=["protection"])
-def protections(notary: NotaryPart, grant: Caller) -> ProtectionsAnswer:
+def protections(notary: NotaryPart, grant: Caller) -> ProtectionList:
     """The newest protections of the token's domain, at most 1,000."""
-    return ProtectionsAnswer(protections=[_protection(view) for view in notary.protections.listed(grant)])
+    return ProtectionList(protections=tuple(notary.protections.listed(grant)))
 
 
 @router.post("/v1/protections", tags=["protection"])
-def submit_protection(notary: NotaryPart, grant: Caller, body: Enveloped) -> ProtectionAnswer:
-    """Put a table or a namespace under a contract, or take it out, by an operator's signed word."""
-    return _protection(notary.protections.submit(envelope_bytes(body.envelope), grant))
+def submit_protection(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> ProtectionView:
+    """Put a table or a namespace under a contract, or take it out, by an operator's signed statement."""
+    return notary.protections.submit(body.envelope.to_bytes(), grant)
 
 
 @router.get("/v1/contracts/{contract_sha256}", tags=["protection"], responses=raw(_YAML))
@@ -112,32 +93,26 @@ def contract(notary: NotaryPart, grant: Caller, contract_sha256: Hash) -> Respon
 
 
 @router.get("/v1/migrations", tags=["protection"])
-def migrations(notary: NotaryPart, grant: Caller) -> MigrationsAnswer:
+def migrations(notary: NotaryPart, grant: Caller) -> MigrationList:
     """The newest migrations of the token's domain, at most 1,000."""
-    return MigrationsAnswer(migrations=[_migration(view) for view in notary.migrations.listed(grant)])
+    return MigrationList(migrations=tuple(notary.migrations.listed(grant)))
 
 
 @router.get("/v1/migrations/{migration_id}", tags=["protection"])
-def migration(notary: NotaryPart, grant: Caller, migration_id: Hash) -> MigrationAnswer:
+def migration(notary: NotaryPart, grant: Caller, migration_id: Hash) -> MigrationView:
     """One migration."""
-    return _migration(notary.migrations.get(migration_id, grant))
+    return notary.migrations.get(migration_id, grant)
 
 
 @router.post("/v1/migrations", tags=["protection"])
-def submit_migration(notary: NotaryPart, grant: Caller, body: Enveloped) -> SubmittedMigrationAnswer:
+def submit_migration(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> SubmittedMigration:
     """Apply the changes of a protected table that an operator has signed, exactly those."""
-    found = notary.migrations.submit(envelope_bytes(body.envelope), grant)
-    return SubmittedMigrationAnswer(
-        migration=_migration(found.migration),
-        applied="now" if found.now else "before",
-        applied_at=found.applied_at,
-        contract_sha256=found.contract_sha256,
-    )
+    return notary.migrations.submit(body.envelope.to_bytes(), grant)
 
 
-def _standing(kind: Literal["table", "namespace"], found: Standing) -> ProtectedPart:
+def _protected_view(kind: TargetKind, found: Standing) -> ProtectedView:
     born = found.protection_id is None
-    return ProtectedPart(
+    return ProtectedView(
         kind=kind,
         name=full_name(found.levels if found.name is None else (*found.levels, found.name)),
         id=found.id,
@@ -146,13 +121,3 @@ def _standing(kind: Literal["table", "namespace"], found: Standing) -> Protected
         protection_id=found.protection_id,
         born_in=full_name(found.levels) if born else None,
     )
-
-
-def _protection(view: ProtectionView) -> ProtectionAnswer:
-    numbers = {"snapshot_id": decimal(view.snapshot_id), "log_index": str(view.log_index)}
-    return ProtectionAnswer(**{**asdict(view), **numbers})
-
-
-def _migration(view: MigrationView) -> MigrationAnswer:
-    states = {"before": StatePart(**asdict(view.before)), "after": StatePart(**asdict(view.after))}
-    return MigrationAnswer(**{**asdict(view), **states, "log_index": str(view.log_index)})

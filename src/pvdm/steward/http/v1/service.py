@@ -1,4 +1,4 @@
-"""What the Steward says of itself: health, readiness, metrics, who asks and who answers."""
+"""Routes about the Steward itself: health, readiness, metrics, the caller's identity, and its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from pvdm.api.service import Health, Identity, ReadinessView, ServedCatalog, StewardInfo
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
@@ -15,9 +16,8 @@ from pvdm.steward.http.door import bearer
 from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw
-from pvdm.steward.http.request import asked_in
+from pvdm.steward.http.request import context_of
 from pvdm.steward.http.roles import RULES, require_allowed
-from pvdm.steward.http.v1.models import CatalogAnswer, HealthAnswer, IdentityAnswer, ReadyAnswer, StewardAnswer
 from pvdm.steward.notary import Notary
 from pvdm.version import __version__
 
@@ -27,21 +27,21 @@ router = APIRouter(tags=["service"])
 
 
 @router.get("/healthz")
-async def health() -> HealthAnswer:
-    """Whether the process lives; says nothing about anything behind it."""
-    return HealthAnswer(alive=True)
+async def health() -> Health:
+    """Whether the process is alive; says nothing about anything behind it."""
+    return Health(alive=True)
 
 
-@router.get("/readyz", response_model=ReadyAnswer)
+@router.get("/readyz", response_model=ReadinessView)
 async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) -> Response:
     """Whether the Steward takes work; 503 names every reason why not, in full to an operator or auditor."""
     reasons = await readiness.reasons()
     shown = reasons if reasons and await _may_see_all(request, lookup) else [_brief(reason) for reason in reasons]
-    request_id = asked_in(request.scope).request_id
-    told = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in shown]}
+    request_id = context_of(request.scope).request_id
+    body = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in shown]}
     if not reasons:
-        return JSONResponse(told)
-    return JSONResponse(told, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
+        return JSONResponse(body)
+    return JSONResponse(body, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
 
 
 @router.get("/v1/openapi.json", responses=raw("application/json"))
@@ -60,29 +60,29 @@ def metrics(found: MetricsPart) -> Response:
 
 
 @router.get("/v1/identity")
-async def identity(grant: Caller) -> IdentityAnswer:
+async def identity(grant: Caller) -> Identity:
     """What the caller's token allows."""
     return identity_of(grant)
 
 
 @router.get("/v1/steward")
-def steward(notary: NotaryPart) -> StewardAnswer:
-    """Who the Steward is and where it stands."""
+def steward(notary: NotaryPart) -> StewardInfo:
+    """The Steward's name, version, epoch, log size and catalog."""
     active, catalog = notary.epochs.book().active, notary.config.catalog
-    return StewardAnswer(
+    return StewardInfo(
         notary=notary.config.notary,
         origin=notary.config.origin,
-        isolation=notary.config.isolation.value,
+        isolation=notary.config.isolation,
         version=__version__,
-        active_epoch=None if active is None else str(active.number),
-        log_size=str(notary.log.size()),
+        active_epoch=None if active is None else active.number,
+        log_size=notary.log.size(),
         trust_root_version=_root_version(notary),
-        catalog=None if catalog is None else CatalogAnswer(name=catalog.name, warehouse=catalog.warehouse),
+        catalog=None if catalog is None else ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
     )
 
 
 async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
-    """Whether the caller is one who may read /metrics; without such a token it is a stranger as any other."""
+    """Whether the caller has a token that may read /metrics."""
     try:
         grant = await lookup(bearer(request.scope), peer_of(request.scope))
         require_allowed(RULES["GET", "/metrics"], grant, {})
@@ -92,17 +92,17 @@ async def _may_see_all(request: Request, lookup: LookupPart) -> bool:
 
 
 def _brief(reason: PvdmError) -> PvdmError:
-    """What strangers are told: paths, addresses and numbers of the inside are for those who look after it."""
+    """The reason without paths, addresses and numbers, which only operators and auditors may see."""
     return type(reason)(
         reason.code, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
     )
 
 
-def identity_of(grant: Grant) -> IdentityAnswer:
+def identity_of(grant: Grant) -> Identity:
     """A grant as it is shown to its bearer."""
-    return IdentityAnswer(
+    return Identity(
         token_id=grant.token_id,
-        role=grant.role.value,
+        role=grant.role,
         domain=grant.domain,
         name=grant.name,
         expires_at=grant.expires_micros,

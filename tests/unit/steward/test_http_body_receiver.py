@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pvdm.steward.http import receive as module
-from pvdm.steward.http.receive import Inlet, send_refusal
+from pvdm.steward.http import body as module
+from pvdm.steward.http.body import BodyReceiver, send_refusal
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 401, "headers": [(b"a", b"b")]}
 CLOSE = (b"connection", b"close")
@@ -37,7 +37,7 @@ class Wire:
 
 def refused(wire: Wire, *headers: tuple[bytes, bytes]) -> list[str]:
     async def scene() -> None:
-        await send_refusal(START, b"no", Inlet({"headers": headers}, wire.receive), wire.send)
+        await send_refusal(START, b"no", BodyReceiver({"headers": headers}, wire.receive), wire.send)
 
     asyncio.run(asyncio.wait_for(scene(), 5))
     return wire.seen
@@ -58,9 +58,9 @@ def test_a_body_that_was_read_to_its_end_keeps_the_connection() -> None:
     wire = Wire((b"whole", False))
 
     async def scene() -> None:
-        inlet = Inlet({"headers": [(b"content-length", b"5")]}, wire.receive)
-        await inlet()
-        await send_refusal(START, b"no", inlet, wire.send)
+        receiver = BodyReceiver({"headers": [(b"content-length", b"5")]}, wire.receive)
+        await receiver()
+        await send_refusal(START, b"no", receiver, wire.send)
 
     asyncio.run(scene())
     assert wire.seen == ["read 5", "start", "sent 2"]

@@ -14,11 +14,10 @@ from fastapi.routing import APIRoute
 
 from pvdm.catalog.responses import Shown
 from pvdm.model.role import Role
-from pvdm.steward.http import receive
+from pvdm.steward.http import body
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.fast_path import straight_of
-from pvdm.steward.http.request import Asked
-from pvdm.steward.http.routes import Found, RouteTable, methods_of
+from pvdm.steward.http.request import RequestContext
+from pvdm.steward.http.routes import FoundRoute, RouteTable, fast_path_of, methods_of
 from tests.support.catalog.http import V1, Lake, lake_at, spelled
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import Rude
@@ -45,9 +44,9 @@ def way() -> Iterator[Way]:
     roundabout = [False]
     find = RouteTable.find
 
-    def found(table: RouteTable, method: str, path: str, asked: Asked) -> Found:
-        result = find(table, method, path, asked)
-        return replace(result, straight=None) if roundabout[0] else result
+    def found(table: RouteTable, method: str, path: str, context: RequestContext) -> FoundRoute:
+        result = find(table, method, path, context)
+        return replace(result, fast_path=None) if roundabout[0] else result
 
     with (
         pytest.MonkeyPatch.context() as patched,
@@ -55,7 +54,7 @@ def way() -> Iterator[Way]:
         lake_at(folder, envelope_max_bytes=4_096) as lake,
     ):
         patched.setattr(RouteTable, "find", found)
-        patched.setattr(receive, "LINGER_MAX_SECONDS", 0.05)
+        patched.setattr(body, "LINGER_MAX_SECONDS", 0.05)
         made = Way(lake, roundabout)
         operator = lake.caller()
         for name in ("t", "a.b", "x/y", "per%cent", "pl us", "plus+", "é", "metrics"):
@@ -110,7 +109,7 @@ def seen(way: Way, caplog: pytest.LogCaptureFixture, request: bytes) -> Seen:
     return Seen(answer, log, {key: value - before.get(key, 0) for key, value in counts(way).items()})
 
 
-def asked(
+def context(
     way: Way,
     method: str = "GET",
     path: str = T,
@@ -253,16 +252,16 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 def both(way: Way, caplog: pytest.LogCaptureFixture, request: bytes) -> Seen:
     """What is seen of the request, which is the same on both ways."""
-    straight = seen(way, caplog, request)
+    fast_path = seen(way, caplog, request)
     way.roundabout[0] = True
     roundabout = seen(way, caplog, request)
     way.roundabout[0] = False  # for all services, as long as this one runs
-    assert straight.answer == roundabout.answer
-    assert straight.log == roundabout.log
-    assert straight.counted == roundabout.counted
-    assert [line["event"] for line in straight.log][-1] == "request"
-    assert sum(value for key, value in straight.counted.items() if "requests_total" in key) == 1
-    return straight
+    assert fast_path.answer == roundabout.answer
+    assert fast_path.log == roundabout.log
+    assert fast_path.counted == roundabout.counted
+    assert [line["event"] for line in fast_path.log][-1] == "request"
+    assert sum(value for key, value in fast_path.counted.items() if "requests_total" in key) == 1
+    return fast_path
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -270,7 +269,7 @@ def test_a_request_is_answered_logged_and_counted_as_behind_fastapi(
     way: Way, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     status, given = CASES[case]
-    found = both(way, caplog, asked(way, **given))
+    found = both(way, caplog, context(way, **given))
     assert (found.status, found.log[-1]["status"]) == (status, status), found.answer
 
 
@@ -279,7 +278,7 @@ def test_a_load_of_what_the_caller_has_is_told_so_as_behind_fastapi(
     way: Way, caplog: pytest.LogCaptureFixture, weak: str
 ) -> None:
     etag = way.lake.caller().ask("GET", "/namespaces/sales/tables/t").headers["etag"]
-    found = both(way, caplog, asked(way, if_none_match=f'"other", {weak}{etag}'))
+    found = both(way, caplog, context(way, if_none_match=f'"other", {weak}{etag}'))
     assert (found.status, found.answer.partition(b"\r\n\r\n")[2]) == (304, b"")
 
 
@@ -295,7 +294,7 @@ def test_a_bug_is_told_and_logged_as_behind_fastapi(
         raise ValueError("geheim")
 
     monkeypatch.setattr(Shown, "table", broken)
-    found = both(way, caplog, asked(way, **given))
+    found = both(way, caplog, context(way, **given))
     assert (found.status, kind in found.answer, b"geheim" in found.answer) == (500, True, False)
     assert [line["event"] for line in found.log] == ["exception", "request"]
 
@@ -308,7 +307,7 @@ def test_a_caller_that_asks_too_often_is_refused_on_the_straight_way_too(given: 
         statuses = []
         for _ in range(14):
             with Rude(lake.steward.server.port) as rude:
-                rude.send(asked(way, **given))
+                rude.send(context(way, **given))
                 statuses.append(int(rude.read().split(b" ")[1]))
     assert set(statuses[:10]) <= {200, 204}
     assert set(statuses[12:]) == {429}
@@ -316,7 +315,7 @@ def test_a_caller_that_asks_too_often_is_refused_on_the_straight_way_too(given: 
 
 def test_the_three_routes_and_no_other_are_served_straight(way: Way) -> None:
     routes = create_app(way.lake.steward.stand.notary).router.routes
-    marked = [route for route in routes if isinstance(route, APIRoute) and straight_of(route) is not None]
+    marked = [route for route in routes if isinstance(route, APIRoute) and fast_path_of(route) is not None]
     path = "/catalog/v1/namespaces/{namespace}/tables/{table}"
     assert {(method, route.path) for route in marked for method in methods_of(route)} == {
         ("GET", path),

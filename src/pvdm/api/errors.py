@@ -1,0 +1,121 @@
+"""Errors in responses: the envelope, the kinds of errors, and what a caller may see of an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from pvdm.api.base import ResponseModel
+from pvdm.errors import (
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    RolledBackError,
+    StateUnknownError,
+    UnavailableError,
+    VerificationError,
+)
+
+ERROR_DETAILS_MAX: Final = 64
+
+# In order of judgement: a conflict is a rolled-back error too.
+ERROR_KINDS: Final[Mapping[str, type[PvdmError]]] = MappingProxyType(
+    {
+        "conflict": ConflictError,
+        "rolled_back": RolledBackError,
+        "input": InputError,
+        "verification": VerificationError,
+        "not_allowed": NotAllowedError,
+        "state_unknown": StateUnknownError,
+        "unavailable": UnavailableError,
+        "bug": PvdmError,
+    }
+)
+_DETAIL: Final = re.compile(r"[a-z0-9_]{1,64}")
+# The constructor of an error has parameters of these names.
+_RESERVED: Final = frozenset({"self", "code", "message", "expected", "got", "hint"})
+
+
+def _keep_known_details(value: object) -> dict[str, str | int]:
+    """Texts and integers with plain names. Details of other types are for newer clients."""
+    if not isinstance(value, Mapping):
+        return {}
+    first = list(value.items())[:ERROR_DETAILS_MAX]
+    return {
+        name: detail
+        for name, detail in first
+        if _DETAIL.fullmatch(name)
+        and name not in _RESERVED
+        and isinstance(detail, str | int)
+        and not isinstance(detail, bool)
+    }
+
+
+class ErrorView(ResponseModel):
+    """An error: a stable code, what was expected, what was got, and one next step."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    code: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$")]
+    message: str
+    expected: str | None = None
+    got: str | None = None
+    hint: str | None = None
+    details: Annotated[dict[str, str | int], BeforeValidator(_keep_known_details)] = Field(default_factory=dict)
+    kind: Literal[
+        "input", "verification", "rolled_back", "conflict", "not_allowed", "state_unknown", "unavailable", "bug"
+    ]
+    request_id: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = ""
+
+
+class ErrorResponse(ResponseModel):
+    """The envelope of all errors."""
+
+    error: ErrorView
+
+
+class OAuthErrorResponse(ResponseModel):
+    """RFC 6749 section 5.2."""
+
+    error: Literal[
+        "invalid_request",
+        "invalid_client",
+        "unauthorized_client",
+        "unsupported_grant_type",
+        "temporarily_unavailable",
+        "server_error",
+    ]
+    error_description: str
+
+
+class RefusalView(ResponseModel):
+    """Why verify or the gate refused, or what keeps the Steward from its work at present."""
+
+    code: str
+    message: str
+    expected: str | None
+    got: str | None
+    hint: str | None
+
+    @classmethod
+    def of_error(cls, error: PvdmError) -> RefusalView:
+        """The error as the caller may see it."""
+        shown = public_error(error)
+        return cls(code=shown.code, message=shown.message, expected=shown.expected, got=shown.got, hint=shown.hint)
+
+
+def kind_of(error: BaseException) -> str:
+    """The name of the error's class; an error without a class of its own is a bug."""
+    return next((kind for kind, cls in ERROR_KINDS.items() if isinstance(error, cls)), "bug")
+
+
+def public_error(error: BaseException) -> PvdmError:
+    """The error as the caller may see it; the text of a bug is in the Steward's log only."""
+    if isinstance(error, PvdmError) and kind_of(error) != "bug":
+        return error
+    return PvdmError("bug", "the Steward met a bug", hint="the Steward's log has the details under the request id")

@@ -1,0 +1,256 @@
+"""Signed envelopes, proofs, break-glass overrides, source attestations, and keys that leave the Steward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from pvdm.api.base import (
+    PLAIN,
+    UUID,
+    WORKER_NAME,
+    Decimal,
+    DecimalText,
+    Flag,
+    Micros,
+    ProjectionWord,
+    Random,
+    RequestModel,
+    ResponseModel,
+    SentAs,
+    Sha256,
+)
+from pvdm.errors import InputError
+from pvdm.model import canonical_json
+from pvdm.model.projection import ProjectionName
+from pvdm.model.secret import CommitmentKey, DigestKey
+from pvdm.model.statements.verdict import FailureClass, Outcome
+from pvdm.model.states import NonceState
+
+
+class Signature(RequestModel):
+    """One signature of an envelope."""
+
+    keyid: Sha256
+    sig: Annotated[str, Field(min_length=4, max_length=400, pattern="^[A-Za-z0-9+/]+={0,2}$")]
+
+
+class Envelope(RequestModel):
+    """A DSSE envelope."""
+
+    payload: Annotated[str, Field(max_length=67_108_864, pattern="^[A-Za-z0-9+/]*={0,2}$")]
+    payloadType: Annotated[str, Field(min_length=1, max_length=128)]  # noqa: N815 - DSSE's own spelling
+    # An empty list is refused where the envelope is judged: that error names the missing signature.
+    signatures: Annotated[list[Signature], Field(max_length=16)]
+
+    def to_bytes(self) -> bytes:
+        """The one spelling that is signed and logged, however the caller spelled it."""
+        return canonical_json.dump(self.model_dump())
+
+
+def _read_envelope(value: object) -> bytes:
+    """The canonical bytes of an envelope. It is judged where its signatures are, so unknown fields are kept."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        if isinstance(value, Mapping):
+            return canonical_json.dump(value)
+    except (InputError, TypeError):
+        pass
+    raise PydanticCustomError("envelope", "Input should be an envelope in JSON")
+
+
+EnvelopeBytes: TypeAlias = Annotated[
+    bytes, PlainValidator(_read_envelope), PlainSerializer(Envelope.model_validate_json, return_type=Envelope)
+]
+
+
+class EnvelopeRequest(RequestModel):
+    """A signed document."""
+
+    envelope: Envelope
+
+
+class Fingerprints(RequestModel):
+    """Schema fingerprints of the projections that the source will digest; at least one."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    identity: Sha256 | None = None
+    content: Sha256 | None = None
+
+
+class AttestationChallengeRequest(RequestModel):
+    """The snapshot that a source wants to attest. The source draws the nonce, so it may send the request again."""
+
+    nonce: Random
+    catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]
+    table_uuid: Annotated[str, Field(pattern=UUID)]
+    snapshot_id: DecimalText
+    mode: Literal["stored", "portable"]
+    fingerprints: Fingerprints
+
+
+class RedeemKeysRequest(RequestModel):
+    """A worker's key handle, the job that it is for, and the worker's name."""
+
+    job_id: Annotated[str, Field(pattern=WORKER_NAME)]
+    handle: Random
+    worker: Annotated[str, Field(pattern=WORKER_NAME)]
+
+
+class ProofView(ResponseModel):
+    """What one proof says; row counts are null where the reader may not see them."""
+
+    proof_id: Sha256
+    workload_id: str
+    chunk_id: str
+    attempt_id: Random
+    nonce: Random
+    verdict: Outcome
+    classes: tuple[FailureClass, ...]
+    rows_intent: Decimal | None
+    rows_staged: Decimal | None
+    profile: str
+    notary: str
+    epoch: Decimal
+    issued_at: Micros
+    expires_at: Micros
+    log_index: Decimal
+    overridden: Flag
+    override_id: Sha256 | None
+
+
+class ProofList(ResponseModel):
+    """Proofs, newest first; `after` the last one's log index gives the next."""
+
+    proofs: tuple[ProofView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionKeys:
+    """The two keys of one projection."""
+
+    row_hash: DigestKey
+    commitment: CommitmentKey
+
+
+class KeyPair(ResponseModel):
+    """The two keys of one projection, in hex."""
+
+    row_hash: Annotated[Sha256, Field(repr=False)]
+    commitment: Annotated[Sha256, Field(repr=False)]
+
+
+def _drop_unknown_projections(value: object) -> object:
+    """The projections that this version knows."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: inner for name, inner in value.items() if name in {each.value for each in ProjectionName}}
+
+
+def _read_keys(pairs: Mapping[ProjectionWord, KeyPair], info: ValidationInfo) -> dict[ProjectionName, ProjectionKeys]:
+    epoch: int | None = info.data["epoch"] if "epoch" in info.data else getattr(info.data.get("context"), "epoch", None)
+    if epoch is None:
+        raise PydanticCustomError("keys", "Input should be keys of an epoch")
+    return {
+        ProjectionName(name): ProjectionKeys(
+            DigestKey(bytes.fromhex(pair.row_hash), epoch=epoch),
+            CommitmentKey(bytes.fromhex(pair.commitment), epoch=epoch),
+        )
+        for name, pair in pairs.items()
+    }
+
+
+def _write_keys(keys: Mapping[ProjectionName, ProjectionKeys]) -> dict[ProjectionWord, KeyPair]:
+    return {
+        name.value: KeyPair(row_hash=pair.row_hash.reveal().hex(), commitment=pair.commitment.reveal().hex())
+        for name, pair in keys.items()
+    }
+
+
+_KeyPairs: TypeAlias = Annotated[dict[ProjectionWord, KeyPair], BeforeValidator(_drop_unknown_projections)]
+KeysField: TypeAlias = Annotated[dict[ProjectionName, ProjectionKeys], SentAs(_KeyPairs, _read_keys, _write_keys)]
+
+
+class OpenedContext(ResponseModel):
+    """Everything that the keys of a closed attempt are bound to."""
+
+    epoch: Decimal
+    workload_id: str
+    chunk_id: str
+    attempt_id: Random
+    nonce: Random
+    mode: Literal["stored", "portable"]
+    fingerprints: Annotated[dict[ProjectionName, Sha256], BeforeValidator(_drop_unknown_projections)]
+    intent_root: Sha256
+    staged_root: Sha256
+
+
+class OpenedProof(ResponseModel):
+    """The keys of a closed attempt and what they are bound to."""
+
+    context: OpenedContext
+    keys: KeysField
+
+
+class OverrideView(ResponseModel):
+    """One break-glass statement and the state of its nonce."""
+
+    override_id: Sha256
+    operator: str
+    reason: str
+    table: str
+    table_uuid: str
+    fail_proof_id: Sha256
+    nonce: Random
+    state: NonceState
+    issued_at: Micros
+    expires_at: Micros
+    log_index: Decimal
+
+
+class OverrideList(ResponseModel):
+    """Overrides, newest first."""
+
+    overrides: tuple[OverrideView, ...]
+
+
+class Challenge(ResponseModel):
+    """Keys for one attestation of one source snapshot."""
+
+    nonce: Random
+    epoch: Decimal
+    expires_at: Micros
+    keys: KeysField
+
+
+class AttestationView(ResponseModel):
+    """One source attestation."""
+
+    statement_id: Sha256
+    attestor: str
+    catalog: str
+    table_uuid: str
+    snapshot_id: Decimal
+    row_count: Decimal
+    projection: ProjectionName
+    issued_at: Micros
+    log_index: Decimal
+
+
+class AttestationList(ResponseModel):
+    """Attestations, newest first."""
+
+    attestations: tuple[AttestationView, ...]
+
+
+class RedeemedKeys(ResponseModel):
+    """The digest keys of one verify job, in hex."""
+
+    epoch: Decimal
+    keys: Annotated[dict[ProjectionWord, Sha256], Field(repr=False)]

@@ -1,0 +1,174 @@
+"""The Steward itself: readiness, identities and tokens, trust root, epochs, clock and step log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import JsonValue, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from pvdm.api.base import Count, Decimal, Flag, Micros, Random, RequestModel, ResponseModel, SentAs, Sha256
+from pvdm.api.errors import ErrorView
+from pvdm.api.proofs import Envelope, EnvelopeBytes
+from pvdm.errors import InputError
+from pvdm.model.role import Role
+from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.statements.proof import Isolation
+from pvdm.model.token_text import AccessToken
+
+EVENTS_ABOUT_MAX_CHARS: Final = 400
+
+
+class TrustRootRequest(RequestModel):
+    """A signed trust root. The first one is trusted by its SHA-256, here or in the Steward's configuration."""
+
+    envelope: Envelope
+    sha256: Sha256 | None = None
+
+
+class AttemptTokenRequest(RequestModel):
+    """The SHA-256 of a token's text, which the bearer has drawn: at least 256 random bits, at most 256 characters."""
+
+    secret_sha256: Sha256
+
+
+class Health(ResponseModel):
+    """The process is alive."""
+
+    alive: Flag
+
+
+class ReadinessView(ResponseModel):
+    """Whether the Steward takes work, and every reason why not."""
+
+    ready: Flag
+    reasons: tuple[ErrorView, ...]
+
+
+class Identity(ResponseModel):
+    """What a token allows, and to whom it was given."""
+
+    token_id: str
+    role: Role
+    domain: str
+    name: str
+    expires_at: Micros
+    attempt_id: Random | None
+
+
+class IssuedToken(ResponseModel):
+    """A new token, whose text the bearer has."""
+
+    identity: Identity
+
+
+def _read_token(text: str, _: ValidationInfo) -> AccessToken:
+    try:
+        return AccessToken(text)
+    except InputError:
+        del text
+    raise PydanticCustomError("token", "Input should be a bearer token")
+
+
+def _write_token(token: AccessToken) -> str:
+    return token.text
+
+
+TokenField: TypeAlias = Annotated[AccessToken, SentAs(str, _read_token, _write_token)]
+
+
+class ExchangedToken(ResponseModel):
+    """A short-lived token from the OAuth2 endpoint (RFC 6749 section 5.1)."""
+
+    access_token: TokenField
+    token_type: Literal["bearer"]
+    issued_token_type: str
+    expires_in: Count
+
+
+class ServedCatalog(ResponseModel):
+    """The catalog that a Steward serves: its name, and where its tables are."""
+
+    name: str
+    warehouse: str
+
+
+class StewardInfo(ResponseModel):
+    """The Steward's name, version, epoch, log size and catalog."""
+
+    notary: str
+    origin: str
+    isolation: Isolation
+    version: str
+    active_epoch: Decimal | None
+    log_size: Decimal
+    trust_root_version: Count | None
+    catalog: ServedCatalog | None
+
+
+class TrustRootVersion(ResponseModel):
+    """The newest version of the trust root."""
+
+    version: Count
+    sha256: Sha256
+
+
+class TrustRootChain(TrustRootVersion):
+    """The newest version of the trust root, and every version's envelope, from the first to the newest."""
+
+    chain: tuple[EnvelopeBytes, ...]
+
+
+class EpochView(ResponseModel):
+    """One epoch and the ids of its public keys, by role."""
+
+    number: Decimal
+    state: EpochStage
+    key_ids: dict[str, Sha256]
+
+
+class EpochList(ResponseModel):
+    """Every epoch, in order of number."""
+
+    epochs: tuple[EpochView, ...]
+
+
+class EpochChange(ResponseModel):
+    """One step of one epoch."""
+
+    epoch: Decimal
+    before: EpochStage | None
+    after: EpochStage
+    reason: str
+    key_ids: dict[str, Sha256]
+
+
+class EpochChangeList(ResponseModel):
+    """Steps of epochs, in order."""
+
+    changes: tuple[EpochChange, ...]
+
+
+class ClockConfirmed(ResponseModel):
+    """The time that the Steward continues from; `confirmed` is false where there was nothing to confirm."""
+
+    at: Micros
+    confirmed: Flag
+
+
+class Event(ResponseModel):
+    """One step of the step log: what happened to which row, before and after."""
+
+    event_id: Decimal
+    at: Micros
+    kind: str
+    subject: str
+    row_key: str
+    old: dict[str, JsonValue] | None
+    new: dict[str, JsonValue] | None
+
+
+class EventList(ResponseModel):
+    """Steps in order; `after` the last one's id gives the next."""
+
+    events: tuple[Event, ...]

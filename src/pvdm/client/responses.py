@@ -1,0 +1,109 @@
+"""Reads the Steward's responses into the models of `pvdm.api`, and its errors into the errors that they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from pvdm.api.base import FROM_WIRE, error_place, expected_value
+from pvdm.api.errors import ERROR_KINDS, ErrorResponse, ErrorView
+from pvdm.errors import PvdmError, UnavailableError, comparison
+
+ERROR_TEXT_MAX_CHARACTERS: Final = 4_096
+
+_M = TypeVar("_M", bound=BaseModel)
+# JSON's names of the types that pydantic names after Python's.
+_JSON_TYPES: Final = {"model_type": "an object", "dict_type": "an object", "tuple_type": "an array"}
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def parse(body: bytes, what: str) -> object:
+    """The one JSON value of the body. Raises for a key that occurs twice, for NaN and for anything but JSON."""
+    try:
+        return json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        del body
+    raise unreadable(what, "one JSON value", "something else")
+
+
+def read_response(model: type[_M], value: object) -> _M:
+    """The response as the model; fields that only a newer Steward knows are ignored.
+
+    Raises `steward_answer_invalid` with the place of the first wrong field. The value is not shown: it may be a secret.
+    """
+    try:
+        return model.model_validate(value, context=FROM_WIRE, extra="ignore")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        got = _kind(error.errors(include_url=False)[0])
+        del value
+    expected = _JSON_TYPES.get(first["type"], expected_value(first))
+    raise unreadable(error_place(first) or "the response", expected, got)
+
+
+def unreadable(what: str, expected: str, got: str) -> UnavailableError:
+    """The error for a response that this client cannot read."""
+    return UnavailableError(
+        "steward_answer_invalid",
+        f"the Steward's response cannot be read: {what}",
+        expected=expected,
+        got=got,
+        hint="compare the versions of client and Steward, and check that no other server answers at this address",
+    )
+
+
+def read_error(body: bytes, *, request_id: str) -> PvdmError:
+    """The error in a response's body; the request id is among its details."""
+    return error_of(read_response(ErrorResponse, parse(body, "the error")).error, request_id=request_id)
+
+
+def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
+    """The error of the same class, code, texts and details as the Steward's."""
+    expected, got, hint = (None if text is None else _plain(text) for text in (view.expected, view.got, view.hint))
+    # The envelope's message ends with what was expected and got; the error adds that itself.
+    tail = comparison(expected, got)
+    message = _plain(view.message).removesuffix(f": {tail}") if tail else _plain(view.message)
+    details = {name: _plain(detail) if isinstance(detail, str) else detail for name, detail in view.details.items()}
+    details["request_id"] = _plain(view.request_id or request_id)[:64]
+    return ERROR_KINDS[view.kind](view.code, message, expected=expected, got=got, hint=hint, **details)
+
+
+def _plain(text: str) -> str:
+    """The first characters of the text, without those that control a terminal."""
+    return _CONTROL.sub("�", text[:ERROR_TEXT_MAX_CHARACTERS])
+
+
+def _kind(error: Mapping[str, object]) -> str:
+    """The JSON type of the value that a validation error is about, never the value."""
+    if error["type"] == "missing":
+        return "no such field"
+    match error["input"]:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "another integer"
+        case float():
+            return "a number with a fraction"
+        case str():
+            return "another string"
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(text)
