@@ -27,8 +27,8 @@ pub struct Claim {
 
 impl Fault {
     pub fn new(code: &'static str, column: &str, expected: impl Into<String>, got: impl Into<String>) -> Self {
-        let (expected, got) = (shortened(&expected.into()), shortened(&got.into()));
-        let column = shortened(column).into_boxed_str();
+        let (expected, got) = (shorten(&expected.into()), shorten(&got.into()));
+        let column = shorten(column).into_boxed_str();
         Fault { code, column, row: None, group: None, claim: None, expected, got }
     }
 
@@ -52,7 +52,7 @@ impl Fault {
 }
 
 /// What a hostile input can make as long as it likes is cut: it ends up in messages and logs.
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.chars().take(TEXT_MAX_CHARACTERS).collect()
 }
 

@@ -1,14 +1,15 @@
 //! The Python module `pvdm_kernel`; its types are in `pvdm_kernel.pyi`.
 
-use crate::batches::Batches;
+use crate::canonical::schema::Plan;
 use crate::digest::{self, Digester};
 use crate::error::Fault;
-use crate::locate::{Place, Sieve, Suspects};
-use crate::locate_spool::{Records, Spool};
-use crate::parquet_file::ParquetFile;
-use crate::rewrite;
-use crate::schema::Plan;
-use crate::sha256::Path;
+use crate::hash::sha256::Path;
+use crate::locate::passes::{Sieve, Suspects};
+use crate::locate::place::Place;
+use crate::locate::spool::{Records, Spool};
+use crate::parquet::batches::Batches;
+use crate::parquet::file::ParquetFile;
+use crate::parquet::rewrite::recipe;
 use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_data::ArrayData;
 use arrow_pyarrow::{FromPyArrowUnchecked, ToPyArrow};
@@ -40,7 +41,7 @@ impl From<Fault> for PyErr {
 }
 
 /// A record batch by way of the Arrow C data interface: no value is copied.
-fn import(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
+fn import_batch(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     // SAFETY: the checked import validates every value, which would cost as much as a digest, and refuses bytes under a
     // null. The door (pvdm.digest.exported) has checked what the import relies on: pyarrow's `validate` for buffer sizes,
     // which the interface infers from the last offsets, and what that leaves open (offsets of empty arrays, children of
@@ -53,7 +54,7 @@ fn import(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     }
 }
 
-fn path(name: &str) -> PyResult<Path> {
+fn find_path(name: &str) -> PyResult<Path> {
     let available = Path::available();
     match name {
         "auto" => Ok(available[0]),
@@ -81,13 +82,13 @@ impl PyDigester {
         if fixed.len() != plan.projections.len() {
             return Err(PyValueError::new_err("one key a projection is needed"));
         }
-        let digester = Digester::new(plan, &fixed, path(hash_path)?);
+        let digester = Digester::new(plan, &fixed, find_path(hash_path)?);
         fixed.iter_mut().for_each(Zeroize::zeroize);
         Ok(PyDigester(digester))
     }
 
     fn update(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
-        let batch = import(batch)?;
+        let batch = import_batch(batch)?;
         Ok(py.detach(|| self.0.update(&batch))?)
     }
 
@@ -97,7 +98,7 @@ impl PyDigester {
 
     #[getter]
     fn hash_seconds(&self) -> f64 {
-        self.0.hashing().as_secs_f64()
+        self.0.hash_time().as_secs_f64()
     }
 }
 
@@ -144,13 +145,13 @@ impl PySieve {
     }
 
     fn add(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, staged: bool) -> PyResult<()> {
-        let batch = import(batch)?;
+        let batch = import_batch(batch)?;
         Ok(py.detach(|| self.0.add(&batch, staged))?)
     }
 
     /// Every row of a staged file.
     fn read(&mut self, py: Python<'_>, file: &PyParquetFile) -> PyResult<()> {
-        Ok(py.detach(|| file.0.whole()?.try_for_each(|batch| self.0.add(&batch?, true)))?)
+        Ok(py.detach(|| file.0.all_batches()?.try_for_each(|batch| self.0.add(&batch?, true)))?)
     }
 
     fn merge(&mut self, py: Python<'_>, other: &PySieve) -> PyResult<()> {
@@ -172,7 +173,7 @@ impl PySieve {
 struct PySuspects(Option<Suspects>);
 
 impl PySuspects {
-    fn there(&mut self) -> PyResult<&mut Suspects> {
+    fn get(&mut self) -> PyResult<&mut Suspects> {
         self.0.as_mut().ok_or_else(|| PyValueError::new_err("these suspects are used up"))
     }
 }
@@ -180,16 +181,16 @@ impl PySuspects {
 #[pymethods]
 impl PySuspects {
     fn add(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, file: u32, first_row: u64) -> PyResult<()> {
-        let (batch, suspects) = (import(batch)?, self.there()?);
+        let (batch, suspects) = (import_batch(batch)?, self.get()?);
         Ok(py.detach(|| suspects.add(&batch, Place { staged: false, file, row: first_row }))?)
     }
 
     /// Every row of a staged file.
     fn read(&mut self, py: Python<'_>, file: &PyParquetFile, number: u32) -> PyResult<()> {
-        let suspects = self.there()?;
+        let suspects = self.get()?;
         Ok(py.detach(|| {
             let mut row = 0;
-            file.0.whole()?.try_for_each(|batch| {
+            file.0.all_batches()?.try_for_each(|batch| {
                 let batch = batch?;
                 suspects.add(&batch, Place { staged: true, file: number, row })?;
                 row += batch.len() as u64;
@@ -200,12 +201,12 @@ impl PySuspects {
 
     fn absorb(&mut self, other: &mut PySuspects) -> PyResult<()> {
         let other = other.0.take().ok_or_else(|| PyValueError::new_err("these suspects are used up"))?;
-        Ok(self.there()?.absorb(other)?)
+        Ok(self.get()?.absorb(other)?)
     }
 
     #[getter]
     fn is_spooled(&mut self) -> PyResult<bool> {
-        Ok(self.there()?.is_spooled())
+        Ok(self.get()?.is_spooled())
     }
 
     /// What is wrong, as JSON.
@@ -240,7 +241,7 @@ fn encode<'py>(
     projection: usize,
     batch: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let (plan, batch) = (Plan::parse(plan)?, import(batch)?);
+    let (plan, batch) = (Plan::parse(plan)?, import_batch(batch)?);
     if projection >= plan.projections.len() {
         return Err(PyValueError::new_err("the plan has no such projection"));
     }
@@ -251,8 +252,8 @@ fn encode<'py>(
 /// The file to publish: staged bytes put together as the recipe says.
 #[pyfunction]
 fn splice<'py>(py: Python<'py>, recipe: PyBackedBytes, staged: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
-    let size = rewrite::spliced_size(&recipe, &staged)?;
-    PyBytes::new_with(py, size, |out| Ok(rewrite::splice(&recipe, &staged, out)?))
+    let size = recipe::spliced_size(&recipe, &staged)?;
+    PyBytes::new_with(py, size, |out| Ok(recipe::splice(&recipe, &staged, out)?))
 }
 
 #[pyfunction]

@@ -1,0 +1,11 @@
+//! The published file: the staged page bodies under page headers, indexes and a footer of the Steward's own.
+//!
+//! Engines take names, offsets, statistics and hints from a footer, each in its own way. So none of a producer's is published:
+//! everything but the page bodies is written from what was measured while the pages were decoded.
+
+pub mod elements;
+mod footer;
+pub mod recipe;
+pub mod rewriter;
+mod statistics;
+mod thrift_writer;
