@@ -1,4 +1,4 @@
-//! A digester: batches in, one row count and one sum a projection out.
+//! A digester: takes batches, gives the row count and one sum per projection.
 
 use crate::canonical::batch_column::{BatchColumn, DictionaryCache};
 use crate::canonical::bind::bind_batch;
@@ -21,7 +21,7 @@ pub struct Digester {
 }
 
 impl Digester {
-    /// One element key a projection, in the plan's order.
+    /// Takes one element key per projection, in the plan's order.
     pub fn new(plan: Plan, keys: &[[u8; 32]], path: Path) -> Self {
         let hashers: Vec<_> = keys.iter().map(|key| Hasher::new(plan.construction, key, path)).collect();
         let sums = vec![Sum::default(); keys.len()];
@@ -56,7 +56,7 @@ impl Digester {
         Ok(())
     }
 
-    /// Holds the columns that no projection has to their types, without a digest.
+    /// Checks the types and values of the columns that no projection has, without a digest.
     pub fn check_rest(&mut self, batch: &StructArray) -> Result<()> {
         let projected: Vec<usize> = self.plan.projections.iter().flatten().copied().collect();
         let rest: Vec<usize> = (0..self.plan.fields.len()).filter(|at| !projected.contains(at)).collect();
@@ -81,13 +81,13 @@ impl Digester {
         &self.sums
     }
 
-    /// The part of all updates that went into hashing.
+    /// The time that all updates spent hashing.
     pub fn hash_time(&self) -> Duration {
         self.hashing
     }
 }
 
-/// The canonical rows of one projection, on the same way as a digester makes them.
+/// The canonical rows of one projection, encoded as a digester does.
 pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec<Vec<u8>>> {
     let columns = bind(plan, batch)?;
     let picked = pick(&columns, &plan.projections[projection]);
@@ -99,7 +99,7 @@ pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec
     Ok(rows)
 }
 
-/// The same where one batch comes after the other.
+/// Binds a batch, with dictionary cells from the cache.
 fn bind_with_cache(plan: &Plan, batch: &StructArray, cache: &mut DictionaryCache) -> Result<Vec<Option<BatchColumn>>> {
     let bound = bind_batch(plan, batch)?.into_iter().zip(&plan.fields).enumerate();
     let made = bound.map(|(at, (column, field))| {

@@ -13,6 +13,7 @@ import pvdm
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "tools", "bench", "examples")
+RUST_SOURCES = sorted((ROOT / "kernel" / "src").rglob("*.rs"))
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 FILE_MAX_LINES = 500
 FUNCTION_MAX_LINES = 70
@@ -38,7 +39,8 @@ def test_every_room_is_described() -> None:
 
 
 def test_no_file_is_too_long_to_read() -> None:
-    assert named([path for path in SOURCES if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
+    files = [*SOURCES, *RUST_SOURCES]
+    assert named([path for path in files if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
 
 
 def test_every_function_fits_on_a_screen() -> None:
@@ -52,7 +54,32 @@ def test_every_function_fits_on_a_screen() -> None:
     assert long == []
 
 
+def test_every_rust_function_fits_on_a_screen() -> None:
+    # rustfmt puts the closing brace of a function at the indentation of its first line.
+    function = re.compile(r"^( *)(?:pub(?:\([a-z]+\))? )?(?:const )?fn (\w+)[^;]*?\{\n(?:.*\n)*?\1\}$", re.MULTILINE)
+    found = [(path, match) for path in RUST_SOURCES for match in function.finditer(path.read_text())]
+    assert len(found) > 500
+    long = [
+        f"{path.relative_to(ROOT)} {match[2]}" for path, match in found if match[0].count("\n") >= FUNCTION_MAX_LINES
+    ]
+    assert long == []
+
+
+def test_unsafe_code_is_allowed_at_three_places_of_the_kernel() -> None:
+    lints = tomllib.loads((ROOT / "kernel" / "Cargo.toml").read_text())["lints"]
+    assert lints["rust"]["unsafe_code"] == lints["clippy"]["undocumented_unsafe_blocks"] == "deny"
+    allowed = {
+        str(path.relative_to(ROOT)): count
+        for path in RUST_SOURCES
+        if (count := path.read_text().count("allow(unsafe_code)"))
+    }
+    assert allowed == {"kernel/src/hash/sha256.rs": 2, "kernel/src/python.rs": 1}
+    safety = re.compile(r"// SAFETY: .*\n(?: *//.*\n)* *(?:let \w+ = )?unsafe \{")
+    assert {path: len(safety.findall((ROOT / path).read_text())) for path in allowed} == allowed
+
+
 def test_every_module_says_what_it_is_for() -> None:
+    assert named([path for path in RUST_SOURCES if not path.read_text().startswith("//! ")]) == []
     assert named([path for path in SOURCES if ast.get_docstring(ast.parse(path.read_text())) is None]) == []
 
 

@@ -8,9 +8,9 @@ use arrow_data::ArrayData;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Dictionaries up to this many encoded bytes are encoded once a batch.
+/// Larger dictionaries are not encoded as a whole.
 const DICTIONARY_BYTES: usize = 1 << 26;
-/// A cell of a dictionary takes so much where all its cells are shorter.
+/// Slot size for dictionaries whose cells are all shorter than this.
 const SHORT: usize = 16;
 
 /// A bound column and, for a dictionary, its encoded values.
@@ -29,13 +29,13 @@ impl BatchColumn {
     }
 }
 
-/// The last dictionary of each column and its cells: batches that come from the same pages share it.
+/// The last dictionary of each column with its encoded cells. Batches from the same pages share a dictionary.
 #[derive(Default)]
 pub struct DictionaryCache(HashMap<usize, (ArrayData, Arc<DictionaryCells>)>);
 
 impl DictionaryCache {
-    /// A bound column at a place of the schema, and the array that it was bound from. The array is kept, so that nothing else
-    /// can lie where its values do.
+    /// Adds the cells of the column's dictionary, from the cache if it is the same dictionary. `array` is the array
+    /// that `column` was bound from. It is kept, so that no other array can have the same address.
     pub fn batch_column(&mut self, at: usize, column: Column, array: &dyn Array) -> BatchColumn {
         let (Values::Dictionary { .. }, Some(given)) = (&column.values, array.as_any_dictionary_opt()) else {
             return BatchColumn::new(column);
@@ -55,18 +55,18 @@ impl DictionaryCache {
     }
 }
 
-/// The cell of every dictionary value. A value that is refused has an impossible range: only a row that uses it fails.
+/// The cell of every dictionary value. A refused value has an impossible range, so only a row that uses it fails.
 pub struct DictionaryCells {
     ranges: Vec<(u32, u32)>,
     bytes: Vec<u8>,
     /// The size of the longest cell.
     pub longest: usize,
-    /// Where all are short: each with its size behind it, which is zero for one that is refused.
+    /// If all cells are short: each cell with its size in the last byte. A refused value has size zero.
     pub short: Vec<[u8; SHORT]>,
 }
 
 impl DictionaryCells {
-    /// `None` where encoding every value costs more than the rows could save.
+    /// Returns `None` if encoding every value costs more than the rows could save.
     fn new(values: &Column, rows: usize) -> Option<Self> {
         if values.len > rows {
             return None;
@@ -99,7 +99,7 @@ impl DictionaryCells {
         Some(DictionaryCells { ranges, bytes, longest, short })
     }
 
-    /// The size of the cell of dictionary value `key`; nothing for one that is refused or out of range.
+    /// The size of the cell of dictionary value `key`; zero if the value is refused or out of range.
     pub fn size(&self, key: Option<i64>) -> usize {
         let range = key.and_then(|key| self.ranges.get(usize::try_from(key).ok()?));
         range.map_or(0, |(start, end)| end.saturating_sub(*start) as usize)

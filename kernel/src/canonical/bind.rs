@@ -1,4 +1,4 @@
-//! Which Arrow arrays may stand for which target types: the closed list of spec/canonical.md section 7.
+//! Binds Arrow arrays to target types, by the closed list of casts in spec/canonical.md section 7.
 
 use crate::canonical::column::*;
 use crate::canonical::floats::Floats;
@@ -13,7 +13,8 @@ use arrow_schema::{DataType, Field as ArrowField, TimeUnit};
 const MICROS_A_DAY: i64 = 86_400_000_000;
 const NANOS_A_DAY: i64 = 1000 * MICROS_A_DAY;
 
-/// The columns of a batch that the plan projects, by position in the plan's fields.
+/// Binds the columns of a batch that the plan projects, by position in the plan's fields. Refuses unexpected, duplicate
+/// and missing columns.
 pub fn bind_batch(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<Column>>> {
     let mut positions = vec![None; plan.fields.len()];
     for (at, field) in batch.fields().iter().enumerate() {
@@ -42,7 +43,7 @@ fn null_code_of(slot: &Slot) -> Option<&'static str> {
     slot.required.then_some("null_in_required")
 }
 
-/// Where in the schema a column stands.
+/// The position of a column in the schema, and what holds there.
 struct Place {
     path: String,
     null_code: Option<&'static str>,
@@ -113,7 +114,7 @@ fn bind(place: Place, array: ArrayRef, field: &ArrowField, target: &Type) -> Res
     Ok(Column { path: place.path, null_code: place.null_code, nulls, len, values })
 }
 
-/// Refuses types that stand for nothing, whatever the target.
+/// Refuses Arrow types that no target type accepts.
 fn require_known_type(place: &Place, source: &DataType, extension: Option<&str>) -> Result<()> {
     let variant_storage = matches!(source, DataType::Struct(_));
     match (extension, source) {
@@ -134,7 +135,7 @@ fn require_known_type(place: &Place, source: &DataType, extension: Option<&str>)
     if legal { Ok(()) } else { Err(place.unsupported(source.to_string())) }
 }
 
-/// Integers of any width; `None` for other types.
+/// Integers of any width. Returns `None` for other types.
 fn to_integers(array: &dyn Array) -> Option<Integers> {
     Some(match array.data_type() {
         DataType::Int8 => Integers::I8(array.as_primitive::<Int8Type>().values().clone()),
@@ -149,7 +150,7 @@ fn to_integers(array: &dyn Array) -> Option<Integers> {
     })
 }
 
-/// A scalar column, or `None` where the source may not stand for the target.
+/// Binds a scalar column. Returns `None` if the source type may not be cast to the target.
 fn bind_scalar(place: &Place, array: &ArrayRef, target: &Type) -> Option<Values> {
     use DataType as D;
     let source = array.data_type();

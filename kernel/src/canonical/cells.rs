@@ -4,12 +4,12 @@ use crate::canonical::column::has_prefix;
 use crate::canonical::text::{HEADER_MAX_BYTES, push_uvarint, short_number, text16};
 use arrow_buffer::Buffer;
 
-/// Copies of this size need no call.
+/// Copies of this size compile to plain moves instead of a call.
 pub const CHUNK: usize = 32;
 
-/// Whether a stretch of string data is well-formed UTF-8 that is cut between characters only.
+/// Whether a range of string data is well-formed UTF-8 that is cut between characters only.
 pub fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[Offset]) -> bool {
-    // Cuts that go back may lie outside the stretch that is judged here.
+    // Offsets that are not ascending may lie outside the range that is checked here.
     if !cuts.is_sorted_by(|a, b| a <= b) {
         return false;
     }
@@ -28,7 +28,7 @@ pub fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[
         })
 }
 
-/// Writes the cell of a number below 10^16 in magnitude; `None` where the general way is needed.
+/// Writes the cell of a number below 10^16 in magnitude. Returns `None` for other numbers.
 #[inline(always)]
 pub fn write_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
     if let Some(length) = short_number(slot, tag, number, scale) {
@@ -62,7 +62,7 @@ fn write_long_number(slot: &mut [u8], tag: u8, number: i64, scale: usize) -> Opt
     Some(2 + length)
 }
 
-/// Writes the cell of a string view; `None` where it is not plain ASCII or contradicts itself.
+/// Writes the cell of a string view. Returns `None` if it is not plain ASCII or is inconsistent.
 #[inline(always)]
 pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text: bool) -> Option<usize> {
     let length = view as u32 as usize;
@@ -87,7 +87,7 @@ pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text
     write_bytes(slot, tag, data, start, end)
 }
 
-/// Writes the cell of `data[start..end]`; `None` where the range contradicts itself.
+/// Writes the cell of `data[start..end]`. Returns `None` if the range is invalid.
 #[inline(always)]
 pub fn write_bytes(slot: &mut [u8], tag: u8, data: &[u8], start: usize, end: usize) -> Option<usize> {
     let length = end.checked_sub(start)?;
@@ -108,7 +108,7 @@ fn write_long_bytes(slot: &mut [u8], tag: u8, value: &[u8]) -> Option<usize> {
     Some(header.len() + value.len())
 }
 
-/// Copies `data[start..end]` to the front of `slot`, by a fixed-size copy where both sides have the room.
+/// Copies `data[start..end]` to the front of `slot`, by a fixed-size copy if both sides have room.
 #[inline(always)]
 pub fn copy_bytes(slot: &mut [u8], data: &[u8], start: usize, end: usize) -> Option<usize> {
     let length = end.checked_sub(start)?;

@@ -1,4 +1,4 @@
-//! A bound column: an Arrow array seen as values of a target type, and the cell of any one of them.
+//! A bound column: an Arrow array as values of a target type, and the canonical cell of each value.
 
 use crate::canonical::floats::Floats;
 use crate::canonical::schema::{Mode, ROW_SIZE_MAX_BYTES};
@@ -8,10 +8,10 @@ use crate::canonical::variant;
 use crate::error::{Fault, Result};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
 
-/// Made by `bind`; index 0 is the first row of the batch (or the first element of a child array).
+/// Made by `bind`. Index 0 is the first row of the batch, or the first element of a child array.
 pub struct Column {
     pub path: String,
-    /// The error of a null, where nulls are refused.
+    /// The error code of a null, if nulls are refused.
     pub null_code: Option<&'static str>,
     pub nulls: Option<NullBuffer>,
     pub len: usize,
@@ -33,7 +33,7 @@ pub enum Values {
     RunEnds { ends: Integers, offset: usize, values: Box<Column> },
 }
 
-/// Integers at the width they came in.
+/// Integers at their stored width.
 pub enum Integers {
     I8(ScalarBuffer<i8>),
     I16(ScalarBuffer<i16>),
@@ -46,7 +46,7 @@ pub enum Integers {
 }
 
 impl Integers {
-    /// The number as i64; a u64 above its range is `None`.
+    /// The number as i64. Returns `None` for a u64 above that range.
     #[inline]
     pub fn get(&self, index: usize) -> Option<i64> {
         Some(match self {
@@ -77,15 +77,15 @@ impl Integers {
     }
 }
 
-/// From the stored count to the target's.
+/// Converts a stored count to the unit of the target type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
     None,
-    /// To a finer unit.
+    /// Multiplies, to a finer unit.
     Times(i64),
-    /// Milliseconds that must be whole days, then to this many units a day.
+    /// Requires milliseconds of whole days, then converts to this many units per day.
     WholeDays(i64),
-    /// A time of day: to a finer unit, below this bound.
+    /// Converts a time of day to a finer unit, below a limit.
     TimeOfDay {
         times: i64,
         below: i64,
@@ -113,7 +113,7 @@ impl Conversion {
 pub struct Decimals {
     pub values: Unscaled,
     pub precision: u8,
-    /// The scale the values have, and the one they are written at.
+    /// The scale of the values, and the scale they are written with.
     pub scale: u8,
     pub written: u8,
 }
@@ -148,7 +148,7 @@ impl Decimals {
     fn put(&self, index: usize, path: &str, out: &mut Vec<u8>) -> Result<()> {
         let (negative, digits) = self.digits(index);
         let Some(written) = rescale(digits.as_bytes(), self.scale.into(), self.written.into()) else {
-            // The value itself is data and stays out of messages.
+            // Values are data and must not appear in messages.
             let expected = format!("{} digits after the point", self.written);
             return Err(Fault::new("decimal_not_exact", path, expected, "further ones"));
         };
@@ -170,7 +170,7 @@ pub enum ByteStrings {
 }
 
 impl ByteStrings {
-    /// The bytes of one value; `None` where the array contradicts itself.
+    /// The bytes of one value. Returns `None` if the array is inconsistent.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         match self {
             ByteStrings::Offsets32 { offsets, data } => {
@@ -185,7 +185,7 @@ impl ByteStrings {
     }
 }
 
-/// The bytes of a string view: up to 12 stand in the view itself, more in a buffer that it names.
+/// The bytes of a string view. A view holds up to 12 bytes itself, and longer strings are in a buffer.
 fn view_bytes<'a>(views: &'a ScalarBuffer<u128>, index: usize, buffers: &'a [Buffer]) -> Option<&'a [u8]> {
     let view = views[index];
     let length = view as u32 as usize;
@@ -213,7 +213,7 @@ pub enum Ranges {
 }
 
 impl Ranges {
-    /// First and one past the last element; `None` where the array contradicts itself.
+    /// The range of one list's elements. Returns `None` if the array is inconsistent.
     fn get(&self, index: usize, children: usize) -> Option<std::ops::Range<usize>> {
         let (start, end) = match self {
             Ranges::Offsets32(offsets) => (offsets[index].into(), offsets[index + 1].into()),
@@ -234,7 +234,8 @@ impl Column {
         self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(index))
     }
 
-    /// Appends the cell of one value. `out` holds the cells of the same row only.
+    /// Appends the cell of one value. `out` holds the cells of the same row only. Refuses nulls, values and rows beyond
+    /// the limits.
     pub fn put(&self, index: usize, out: &mut Vec<u8>) -> Result<()> {
         if self.is_null(index) {
             return self.put_null(out);
@@ -335,7 +336,7 @@ impl Column {
         })
     }
 
-    /// Metadata or value of a variant; a null inside a variant that is not null is no variant.
+    /// Metadata or value of a variant. Refuses a null inside a variant that is not null.
     fn variant_part<'a>(&self, part: &'a Column, index: usize) -> Result<&'a [u8]> {
         let null = || Fault::new("variant_malformed", &self.path, "metadata and value", "null");
         if part.is_null(index) {
@@ -389,7 +390,7 @@ impl Column {
     }
 }
 
-/// The run that holds a logical index.
+/// Finds the run that holds a logical index.
 fn find_run(ends: &Integers, runs: usize, index: usize) -> Option<usize> {
     let index = i64::try_from(index).ok()?;
     let (mut low, mut high) = (0, runs);

@@ -3,7 +3,7 @@
 use crate::canonical::text::push_cell;
 use arrow_buffer::ScalarBuffer;
 
-/// IEEE-754 bits, at the width they came in and the width they are written at.
+/// IEEE-754 bits, by the width they are stored in and the width they are written in.
 pub enum Floats {
     F16To32(ScalarBuffer<u16>),
     F16To64(ScalarBuffer<u16>),
@@ -50,7 +50,7 @@ const HALF: Format = (5, 10);
 const SINGLE: Format = (8, 23);
 const DOUBLE: Format = (11, 52);
 
-/// Moves sign, exponent and fraction to a wider format. A NaN stays a NaN; `canonicalize_*` then makes it the one NaN.
+/// Moves sign, exponent and fraction to a wider format. A NaN stays a NaN, which `canonicalize_*` then replaces.
 fn widen(bits: u64, (from_exponent, from_fraction): Format, (to_exponent, to_fraction): Format) -> u64 {
     let sign = bits >> (from_exponent + from_fraction) << (to_exponent + to_fraction);
     let exponent = bits >> from_fraction & ((1 << from_exponent) - 1);
@@ -66,7 +66,7 @@ fn widen(bits: u64, (from_exponent, from_fraction): Format, (to_exponent, to_fra
     if fraction == 0 {
         return sign;
     }
-    // A subnormal becomes normal: its leading one moves to the place that is not stored.
+    // A subnormal becomes normal: its leading one moves to the implicit bit.
     let lead = from_fraction + 1 - (64 - fraction.leading_zeros());
     let normal = fraction << lead & ((1 << from_fraction) - 1);
     sign | (rebias + 1 - u64::from(lead)) << to_fraction | normal << shift

@@ -1,4 +1,5 @@
-//! Canonical rows of a batch, a tile at a time: column by column into slots, padded where they lie, ready to hash.
+//! Canonical rows of a batch, one tile at a time: columns are written into row slots and padded in place, ready to
+//! hash.
 
 use crate::canonical::batch_column::{BatchColumn, DictionaryCells};
 use crate::canonical::cells::{CHUNK, is_text, write_bytes, write_number, write_view};
@@ -9,14 +10,14 @@ use crate::canonical::text::*;
 use crate::error::{Fault, Result};
 use crate::hash::sha256::{self, Messages};
 
-/// Rows a tile at most: enough to fill sixteen lanes of most lengths, few enough to stay in the nearest cache.
+/// Rows per tile at most. Enough to fill sixteen lanes of most lengths, few enough to stay in the first-level cache.
 pub const TILE_ROWS: usize = 256;
-/// Bytes of values a tile at most, unless a single row has more.
+/// Bytes of values per tile at most, unless a single row has more.
 const TILE_BYTES: usize = 1 << 20;
-/// Room behind a row: the widest fixed-size store (48 bytes) and the padding (72) may run past its end.
+/// Room behind a row. The widest fixed-size store (48 bytes) and the padding (72 bytes) may run past its end.
 const SLACK: usize = 128;
 
-/// How a column gets into the slots.
+/// How a column is written into the slots.
 enum Layout<'a> {
     /// Every cell has at most this many bytes.
     Bounded(usize),
@@ -55,7 +56,7 @@ impl Cells {
         start..self.ends[row]
     }
 
-    /// Encodes up to `rows` cells, fewer where they grow large; at least one.
+    /// Encodes up to `rows` cells, fewer if they are large, and at least one. Returns their number.
     fn prepare(&mut self, column: &Column, first: usize, rows: usize, cell: &mut Vec<u8>) -> Result<usize> {
         self.ends.clear();
         self.bytes.clear();
@@ -72,12 +73,12 @@ impl Cells {
     }
 }
 
-/// The rows of one projection, for some consecutive rows of a batch. Kept and filled again.
+/// The rows of one projection, for consecutive rows of a batch. A tile is reused.
 #[derive(Default)]
 pub struct Tile {
     bytes: Vec<u8>,
     starts: Vec<u32>,
-    /// Where each row's next cell goes.
+    /// Where the next cell of each row is written.
     ends: Vec<u32>,
     lengths: Vec<u32>,
     blocks: Vec<u32>,
@@ -87,7 +88,7 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// Encodes and pads rows from `first` on, at most `rows` of them; returns how many.
+    /// Encodes and pads at most `rows` rows from `first` on. Returns their number.
     pub fn fill(&mut self, columns: &[&BatchColumn], first: usize, rows: usize) -> Result<usize> {
         let rows = self.lay_out(columns, first, rows.min(TILE_ROWS))?;
         for (at, column) in columns.iter().enumerate() {
@@ -118,7 +119,7 @@ impl Tile {
         &self.bytes[self.starts[row] as usize..][..self.lengths[row] as usize]
     }
 
-    /// Gives every row a slot that its cells fit in; returns the number of rows that fit the tile.
+    /// Lays out a slot for every row that its cells fit in. Returns the number of rows that fit the tile.
     fn lay_out(&mut self, columns: &[&BatchColumn], first: usize, mut rows: usize) -> Result<usize> {
         self.prepared.resize_with(columns.len(), Cells::default);
         self.sizes.clear();
@@ -132,7 +133,7 @@ impl Tile {
                     bounded += HEADER_MAX_BYTES;
                     let offsets = &offsets[first..=first + rows];
                     for (size, pair) in self.sizes.iter_mut().zip(offsets.windows(2)) {
-                        // A range that contradicts itself gets no room and fails when it is read.
+                        // An invalid range gets no room, and fails when it is read.
                         *size += usize::try_from(pair[1].wrapping_sub(pair[0])).unwrap_or(0);
                     }
                 }
@@ -248,8 +249,8 @@ impl Tile {
         }
     }
 
-    /// Writes one cell a row: by `fast` where that knows how, by `Column::put` otherwise. `fast` is given the slot from the
-    /// row's end on, and the row within the tile.
+    /// Writes one cell per row, by `fast` if it returns a length, otherwise by `Column::put`. `fast` is given the slot
+    /// from the row's end on, and the row within the tile.
     #[inline(always)]
     fn write(
         &mut self,
@@ -373,7 +374,7 @@ fn write_by_column(column: &Column, index: usize, slot: &mut [u8], cell: &mut Ve
     Ok(cell.len())
 }
 
-/// Refuses a batch whose rows do not fit the arithmetic of a digest.
+/// Adds to a row count. Refuses a total that does not fit the arithmetic of a digest.
 pub fn add_rows(before: u64, more: usize) -> Result<u64> {
     let overflow = || Fault::new("row_count_overflow", "", "at most 2^63 - 1 rows", "more");
     let total = before.checked_add(more as u64).ok_or_else(overflow)?;

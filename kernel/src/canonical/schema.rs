@@ -1,4 +1,4 @@
-//! The plan as JSON (the schema form of spec/digest.md section 1) and the types it names.
+//! The plan as JSON (the schema form of spec/digest.md section 1), and the types of its schema.
 
 use crate::error::{Fault, Result};
 use crate::hash::element::Construction;
@@ -83,7 +83,7 @@ impl fmt::Display for Type {
 pub struct Slot {
     pub kind: Type,
     pub required: bool,
-    /// The Iceberg field id, where the schema has ids.
+    /// The Iceberg field id, if the schema has ids.
     pub id: Option<i32>,
 }
 
@@ -125,14 +125,14 @@ impl Plan {
     }
 }
 
-/// JSON from the door, which has bounded its depth: 64 levels of types nest deeper than the parser's default limit.
+/// Parses JSON whose depth the Python side has bounded. 64 levels of types nest deeper than the parser's default limit.
 pub fn parse_value(json: &str) -> Result<Value> {
     let mut parser = serde_json::Deserializer::from_str(json);
     parser.disable_recursion_limit();
     Value::deserialize(&mut parser).map_err(|error| invalid("a request as JSON", &error.to_string()))
 }
 
-/// The fields of a schema, in canonical order.
+/// Parses the fields of a schema, in canonical order.
 pub fn parse_fields(schema: &Value) -> Result<Vec<Field>> {
     match parse_type(schema, 0)? {
         Type::Struct(fields) => Ok(fields),
@@ -158,7 +158,7 @@ fn parse_projection(names: &Value, fields: &[Field], mode: Mode) -> Result<Vec<u
     Ok(positions)
 }
 
-/// What portable mode refuses before any row is read.
+/// Refuses types that the mode does not allow, before any row is read.
 fn require_mode(path: &str, kind: &Type, mode: Mode) -> Result<()> {
     match kind {
         Type::Float | Type::Double | Type::Geometry | Type::Geography if mode == Mode::Portable => {
@@ -257,7 +257,7 @@ fn parse_name(name: &str) -> Result<Type> {
     })
 }
 
-/// `decimal(P,S)`, `decimal(P,S)@D`, `fixed(L)`.
+/// Parses `decimal(P,S)`, `decimal(P,S)@D` and `fixed(L)`.
 fn parse_parameters(name: &str) -> Option<Type> {
     if let Some(length) = name.strip_prefix("fixed(").and_then(|rest| rest.strip_suffix(')')) {
         return length.parse().ok().filter(|length| *length >= 1).map(Type::Fixed);

@@ -11,12 +11,12 @@ pub enum Refusal {
     Unassigned(char),
 }
 
-/// The bytes as a string, or the refusal.
+/// Refuses bytes that are not UTF-8.
 pub fn to_utf8(bytes: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(bytes).map_err(|_| Refusal::NotUtf8)
 }
 
-/// The portable form: NFC, with every code point assigned in Unicode 14.0.0.
+/// Converts to the portable form, NFC. Refuses code points that are not assigned in Unicode 14.0.0.
 pub fn to_portable(text: &str) -> Result<Cow<'_, str>, Refusal> {
     if text.is_ascii() {
         return Ok(Cow::Borrowed(text));

@@ -24,7 +24,7 @@ pub const TAG_OBJECT: u8 = 0x14;
 pub const TAG_GEOMETRY: u8 = 0x15;
 pub const TAG_GEOGRAPHY: u8 = 0x16;
 pub const TAG_TIME_NS: u8 = 0x17;
-/// Longest uvarint of a length that fits a row, and the tag before it.
+/// The longest uvarint of a length that fits a row, and the tag before it.
 pub const HEADER_MAX_BYTES: usize = 6;
 const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 
@@ -39,7 +39,7 @@ fn digits8(number: u32) -> u64 {
 }
 
 /// Writes the cell of a number below 10^8 in magnitude with `scale` digits after the point, 7 at most, to the front of
-/// `slot`, and returns its length; `None` where number, scale or room do not allow it. Bytes behind the cell are undefined.
+/// `slot`. Returns its length, or `None` if number, scale or room do not allow it. Bytes behind the cell are undefined.
 #[inline(always)]
 pub fn short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
     let magnitude = number.unsigned_abs();
@@ -48,7 +48,7 @@ pub fn short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option
     }
     let slot = slot.first_chunk_mut::<SHORT_CELL_ROOM>()?;
     let digits = digits8(magnitude as u32);
-    // At least one digit stands before the point, so at most 7 - scale zeros are leading.
+    // At least one digit precedes the point, so at most 7 - scale zeros are leading.
     let leading = ((digits | 1 << 63).trailing_zeros() >> 3).min(7 - scale);
     let text = (digits | ASCII_ZEROS) >> (leading * 8);
     let sign = usize::from(number < 0);
@@ -56,7 +56,7 @@ pub fn short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option
     slot[2 + sign..10 + sign].copy_from_slice(&text.to_le_bytes());
     let mut length = sign + (8 - leading) as usize;
     if scale > 0 {
-        // The fraction moves one place on to make room for the point; it has at most seven digits.
+        // The fraction moves by one byte to make room for the point; it has at most seven digits.
         let whole = 8 - leading - scale;
         let fraction = text >> (8 * whole) << 8 | u64::from(b'.');
         let point = (2 + sign + whole as usize).min(SHORT_CELL_ROOM - 8);
@@ -97,7 +97,7 @@ pub fn push_uvarint(out: &mut Vec<u8>, mut number: usize) {
     out.push(number as u8);
 }
 
-/// Appends a cell whose body is written by `body`; its length is known only afterwards.
+/// Appends a cell whose body is written by `body`. Its length is known only afterwards.
 pub fn push_nested<E>(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     out.push(tag);
     let length_at = out.len();
@@ -142,7 +142,7 @@ pub fn push_decimal(out: &mut Vec<u8>, tag: u8, negative: bool, digits: &[u8], s
     }
 }
 
-/// Brings a decimal's digits from one scale to another; `None` where a digit other than zero would be lost.
+/// Converts a decimal's digits from one scale to another. Returns `None` if a digit other than zero would be lost.
 pub fn rescale(digits: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
     if digits == b"0" || from == to {
         return Some(digits.to_vec());

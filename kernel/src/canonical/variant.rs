@@ -211,7 +211,7 @@ impl Writer<'_> {
     }
 }
 
-/// An object's values, which may lie in any order but must fill `bytes` without gap or overlap.
+/// Splits an object's values, which may be in any order but must fill `bytes` without gap or overlap.
 fn split_values<'a>(offsets: &[usize], bytes: &'a [u8]) -> Result<Vec<&'a [u8]>> {
     let (total, starts) = offsets.split_last().ok_or_else(|| malformed("offsets", "none"))?;
     if *total != bytes.len() {
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(wide))
     }
 
-    /// `count` numbers; fails before allocating where the bytes cannot hold them.
+    /// Reads `count` numbers. Fails before allocating if the bytes cannot hold them.
     fn numbers(&mut self, count: Option<usize>, width: usize) -> Result<Vec<usize>> {
         let size = count.and_then(|count| count.checked_mul(width)).ok_or_else(|| malformed("a sane size", "more"))?;
         let bytes = self.take(size)?;

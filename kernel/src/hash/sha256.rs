@@ -1,5 +1,5 @@
-//! HMAC-SHA256 of many padded messages at a time, summed: the portable path (the `sha2` crate) and a 16-lane AVX-512 path
-//! chosen at run time. Self-contained: whoever doubts the second path reads this file and its tests only.
+//! HMAC-SHA256 of many padded messages, summed. There is a portable path (the `sha2` crate) and a 16-lane AVX-512 path
+//! that is chosen at run time. This file is self-contained: the second path depends on nothing outside it.
 
 use sha2::Digest;
 use zeroize::Zeroize;
@@ -8,7 +8,7 @@ const BLOCK: usize = 64;
 /// Bit length of the outer message: one key block and the inner hash.
 const OUTER_BITS: u32 = 8 * (64 + 32);
 
-/// Which implementation hashes. Every path gives the same sums.
+/// The implementation that hashes. Every path gives the same sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     Portable,
@@ -42,7 +42,7 @@ pub struct HmacKey {
 }
 
 impl HmacKey {
-    /// From a key of at most one block (ours have 32 bytes).
+    /// Takes a key of at most one block; element keys have 32 bytes.
     pub fn new(key: &[u8; 32]) -> Self {
         let mut block = [0u8; BLOCK];
         block[..32].copy_from_slice(key);
@@ -94,7 +94,7 @@ pub fn pad(slot: &mut [u8], length: usize) -> u32 {
     blocks as u32
 }
 
-/// The sum of 256-bit hashes: word by word with room for carries, folded when it is read.
+/// The sum of 256-bit hashes, word by word with room for carries. It is folded when it is read.
 #[derive(Clone, Copy, Default)]
 pub struct WordSum([u64; 8]);
 
@@ -118,7 +118,7 @@ impl WordSum {
     }
 }
 
-/// Room for sorting messages by length; kept between calls.
+/// Buffers for sorting messages by length, reused between calls.
 #[derive(Default)]
 pub struct Scratch {
     by_blocks: Vec<Vec<u32>>,
@@ -184,9 +184,11 @@ mod avx512 {
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
     ];
 
+    #[allow(unsafe_code)]
     pub fn sum(key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
         assert!(Path::available().contains(&Path::Avx512), "this processor has no AVX-512");
-        // SAFETY: the line above has seen the features that `sum_lanes` is compiled with; it has no other precondition.
+        // SAFETY: the assertion above has checked the features that `sum_lanes` is compiled with. It has no other
+        // precondition.
         unsafe { sum_lanes(key, messages, scratch) }
     }
 
@@ -231,9 +233,10 @@ mod avx512 {
         sum
     }
 
-    /// Messages of this many blocks (1 MiB) or more hardly ever meet their like.
+    /// Messages of this many blocks (1 MiB) or more rarely share a length with others.
     const MANY: usize = 16_384;
-    /// Fewer messages of one length than this are hashed one after another: sixteen lanes cost as much as about five.
+    /// Fewer messages of one length than this are hashed one after another. Sixteen lanes cost as much as about five
+    /// messages.
     const FEW: usize = 5;
 
     /// Adds the hashes of the first `lanes` of sixteen messages of the same number of blocks.
@@ -266,9 +269,10 @@ mod avx512 {
         }
     }
 
+    #[allow(unsafe_code)]
     #[target_feature(enable = "avx512f")]
     fn load(block: &[u8; BLOCK]) -> __m512i {
-        // SAFETY: reads 64 bytes behind a reference to 64 bytes; the instruction needs no alignment.
+        // SAFETY: this reads 64 bytes behind a reference to 64 bytes, and the instruction needs no alignment.
         unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
     }
 
@@ -279,7 +283,7 @@ mod avx512 {
         _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
     }
 
-    /// From one row a message to one vector a word.
+    /// Transposes one row per message to one vector per word.
     #[target_feature(enable = "avx512f")]
     fn transpose(mut rows: [__m512i; 16]) -> [__m512i; 16] {
         let mut step = [_mm512_setzero_si512(); 16];

@@ -1,11 +1,12 @@
-//! A fast keyed hash of rows and cells, 128 bits: enough to tell rows apart under a key that nobody else has, and no more.
+//! A fast keyed 128-bit hash of rows and cells, for telling rows apart.
 //!
-//! It is no digest and proves nothing: a verdict rests on the digests alone, and what this finds is held to their counts.
-//! Who makes the data does not know the key, which is drawn after the freeze, used once, and never leaves the process.
+//! It is not a digest and proves nothing. The verdict depends on the digests alone, and what this hash finds is
+//! compared with their counts. The producer does not know the key: it is drawn after the freeze, used once, and never
+//! leaves the process.
 
 use zeroize::Zeroize;
 
-/// Two lanes that share nothing, each a chain of folded products of 64-bit words.
+/// Two independent lanes, each a chain of folded products of 64-bit words.
 #[derive(Clone)]
 pub struct RowHash {
     lanes: [Lane; 2],
@@ -19,7 +20,7 @@ struct Lane {
 }
 
 impl RowHash {
-    /// The hash for one purpose; another purpose has another hash.
+    /// Each purpose has its own hash under one key.
     pub fn new(key: &[u8; 32], purpose: &str) -> Self {
         let lane = |number: u8| {
             let mut made = blake3::Hasher::new_keyed(key);
@@ -41,7 +42,7 @@ impl RowHash {
         for chunk in &mut chunks {
             self.step(&mut states, word(&chunk[..8]), word(&chunk[8..]));
         }
-        // Zeros fill the last chunk; the length, with which it begins, tells them from others.
+        // Zeros fill the last chunk. The state starts with the length, so messages that end in zeros differ.
         let mut last = [0; 16];
         last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
         self.step(&mut states, word(&last[..8]), word(&last[8..]));
@@ -58,7 +59,7 @@ impl RowHash {
 }
 
 impl PartialEq for RowHash {
-    /// Whether both have one key.
+    /// Whether both have the same key.
     fn eq(&self, other: &Self) -> bool {
         self.hash(&[]) == other.hash(&[])
     }

@@ -1,7 +1,8 @@
-//! Which rows differ between two sides: a first pass finds the buckets of keys that differ, a second one their rows.
+//! Finds which rows differ between two sides: the first pass finds buckets of keys that differ, the second pass their
+//! rows.
 //!
-//! Rows are known by two hashes under keys of their own: of their identity, which names the bucket, and of their content.
-//! A bucket holds the difference of both sides' sums, so sides that agree in it leave zero, whatever their rows are.
+//! Every row has two hashes under separate keys: one of its identity, which selects the bucket, and one of its content.
+//! A bucket holds the difference of both sides' sums, so it is zero if both sides have the same rows in it.
 
 use crate::canonical::batch_column::BatchColumn;
 use crate::canonical::rows::{TILE_ROWS, Tile};
@@ -20,7 +21,7 @@ pub const BUCKET_BITS_MAX: u32 = 24;
 const IDENTITY: usize = 0;
 const CONTENT: usize = 1;
 
-/// Hashes of identities, of contents and of single cells; they belong to one locating and to nothing else.
+/// Hashes of identities, contents and single cells, for one locating job only.
 #[derive(Clone)]
 struct Hashing {
     plan: Arc<Plan>,
@@ -30,7 +31,7 @@ struct Hashing {
 impl Hashing {
     fn new(plan: Plan, key: &[u8; 32]) -> Result<Self> {
         if plan.projections.len() != 2 {
-            return Err(Fault::new("projection_unknown", "", "identity and content", "others"));
+            return Err(Fault::new("projection_unknown", "", "identity and content", "different ones"));
         }
         let keys = ["identity", "content", "field"].map(|purpose| RowHash::new(key, purpose));
         Ok(Hashing { plan: Arc::new(plan), keys: Arc::new(keys) })
@@ -41,7 +42,7 @@ impl Hashing {
     }
 }
 
-/// The hash of every row in `first..end`.
+/// Appends the hash of every row in `first..end`.
 fn hash_rows(
     tile: &mut Tile,
     columns: &[&BatchColumn],
@@ -59,7 +60,7 @@ fn hash_rows(
     Ok(())
 }
 
-/// The first pass: for each bucket the difference of both sides.
+/// The first pass: the difference of both sides, by bucket.
 pub struct Sieve {
     hashing: Hashing,
     tile: Tile,
@@ -69,7 +70,7 @@ pub struct Sieve {
 }
 
 impl Sieve {
-    /// The plan has the identity first and the content second.
+    /// The plan has two projections: identity, then content.
     pub fn new(plan: Plan, key: &[u8; 32], bits: u32) -> Result<Self> {
         if bits > BUCKET_BITS_MAX {
             let expected = format!("at most 2^{BUCKET_BITS_MAX} buckets");
@@ -101,10 +102,10 @@ impl Sieve {
         Ok(())
     }
 
-    /// Takes in what another thread saw.
+    /// Adds what another thread has seen.
     pub fn merge(&mut self, other: &Sieve) -> Result<()> {
         if self.bits != other.bits || self.hashing.keys != other.hashing.keys {
-            return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating", "another"));
+            return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating", "a different one"));
         }
         for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
             *ours = ours.wrapping_add(*theirs);
@@ -115,13 +116,13 @@ impl Sieve {
         Ok(())
     }
 
-    /// How many buckets differ, and how many rows of both sides lie in them.
+    /// The number of buckets that differ, and of the rows of both sides in them.
     pub fn differing(&self) -> (u64, u64) {
         let found = self.sums.iter().zip(&self.counts).filter(|(sum, _)| **sum != 0);
         found.fold((0, 0), |(buckets, rows), (_, count)| (buckets + 1, rows + u64::from(*count)))
     }
 
-    /// What collects the rows of the buckets that differ; one a thread.
+    /// Creates a collector for the rows of the buckets that differ, one per thread.
     pub fn suspects(&self, fields: bool, records: impl FnOnce(usize) -> Records) -> Suspects {
         let mut wanted = vec![0u64; self.sums.len().div_ceil(64)];
         for (at, _) in self.sums.iter().enumerate().filter(|(_, sum)| **sum != 0) {
@@ -136,7 +137,7 @@ impl Sieve {
             fields,
             record: Vec::with_capacity(PREFIX_BYTES + 8 * names),
             records: records(names),
-            others: Vec::new(),
+            absorbed: Vec::new(),
         }
     }
 }
@@ -145,7 +146,7 @@ fn bucket_of(key: u128, bits: u32) -> usize {
     key as usize & ((1 << bits) - 1)
 }
 
-/// The second pass: the rows of buckets that differ, with their places and, where wanted, a hash of each field.
+/// The second pass: the rows of buckets that differ, with their places and, if requested, a hash of each field.
 pub struct Suspects {
     hashing: Hashing,
     tile: Tile,
@@ -154,7 +155,7 @@ pub struct Suspects {
     fields: bool,
     record: Vec<u8>,
     records: Records,
-    others: Vec<Records>,
+    absorbed: Vec<Records>,
 }
 
 impl Suspects {
@@ -199,7 +200,7 @@ impl Suspects {
         self.wanted[at / 64] >> (at % 64) & 1 == 1
     }
 
-    /// Hashes of the chosen rows: one by one where they are few, else with all their neighbours.
+    /// Hashes the chosen rows: one by one if they are few, otherwise together with all their neighbours.
     fn hash_chosen(
         &mut self,
         columns: &[&BatchColumn],
@@ -228,25 +229,25 @@ impl Suspects {
         self.records.push(&self.record)
     }
 
-    /// Takes over what another thread collected.
+    /// Takes over what another thread has collected.
     pub fn absorb(&mut self, other: Suspects) -> Result<()> {
         if self.hashing.keys != other.hashing.keys || self.fields != other.fields {
-            return Err(Fault::new("locate_mismatch", "", "suspects of the same locating", "others"));
+            return Err(Fault::new("locate_mismatch", "", "suspects of the same locating", "different ones"));
         }
-        self.others.push(other.records);
-        self.others.extend(other.others);
+        self.absorbed.push(other.records);
+        self.absorbed.extend(other.absorbed);
         Ok(())
     }
 
     pub fn is_spooled(&self) -> bool {
-        self.records.is_spooled() || self.others.iter().any(Records::is_spooled)
+        self.records.is_spooled() || self.absorbed.iter().any(Records::is_spooled)
     }
 
-    /// What is missing, added, duplicated and modified, as JSON; up to `samples` places of each.
+    /// Reports what is missing, added, duplicated and modified, as JSON, with up to `samples` places of each.
     pub fn tally(self, samples: usize) -> Result<Value> {
         let names = if self.fields { self.hashing.plan.projections[CONTENT].clone() } else { Vec::new() };
         let names = names.iter().map(|at| self.hashing.plan.fields[*at].name.clone()).collect();
-        let mut parts = self.others;
+        let mut parts = self.absorbed;
         parts.push(self.records);
         let mut tally = Tally::new(names, samples);
         Records::merge(parts, |record| tally.add(record))?;
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_were_exchanged_are_seen_though_no_column_changed() {
+    fn exchanged_keys_are_found_though_no_column_changed() {
         let mut found = sieve(0);
         found.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
         found.add(&batch(&[(1, "b"), (2, "a")]), true).unwrap();
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn every_class_is_told_with_places_and_fields() {
+    fn every_class_is_reported_with_places_and_fields() {
         let intent = [(1, "a"), (2, "b"), (3, "c"), (4, "d")];
         let staged = [(2, "x"), (3, "c"), (3, "c"), (4, "d"), (9, "new")];
         for (memory, name) in [(1 << 20, "memory"), (60, "spool")] {

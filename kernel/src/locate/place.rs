@@ -2,7 +2,7 @@
 
 use crate::error::{Fault, Result};
 
-/// A place is a side, a file and a row, in one number that sorts in this order.
+/// A place is packed into one number that sorts by side, file and row.
 pub const ROW_BITS: u32 = 40;
 const FILE_BITS: u32 = 23;
 

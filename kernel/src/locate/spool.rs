@@ -1,4 +1,4 @@
-//! Records of fixed width in sorted order, in memory while they are few and in sorted runs on disk beyond that.
+//! Records of fixed width in sorted order. They are in memory up to a limit, and in sorted runs on disk beyond it.
 
 use crate::error::{Fault, Result};
 use std::cmp::Reverse;
@@ -7,14 +7,14 @@ use std::fs::{File, OpenOptions, remove_file};
 use std::io::{Error, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// Identity and content, 16 bytes each, and the place: records are ordered by these.
+/// Identity and content, 16 bytes each, and the place. Records are ordered by these.
 pub const PREFIX_BYTES: usize = 40;
-/// What a run is read by when runs are merged.
+/// How much of a run is read at once when runs are merged.
 const READ_BYTES: usize = 1 << 18;
 const WRITE_BYTES: usize = 1 << 20;
 type Prefix = [u8; PREFIX_BYTES];
 
-/// Where records go that memory does not hold: a file of ours that has no name once it is open.
+/// The file for records that do not fit in memory. It has no name once it is open.
 pub struct Spool {
     pub path: PathBuf,
     pub limit_bytes: u64,
@@ -26,13 +26,13 @@ pub struct Records {
     spool: Spool,
     buffer: Vec<u8>,
     file: Option<File>,
-    /// Where each run begins, and its bytes.
+    /// The start of each run, and its bytes.
     runs: Vec<(u64, u64)>,
     written: u64,
 }
 
 impl Records {
-    /// Records with so many fields behind their prefix.
+    /// Creates records with this many fields behind their prefix.
     pub fn new(fields: usize, memory_bytes: usize, spool: Spool) -> Self {
         let width = PREFIX_BYTES + 8 * fields;
         Records { width, memory_bytes, spool, buffer: Vec::new(), file: None, runs: Vec::new(), written: 0 }
@@ -40,7 +40,7 @@ impl Records {
 
     pub fn push(&mut self, record: &[u8]) -> Result<()> {
         debug_assert_eq!(record.len(), self.width);
-        // The order that a run is sorted by lies in memory too.
+        // The sort order of a run is in memory too.
         let rows = self.buffer.len() / self.width + 1;
         if rows * (self.width + 4) > self.memory_bytes && !self.buffer.is_empty() {
             self.spill()?;
@@ -94,7 +94,7 @@ impl Records {
         Ok(())
     }
 
-    /// Every record of all parts, in order.
+    /// Gives every record of all parts to `take`, in order.
     pub fn merge(parts: Vec<Records>, mut take: impl FnMut(&[u8])) -> Result<()> {
         let mut cursors = Vec::new();
         let mut parts: Vec<Records> = parts;
@@ -118,7 +118,7 @@ impl Records {
     }
 }
 
-/// A place in one run: sorted records in memory, or a stretch of the spool.
+/// A position in one run: sorted records in memory, or a range of the spool.
 #[derive(Default)]
 struct Cursor {
     part: usize,
@@ -145,7 +145,7 @@ impl Cursor {
         }
     }
 
-    /// The prefix of the next record; none at the end.
+    /// Advances to the next record and returns its prefix; `None` at the end.
     fn advance(&mut self, parts: &mut [Records]) -> Result<Option<Prefix>> {
         let width = parts[self.part].width;
         if self.spooled {
@@ -179,7 +179,7 @@ impl Cursor {
     }
 }
 
-/// A file that nobody else can open, neither now nor after a crash.
+/// Creates a file that no other process can open, even after a crash.
 fn create_unnamed(path: &PathBuf) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);

@@ -1,8 +1,8 @@
-//! What is wrong with the rows of one key after another: missing, added, duplicated, modified, by exact multiset rules.
+//! Classifies the rows of each key as missing, added, duplicated or modified, by exact multiset rules.
 //!
-//! Under each key, rows of equal content cancel one by one. Copies beyond the intended ones of an intended row are
-//! duplicated. Of the rest, an intended and a staged row make one modified row for as long as there are both; what is
-//! left is missing, or added.
+//! Under each key, rows of equal content cancel one by one. Extra copies of an intended row are duplicated. Of the
+//! remaining rows, an intended and a staged row together are one modified row. What is left after that is missing or
+//! added.
 
 use crate::locate::place::Place;
 use crate::locate::spool::PREFIX_BYTES;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 const KEY_BYTES: usize = 16;
 const ROW_BYTES: usize = 32;
-/// Records of one key that are held whole; of more, only the files are known.
+/// Records of one key that are kept whole. Of further ones only the file is counted.
 const HELD_BYTES: usize = 1 << 24;
 const HELD_MIN: usize = 64;
 const MISSING: usize = 0;
@@ -20,7 +20,7 @@ const DUPLICATED: usize = 2;
 const MODIFIED: usize = 3;
 const NAMES: [&str; 4] = ["missing", "added", "duplicated", "modified"];
 
-/// Rows that have no partner yet: the first ones whole, the others counted by their file.
+/// Rows without a partner so far: the first ones whole, the others counted by file.
 #[derive(Default)]
 struct UnmatchedRows {
     whole: VecDeque<Box<[u8]>>,
@@ -51,7 +51,7 @@ impl UnmatchedRows {
         Some(MatchedRow::Counted(file))
     }
 
-    /// Takes over what another one has.
+    /// Takes over the rows of another one.
     fn extend(&mut self, other: &mut UnmatchedRows, held: usize) {
         let whole = std::mem::take(&mut other.whole);
         self.rows += other.rows - whole.len() as u64;
@@ -62,7 +62,7 @@ impl UnmatchedRows {
         other.rows = 0;
     }
 
-    /// The first place that is known.
+    /// The first known place.
     fn first(&self) -> Option<Place> {
         self.whole.iter().map(|record| place_number(record)).min().map(Place::unpack)
     }
@@ -82,7 +82,7 @@ impl MatchedRow {
     }
 }
 
-/// One key among the first of its class: where it was seen, in how many rows, and for a modified one what differs.
+/// One of the first keys of a class: its place, its number of rows and, if modified, the fields that differ.
 struct Sample {
     place: Place,
     rows: u64,
@@ -99,12 +99,12 @@ pub struct Tally {
     fields: Vec<u64>,
     compared: u64,
     samples: [BTreeMap<u64, Sample>; 4],
-    /// The key and the row that are being read.
+    /// The key and content of the current records.
     at: Option<[u8; ROW_BYTES]>,
     intended: u64,
     same: UnmatchedRows,
     missing: UnmatchedRows,
-    others: UnmatchedRows,
+    extra: UnmatchedRows,
     copies: u64,
     first_copy: Option<Place>,
 }
@@ -125,13 +125,13 @@ impl Tally {
             intended: 0,
             same: UnmatchedRows::default(),
             missing: UnmatchedRows::default(),
-            others: UnmatchedRows::default(),
+            extra: UnmatchedRows::default(),
             copies: 0,
             first_copy: None,
         }
     }
 
-    /// Records come in order: by key, by content, intended before staged, by place.
+    /// Adds a record. Records are sorted by key, by content, intended before staged, and by place.
     pub fn add(&mut self, record: &[u8]) {
         if self.at.is_none_or(|at| at != record[..ROW_BYTES]) {
             self.end_row();
@@ -152,7 +152,7 @@ impl Tally {
                 self.copies += 1;
                 self.first_copy = Some(self.first_copy.filter(|first| is_before(*first, place)).unwrap_or(place));
             } else {
-                self.others.push(record, self.held);
+                self.extra.push(record, self.held);
             }
         }
     }
@@ -164,10 +164,10 @@ impl Tally {
     }
 
     fn end_key(&mut self) {
-        let pairs = self.missing.rows.min(self.others.rows);
+        let pairs = self.missing.rows.min(self.extra.rows);
         let mut first: Option<Sample> = None;
         for _ in 0..pairs {
-            let (Some(intended), Some(staged)) = (self.missing.pop(), self.others.pop()) else { break };
+            let (Some(intended), Some(staged)) = (self.missing.pop(), self.extra.pop()) else { break };
             self.count(MODIFIED, staged.file(), 1);
             let (MatchedRow::Whole(intended), MatchedRow::Whole(staged)) = (intended, staged) else { continue };
             let fields = self.compare(&intended, &staged);
@@ -180,7 +180,7 @@ impl Tally {
             self.add_sample(MODIFIED, sample);
         }
         for class in [MISSING, ADDED] {
-            let left = std::mem::take(if class == MISSING { &mut self.missing } else { &mut self.others });
+            let left = std::mem::take(if class == MISSING { &mut self.missing } else { &mut self.extra });
             if let Some(place) = left.first() {
                 self.add_sample(class, Sample { place, rows: left.rows, intent: None, fields: None });
             }
@@ -202,7 +202,7 @@ impl Tally {
         *self.files[class].entry(file).or_default() += rows;
     }
 
-    /// Which fields of two rows differ; nothing is known where they were not hashed.
+    /// Finds the fields that differ between two rows. Returns `None` if fields were not hashed.
     fn compare(&mut self, intended: &[u8], staged: &[u8]) -> Option<Vec<usize>> {
         if self.names.is_empty() {
             return None;
@@ -214,7 +214,7 @@ impl Tally {
         Some(found)
     }
 
-    /// Keeps the first places of each class; a place is one key's, so no key is told twice.
+    /// Keeps the first places of each class. A place belongs to one key, so no key is reported twice.
     fn add_sample(&mut self, class: usize, sample: Sample) {
         let Ok(at) = sample.place.pack() else { return };
         self.samples[class].insert(at, sample);
@@ -277,9 +277,9 @@ mod tests {
         made
     }
 
-    /// Of one key more rows than are held whole: they are counted by file, and nothing is lost.
+    /// With more rows of one key than are kept whole, the others are counted by file.
     #[test]
-    fn rows_beyond_those_that_are_held_are_counted_all_the_same() {
+    fn rows_beyond_those_kept_whole_are_counted() {
         let mut tally = Tally::new(Vec::new(), 3);
         tally.held = 4;
         for row in 0..20 {

@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, Field as ArrowField, FieldRef};
 
-/// Ids from here on belong to Iceberg's own columns (row ids, file names, positions).
+/// Ids from here on belong to Iceberg's metadata columns (row ids, file names, positions).
 pub const RESERVED_ID_FIRST: i32 = i32::MAX - 200;
 pub const FIELD_ID: &str = "PARQUET:field_id";
 
@@ -20,7 +20,7 @@ pub fn join_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Whether a column has an id, or anything inside it.
+/// Whether the column or any field inside it has an id.
 pub fn has_id(field: &ArrowField) -> bool {
     field.metadata().contains_key(FIELD_ID) || child_fields(field).into_iter().any(|each| has_id(each))
 }

@@ -1,4 +1,4 @@
-//! The batches of a file, resolved to the schema; row group by row group, as others read them.
+//! The batches of a file, resolved to the schema, one row group after the other.
 
 use crate::error::{Fault, Result};
 use crate::parquet::dictionary_columns::{DictionaryColumn, DictionaryReader, mask_other_leaves, merge_columns};
@@ -16,15 +16,15 @@ use parquet::arrow::arrow_reader::{
 };
 use std::sync::Arc;
 
-/// What is read of a file: its leaves, the columns of these, and how they become those of the schema.
+/// The part of a file that is read: its leaves, their columns, and how these become columns of the schema.
 pub struct Projection {
     pub mask: ProjectionMask,
     pub fields: Fields,
     pub shape: Arc<Shape>,
 }
 
-/// How a row group comes as it is stored: the types of all columns of the file, and those that come by their indices, by
-/// their place among the columns that are read.
+/// How a row group is given as it is stored: the types of all columns of the file, and the columns that are given by
+/// their dictionary, by position among the columns that are read.
 pub struct StoredGroup {
     pub types: Fields,
     pub by_dictionary: Vec<DictionaryColumn>,
@@ -35,12 +35,12 @@ pub struct Batches {
     footer: ArrowReaderMetadata,
     batch_rows: usize,
     projection: Projection,
-    /// For each row group, where not all columns come in the types of the footer.
+    /// Per row group, if some columns are not given in the types of the footer.
     stored: Vec<StoredGroup>,
     reader: Option<ParquetRecordBatchReader>,
-    /// The columns of the row group that its reader does not decode.
+    /// Columns of the row group that its reader does not decode.
     readers: Vec<DictionaryReader>,
-    /// The row groups that were begun, and the rows seen of the last one.
+    /// The number of row groups that were opened, and the rows of the last one that were given.
     group: usize,
     seen: u64,
     rows: u64,
@@ -75,7 +75,7 @@ impl Batches {
         Ok(())
     }
 
-    /// A reader of the columns of a row group that do not come by their indices.
+    /// Opens a reader for the columns of a row group that are not read by their dictionary.
     fn open(&self, group: usize) -> Result<ParquetRecordBatchReader> {
         let mut mask = self.projection.mask.clone();
         if !self.readers.is_empty() {
@@ -87,7 +87,7 @@ impl Batches {
         builder.with_batch_size(self.batch_rows).build().map_err(unreadable_file)
     }
 
-    /// The columns of a row group that come by their indices.
+    /// Opens the columns of a row group that are read by their dictionary. Returns `None` if one cannot be.
     fn open_dictionary_readers(&self, group: usize) -> Option<Vec<DictionaryReader>> {
         let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata().row_group(group));
         let readers = self.stored.get(group)?.by_dictionary.iter().map(|each| {
@@ -97,8 +97,7 @@ impl Batches {
         readers.collect()
     }
 
-    /// The footer with the types of a row group. Ones that the reader does not know how to give are no reason to refuse a
-    /// file.
+    /// The footer with the types of a row group. Types that the reader does not support are ignored.
     fn with_stored_types(&self, group: usize) -> ArrowReaderMetadata {
         let types = self.stored.get(group).map(|stored| &stored.types);
         let Some(fields) = types.filter(|fields| *fields != self.footer.schema().fields()) else {
@@ -118,8 +117,8 @@ impl Batches {
         merge_columns(&self.projection.fields, batch.map_err(unreadable_pages)?, &mut self.readers).map(Some)
     }
 
-    /// The row group without indices, from the first row that was not given yet. A source may be written in any way that a
-    /// decoder reads: only what that refuses is refused, in its words.
+    /// Decodes the row group without dictionary indices, from the first row that was not given yet. A source may use
+    /// every form that the decoder reads, so only the decoder may refuse it.
     fn restart_without_indices(&mut self) -> Result<()> {
         self.readers.clear();
         let mut reader = self.open(self.group - 1)?;
@@ -129,9 +128,9 @@ impl Batches {
                 Some(batch) => batch.map_err(unreadable_pages)?.num_rows() as u64,
                 None => 0,
             };
-            // Both ways fill every batch but the last.
+            // Both readers fill every batch but the last.
             left = left.checked_sub(rows).filter(|_| rows > 0).ok_or_else(|| {
-                Fault::new("parquet_unreadable", "", "the rows that were read before", "others")
+                Fault::new("parquet_unreadable", "", "the rows that were read before", "different ones")
                     .in_group(self.group - 1)
             })?;
         }
@@ -139,7 +138,7 @@ impl Batches {
         Ok(())
     }
 
-    /// The next row group, once this one is found to have its rows; after the last the whole file.
+    /// Checks the rows of this row group and opens the next one. After the last one, checks the rows of the file.
     fn finish_group(&mut self) -> Result<()> {
         self.reader = None;
         require_group_rows(self.footer.metadata(), self.group - 1, self.seen)?;

@@ -1,4 +1,4 @@
-//! The buckets that a file's rows fall into (Iceberg specification, bucket transform and Appendix B), in the same pass.
+//! Which buckets a file's rows fall into (Iceberg specification, bucket transform and Appendix B).
 
 use crate::canonical::schema::{Field, Type};
 use crate::error::{Fault, Result};
@@ -7,8 +7,8 @@ use arrow_array::{Array, StructArray};
 use arrow_buffer::NullBuffer;
 use serde_json::{Value, json};
 
-/// One bucket field of a partition spec, and which of its values were seen: two are enough to know that a file lies in
-/// more than one partition.
+/// One bucket field of a partition spec, and the values that were seen. Two values prove that the file lies in more
+/// than one partition.
 #[derive(Debug)]
 pub struct Bucket {
     names: Vec<String>,
@@ -50,7 +50,7 @@ fn find_by_id(fields: &[Field], id: i32) -> Option<(Vec<String>, Type)> {
 }
 
 impl Bucket {
-    /// Whether its column is this one of the schema, or inside it.
+    /// Whether the bucket's column is this column of the schema, or inside it.
     pub fn reads_column(&self, name: &str) -> bool {
         self.names.first().is_some_and(|first| first == name)
     }
@@ -91,7 +91,7 @@ impl Bucket {
         }
     }
 
-    /// Times of nanoseconds fall into the bucket of their microsecond.
+    /// Nanosecond timestamps fall into the bucket of their microsecond.
     fn to_micros(&self, numbers: &Numbers<'_>, row: usize, units: i64) -> i64 {
         let value = numbers.value(row).wrapping_mul(units);
         match self.kind {
@@ -106,7 +106,7 @@ impl Bucket {
         }
     }
 
-    /// For Python: the distinct values that were seen, null among them.
+    /// The distinct values that were seen, including null.
     pub fn to_json(&self) -> Value {
         json!(self.seen)
     }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hashes_of_the_specification_come_out() {
+    fn hashes_equal_those_of_the_specification() {
         assert_eq!(murmur3(&34_i64.to_le_bytes()) as i32, 2_017_239_379);
         assert_eq!(murmur3(b"iceberg") as i32, 1_210_000_089);
         assert_eq!(murmur3(&[0, 1, 2, 3]) as i32, -188_683_207);

@@ -1,4 +1,4 @@
-//! The types in which a row group is decoded: strings by their dictionary and decimals as they lie, where that is less work.
+//! Chooses the types in which a row group is decoded: dictionary strings and narrow decimals, if that is less work.
 
 use crate::canonical::schema::{Field, Type};
 use crate::parquet::arrow_fields::count_leaves;
@@ -7,13 +7,13 @@ use arrow_schema::{DataType, Field as ArrowField, Fields};
 use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::schema::types::SchemaDescriptor;
 
-/// As many digits as any number of 64 bits can have of a decimal.
+/// The most digits of a decimal that always fit 64 bits.
 const DIGITS_MAX: u8 = 18;
-/// The same of 32 bits.
+/// The same for 32 bits.
 const DIGITS_MAX_32: u8 = 9;
 
-/// The file's fields with other types where a row's cell stays the same. `by_dictionary` tells of a leaf of the file whether
-/// all its pages go by a small dictionary, `looked_at` of a column whether someone else than a digest looks at its values.
+/// The file's fields, with other types where the canonical cell stays the same. `by_dictionary` says whether all pages
+/// of a leaf use a small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
 pub fn choose_decode_types(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     columns: &SchemaDescriptor,
@@ -44,8 +44,8 @@ pub fn choose_decode_types(
     fields.into()
 }
 
-/// The type of a decimal at the width that it is stored in, but for which it is the same: any other is left for the closed
-/// list of casts to name.
+/// The type of a decimal at its stored width, if it differs from the schema only in that. Other types are left to the
+/// closed list of casts.
 pub fn narrow_decimal(field: &Field, of_file: &ArrowField, physical: Physical) -> Option<DataType> {
     let Type::Decimal { precision, scale, declared: None } = &field.slot.kind else { return None };
     let DataType::Decimal128(given, places) = *of_file.data_type() else { return None };
@@ -81,7 +81,7 @@ mod tests {
         {"id":2,"name":"note","required":false,"type":"string"},
         {"id":3,"name":"price","required":false,"type":"decimal(15,2)"}]}"#;
 
-    /// Towns come again and again, notes do not; prices are as long as their column allows.
+    /// Towns repeat, notes do not; prices are as long as their column allows.
     fn file(properties: WriterPropertiesBuilder, town: impl Fn(i64) -> Option<String>) -> Bytes {
         let rows = 0..5_000_i64;
         let prices = rows.clone().map(|at| (at % 11 > 0).then(|| i128::from(at - 2_500) * 399_999_999_999));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_others_look_at_are_read_plainly() {
+    fn inspected_columns_are_read_plainly() {
         let data = file(WriterProperties::builder(), |_| Some("iceberg".into()));
         let (facts, _, _) = read(&data, r#","buckets":[[1,8],[3,8]]"#).unwrap();
         // The specification has 1,210,000,089 for this word.

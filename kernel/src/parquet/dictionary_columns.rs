@@ -1,4 +1,4 @@
-//! Columns of numbers whose pages all go by a small dictionary: they stay indices, and each value is written once.
+//! Columns of numbers whose pages all use a small dictionary. They are kept as indices, and each value is encoded once.
 
 use crate::canonical::schema::{Field, Type};
 use crate::error::{Fault, Result};
@@ -21,10 +21,11 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use std::sync::Arc;
 
-/// Pages come whole here, while a decoder takes a batch of one: all columns together keep no more rows than this.
+/// Pages are read whole here, while a decoder reads one batch. All columns together keep at most this many rows.
 const ROWS_KEPT_MAX: u64 = 16_777_216;
 
-/// A column of the file that is read so: its place among the columns and among the leaves, and the type of its values.
+/// A column of the file that is read by its dictionary: its position among the columns and the leaves, and the type of
+/// its values.
 #[derive(Debug, PartialEq)]
 pub struct DictionaryColumn {
     pub at: usize,
@@ -32,8 +33,8 @@ pub struct DictionaryColumn {
     pub kind: DataType,
 }
 
-/// The columns of a row group that may be read so. `looked_at` tells of a column whether someone else than a digest looks at
-/// its values.
+/// Finds the columns of a row group that may be read by their dictionary. `is_inspected` says whether anything but a
+/// digest reads a column's values.
 pub fn find_dictionary_columns(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     (data, columns, group): (&Bytes, &SchemaDescriptor, &RowGroupMetaData),
@@ -51,7 +52,7 @@ pub fn find_dictionary_columns(
         let column = columns.column(leaf);
         let Some(kind) = choose_value_type(field, &file[at], &column) else { continue };
         let Some(width) = kind.primitive_width() else { continue };
-        // Values are encoded once for all rows: there should be fewer of them.
+        // Values are encoded once for all rows, so there should be fewer values than rows.
         let Some(largest) = largest_dictionary_page(data, group.column(leaf), batch_rows.saturating_mul(width)) else {
             continue;
         };
@@ -64,7 +65,7 @@ pub fn find_dictionary_columns(
     found
 }
 
-/// The type of the values as they lie in a dictionary, where that has a cell of its own.
+/// The type of the values as stored in the dictionary. Returns `None` if it has no canonical cell.
 fn choose_value_type(field: &Field, of_file: &ArrowField, column: &ColumnDescriptor) -> Option<DataType> {
     if column.max_rep_level() > 0 || column.max_def_level() > 1 || column.path().parts().len() != 1 {
         return None;
@@ -78,14 +79,13 @@ fn choose_value_type(field: &Field, of_file: &ArrowField, column: &ColumnDescrip
     }
 }
 
-/// The leaves that are left for the decoder.
+/// The leaves that the decoder reads.
 pub fn mask_other_leaves(columns: &SchemaDescriptor, by_dictionary: &[DictionaryColumn]) -> ProjectionMask {
     let is_other = |leaf: &usize| by_dictionary.iter().all(|each| each.leaf != *leaf);
     ProjectionMask::leaves(columns, (0..columns.num_columns()).filter(is_other))
 }
 
-/// Whether a column of the file is of the very type that the schema says: any other is brought to it or named by whoever
-/// gets its values.
+/// Whether a column of the file has exactly the type of the schema. Other types are cast, or refused, by the caller.
 pub fn has_table_type(field: &Field, of_file: &ArrowField) -> bool {
     use arrow_schema::TimeUnit::Microsecond;
     match (&field.slot.kind, of_file.data_type()) {
@@ -104,7 +104,7 @@ pub fn has_table_type(field: &Field, of_file: &ArrowField) -> bool {
     }
 }
 
-/// Such a column on its way.
+/// Reads a column by its dictionary.
 pub struct DictionaryReader {
     at: usize,
     kind: DataType,
@@ -113,14 +113,14 @@ pub struct DictionaryReader {
     values: Option<ArrayRef>,
 }
 
-/// Where its indices are kept as its pages come.
+/// The pages that its indices come from.
 enum Source {
     Measured(WatchedPages, Watch),
     Unmeasured(SourceIndices),
 }
 
 impl DictionaryReader {
-    /// A column whose pages are measured as well.
+    /// A reader for a column whose pages are measured.
     pub fn measured(column: DictionaryColumn, path: String, pages: WatchedPages, watch: &Watch) -> DictionaryReader {
         watch.with(|chunk| chunk.row_indices = Some(Default::default()));
         let source = Source::Measured(pages, watch.clone());
@@ -132,7 +132,7 @@ impl DictionaryReader {
         DictionaryReader { at: column.at, kind, path, source, values: None }
     }
 
-    /// The next rows. What is wrong with a page has no rows, so it is told at once.
+    /// Reads the next rows. An error in a page is returned at once, because it belongs to no row.
     fn next(&mut self, rows: usize) -> Result<ArrayRef> {
         while self.rows_kept() < rows {
             if !self.next_page()? {
@@ -165,7 +165,7 @@ impl DictionaryReader {
                 Ok(page) => return watch.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err)),
                 Err(error) => Err(error.to_string()),
             },
-            Source::Unmeasured(pages) => pages.next_page().ok_or_else(|| "others".to_owned()),
+            Source::Unmeasured(pages) => pages.next_page().ok_or_else(|| "different ones".to_owned()),
         };
         found.map_err(|got| self.unreadable(got))
     }
@@ -182,13 +182,13 @@ impl DictionaryReader {
         Ok(make_array(built.map_err(|error: ArrowError| self.unreadable(error))?))
     }
 
-    /// The pages behind the last row: a judge wants to have seen them all.
+    /// Reads the pages behind the last row, because the comparison needs all pages.
     pub fn finish(mut self) -> Result<()> {
         while self.next_page()? {}
         Ok(())
     }
 
-    /// That neither a row is left nor a page that has one.
+    /// Refuses rows behind the last one.
     pub fn require_end(&mut self) -> Result<()> {
         while self.rows_kept() == 0 {
             if !self.next_page()? {
@@ -203,7 +203,7 @@ impl DictionaryReader {
     }
 }
 
-/// A batch of the decoder's columns with the others between them, in the order of the file.
+/// Inserts the dictionary columns into a batch of the decoder, in the order of the file.
 pub fn merge_columns(file: &Fields, batch: RecordBatch, readers: &mut [DictionaryReader]) -> Result<StructArray> {
     if readers.is_empty() {
         return Ok(batch.into());

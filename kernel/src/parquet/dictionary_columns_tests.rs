@@ -1,4 +1,4 @@
-//! Rows by indices beside the same rows decoded plainly.
+//! Rows read by dictionary indices have the digest of the same rows decoded plainly.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -30,7 +30,7 @@ pub const KINDS: [&str; 11] = [
     "boolean",
 ];
 
-/// Those whose values are read by their indices.
+/// The columns that are read by their indices.
 pub const INDEXED: std::ops::Range<usize> = 0..9;
 pub type RowOf = fn(i64) -> Option<i64>;
 pub type Set = fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder;
@@ -43,7 +43,7 @@ pub const ROWS: [(&str, RowOf); 5] = [
     ("runs", |at| (at / 40 % 3 > 0).then_some(at / 100)),
 ];
 
-pub const WAYS: [(&str, Set); 4] = [
+pub const FORMS: [(&str, Set); 4] = [
     ("dictionaries", |each| each),
     ("pages of the second version", |each| each.set_writer_version(WriterVersion::PARQUET_2_0)),
     ("plain pages behind a dictionary", |each| each.set_dictionary_page_size_limit(64)),
@@ -63,7 +63,7 @@ fn numbers<T: ArrowPrimitiveType>(values: &[Option<i64>], of: impl Fn(i64) -> T:
     values.iter().map(|value| value.map(&of)).collect()
 }
 
-/// One column of each kind; a float has what a number has besides: NaN with any payload, and zero with a sign.
+/// One column of each type. A float also has NaN with any payload, and signed zeros.
 pub fn columns(values: &[Option<i64>]) -> Vec<ArrayRef> {
     let single = |value: i64| match value % 5 {
         0 => f32::from_bits(0x7fc0_0000 + value as u32 % 3),
@@ -121,15 +121,15 @@ pub fn try_opened(data: &Bytes, kinds: &[&str], more: Value) -> Result<ParquetFi
     ParquetFile::open(data.clone(), &request.to_string())
 }
 
-/// Rows and sum by indices, where that is possible.
+/// Rows and sum by indices, if that is possible.
 fn read(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
     opened(data, kinds, json!({})).read(&mut digester)?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
 }
 
-/// The same from what the decoder gives.
-pub fn plainly(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
+/// The same from the decoder's values.
+pub fn decode_plainly(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
     opened(data, kinds, json!({})).all_batches()?.try_for_each(|batch| digester.update(&batch?))?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
@@ -150,13 +150,13 @@ pub fn small_pages() -> WriterPropertiesBuilder {
 fn rows_by_indices_have_the_digest_of_plain_ones() {
     for (values, of) in ROWS {
         let rows: Vec<Option<i64>> = (0..5_000).map(of).collect();
-        for (way, set) in WAYS {
+        for (form, set) in FORMS {
             let data = file(columns(&rows), true, set(small_pages()));
-            let (ours, theirs) = (read(&data, &KINDS).unwrap(), plainly(&data, &KINDS).unwrap());
-            assert_eq!((ours.0, ours), (5_000, theirs), "{values}, {way}");
-            if way == "dictionaries" && values != "nulls alone" {
+            let (ours, theirs) = (read(&data, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap());
+            assert_eq!((ours.0, ours), (5_000, theirs), "{values}, {form}");
+            if form == "dictionaries" && values != "nulls alone" {
                 assert_eq!(found(&data, &KINDS, None)[2], INDEXED.collect::<Vec<_>>(), "{values}");
-            } else if way == "plain pages" {
+            } else if form == "plain pages" {
                 assert_eq!(found(&data, &KINDS, None), [[0_usize; 0]; 3], "{values}");
             }
         }
@@ -164,7 +164,7 @@ fn rows_by_indices_have_the_digest_of_plain_ones() {
 }
 
 #[test]
-fn columns_that_others_look_at_are_decoded() {
+fn inspected_columns_are_decoded() {
     let rows: Vec<Option<i64>> = (0..5_000).map(|at| Some(at % 89)).collect();
     let data = file(columns(&rows), true, small_pages());
     assert_eq!(found(&data, &KINDS, Some("c1"))[0], [0, 2, 3, 4, 5, 6, 7, 8]);
@@ -179,15 +179,15 @@ fn columns_that_others_look_at_are_decoded() {
 }
 
 #[test]
-fn rows_are_kept_of_as_many_columns_as_memory_bears() {
+fn rows_are_kept_for_as_many_columns_as_memory_allows() {
     let rows: Vec<Option<i64>> = (0..100).map(Some).collect();
     let opened = opened(&file(columns(&rows), true, small_pages()), &KINDS, json!({}));
     let found = |batch_rows| opened.dictionary_columns_by_group(batch_rows, |_| false)[0].len();
-    // Only the floats have fewer values than such a batch has rows; then all columns, three of them, none.
+    // Only the floats have fewer values than such a batch has rows. Then all columns, three of them, and none.
     assert_eq!([99, 100, 5_000_000, 17_000_000].map(found), [2, 9, 3, 0]);
 }
 
-/// Eight rows of one number and eight of another, in a file without a word about them.
+/// Eight rows of one number and eight of another, in a file without statistics.
 fn two_runs(nullable: bool) -> Vec<u8> {
     let values: Vec<i64> = [[0x1122_3344_5566_7788; 8], [0x0102_0304_0506_0708; 8]].concat();
     let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None);
@@ -208,7 +208,7 @@ fn dictionaries_may_name_a_value_twice_and_values_that_no_row_has() {
         false,
         WriterProperties::builder(),
     );
-    let expected = plainly(&alike, &["long"]).unwrap();
+    let expected = decode_plainly(&alike, &["long"]).unwrap();
     let twice = patched(two_runs(false), &[first, second].concat(), &[first, first].concat());
     let unused = patched(two_runs(false), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
     for data in [alike, twice, unused] {
@@ -218,9 +218,9 @@ fn dictionaries_may_name_a_value_twice_and_values_that_no_row_has() {
 }
 
 #[test]
-fn indices_that_no_decoder_takes_are_refused() {
+fn indices_that_no_decoder_accepts_are_refused() {
     let all: [(bool, &[u8], &[u8]); 4] = [
-        // Of no value, in too many bits, and too few of them.
+        // Runs of no value, in too many bits, and too few of them.
         (false, &[1, 16, 0, 16, 1], &[2, 16, 0, 16, 3]),
         (false, &[1, 16, 0, 16, 1], &[33, 16, 0, 16, 1]),
         (false, &[1, 16, 0, 16, 1], &[1, 16, 0, 14, 1]),
@@ -229,7 +229,7 @@ fn indices_that_no_decoder_takes_are_refused() {
     for (nullable, from, to) in all {
         let data = patched(two_runs(nullable), from, to);
         assert_eq!(found(&data, &["long"], None), [[0]]);
-        assert!(read(&data, &["long"]).is_err() && plainly(&data, &["long"]).is_err(), "{to:?}");
+        assert!(read(&data, &["long"]).is_err() && decode_plainly(&data, &["long"]).is_err(), "{to:?}");
     }
 }
 
@@ -243,7 +243,7 @@ fn values_that_do_not_fit_their_type_are_refused_only_where_a_row_has_one() {
     let data = file(vec![Arc::new(array)], false, properties).to_vec();
     let wide = patched(data, &7_654_321_i32.to_le_bytes(), &999_999_999_i32.to_le_bytes());
     let fault = read(&wide, &["decimal(7,2)"]).unwrap_err();
-    assert_eq!(fault.code, plainly(&wide, &["decimal(7,2)"]).unwrap_err().code);
+    assert_eq!(fault.code, decode_plainly(&wide, &["decimal(7,2)"]).unwrap_err().code);
     let unused = patched(wide.to_vec(), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
-    assert_eq!(read(&unused, &["decimal(7,2)"]).unwrap(), plainly(&unused, &["decimal(7,2)"]).unwrap());
+    assert_eq!(read(&unused, &["decimal(7,2)"]).unwrap(), decode_plainly(&unused, &["decimal(7,2)"]).unwrap());
 }

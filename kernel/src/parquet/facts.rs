@@ -1,4 +1,4 @@
-//! Exact facts of a file's columns, for the manifest entry: counts, and the least and greatest value of each leaf.
+//! Exact facts of a file's columns for the manifest entry: counts, and the least and greatest value of each leaf.
 
 use crate::canonical::schema::{Field, Type};
 use crate::error::{Fault, Result};
@@ -12,17 +12,17 @@ use arrow_buffer::i256;
 use arrow_schema::{DataType, Fields};
 use serde_json::{Value, json};
 
-/// The facts of one leaf that is not inside a list or map, which have none.
+/// The facts of one leaf outside lists and maps. Leaves inside them have no facts.
 #[derive(Debug)]
 pub struct LeafFacts {
     id: i32,
     kind: Type,
     path: String,
-    /// The names on the way from the batch to the leaf.
+    /// The names on the path from the batch to the leaf.
     names: Vec<String>,
-    /// Whether the file has the column; readers fill in what it lacks.
+    /// Whether the file has the column; readers fill in a missing one.
     present: bool,
-    /// The file's own leaf and its type.
+    /// The file's leaf and its type.
     source: Option<(usize, DataType)>,
     values: u64,
     nulls: u64,
@@ -30,7 +30,7 @@ pub struct LeafFacts {
     bounds: Option<(OrderedValue, OrderedValue)>,
 }
 
-/// One leaf a primitive column outside lists and maps, in canonical order.
+/// Collects one leaf per primitive column outside lists and maps, in canonical order.
 pub fn collect_leaves(fields: &[Field], shape: &Shape, file: &Fields) -> Vec<LeafFacts> {
     let mut found = Vec::new();
     collect_into(fields, &[], &mut found);
@@ -64,7 +64,7 @@ fn collect_into(fields: &[Field], names: &[String], found: &mut Vec<LeafFacts>) 
     }
 }
 
-/// Which of the file's own leaves stands at the end of the way, and its type; none where it is a group, as a variant is.
+/// Finds the file's leaf at the end of a path, and its type. Returns `None` for a group, such as a variant.
 fn find_source(shape: &Shape, file: &Fields, names: &[String]) -> Option<(usize, DataType)> {
     let (name, rest) = names.split_first()?;
     let Shape::Struct(children) = shape else { return None };
@@ -78,13 +78,13 @@ fn find_source(shape: &Shape, file: &Fields, names: &[String]) -> Option<(usize,
 }
 
 impl LeafFacts {
-    /// Adds a batch that was resolved to the schema, where no single leaf of the file is measured for this one.
+    /// Adds a resolved batch, if no single leaf of the file is measured for this one.
     pub fn add(&mut self, batch: &StructArray) {
         if self.source.is_some() {
             return;
         }
         let nulls = match find_column(batch, &self.names) {
-            // A column or an ancestor that the file lacks: every value is null.
+            // The file lacks the column or an ancestor, so every value is null.
             None => batch.len(),
             Some((array, _)) if array.data_type() == &DataType::Null => batch.len(),
             Some((_, nulls)) => nulls.map_or(0, |nulls| nulls.null_count()),
@@ -92,7 +92,7 @@ impl LeafFacts {
         self.add_counts(batch.len(), nulls);
     }
 
-    /// Adds what was measured of a row group's pages, which the closed list of casts has let pass.
+    /// Adds the measure of a row group's pages. Refuses types without known ends.
     pub fn add_measured(&mut self, chunks: &[Watch]) -> Result<()> {
         let Some((at, given)) = self.source.clone() else { return Ok(()) };
         let Some(chunk) = chunks.get(at) else { return Ok(()) };
@@ -106,7 +106,7 @@ impl LeafFacts {
             let found = match &chunk.ends {
                 _ if self.has_no_order() => return Ok(()),
                 Some((low, high)) => self.cast(low, &given).zip(self.cast(high, &given)),
-                // Values, but neither an order nor NaN: nothing is known of them.
+                // There are values, but no ends are known.
                 None if present > nans => None,
                 None => return Ok(()),
             };
@@ -125,12 +125,12 @@ impl LeafFacts {
         self.nulls += nulls as u64;
     }
 
-    /// No bounds: their values have no order that readers use.
+    /// Whether readers use no order of these values, so that there are no bounds.
     fn has_no_order(&self) -> bool {
         matches!(self.kind, Type::Variant | Type::Geometry | Type::Geography | Type::Unknown)
     }
 
-    /// A value of the file in the units of the table.
+    /// Converts a value of the file to the unit of the table.
     fn cast(&self, bound: &OrderedValue, given: &DataType) -> Option<OrderedValue> {
         Some(match (bound, given, &self.kind) {
             (OrderedValue::Float(_), DataType::Float32, Type::Float)
@@ -138,7 +138,7 @@ impl LeafFacts {
             (OrderedValue::Bytes(_), DataType::Utf8, Type::String)
             | (OrderedValue::Bytes(_), DataType::Binary, Type::Binary)
             | (OrderedValue::Bytes(_), DataType::FixedSizeBinary(_), Type::Fixed(_) | Type::Uuid) => bound.clone(),
-            // The scales are equal: nothing else may stand for a decimal of a table.
+            // Only decimals of equal scale can be cast to a decimal of the table.
             (_, DataType::Decimal128(_, from) | DataType::Decimal256(_, from), Type::Decimal { scale, .. })
                 if i32::from(*from) == i32::from(*scale) =>
             {
@@ -165,8 +165,8 @@ impl LeafFacts {
         })
     }
 
-    /// For Python: counts as numbers, bounds as hex of Iceberg's single values. A bound that is too long is cut, which
-    /// is told: it is a prefix then.
+    /// Counts as numbers, and bounds as hex of Iceberg's single values. A long bound is cut to a prefix, and marked as
+    /// cut.
     pub fn to_json(&self) -> Value {
         let floating = matches!(self.kind, Type::Float | Type::Double);
         let bounds = self.bounds.as_ref().map(|(low, high)| [self.to_single_value(low), self.to_single_value(high)]);
@@ -201,7 +201,7 @@ impl LeafFacts {
     }
 }
 
-/// The last place within the limit where a character ends.
+/// The last position within the limit where a character ends.
 fn find_character_end(text: &[u8]) -> usize {
     if text.len() <= BOUND_MAX_BYTES {
         return text.len();

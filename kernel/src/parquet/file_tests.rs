@@ -59,7 +59,7 @@ fn facts_are_those_of_the_rows() {
 }
 
 #[test]
-fn a_column_that_is_not_there_is_null_and_not_present() {
+fn a_missing_column_is_null_and_not_present() {
     let facts = read(file(vec![("id", 1, ids())]), r#","buckets":[[2,8]]"#).unwrap();
     let town = &facts["leaves"][1];
     assert_eq!((&town["present"], &town["nulls"], &town["lower"]), (&json!(false), &json!(3), &Value::Null));
@@ -67,7 +67,7 @@ fn a_column_that_is_not_there_is_null_and_not_present() {
 }
 
 #[test]
-fn a_column_that_is_needed_must_be_there() {
+fn a_needed_column_may_not_be_missing() {
     assert_eq!(read(file(vec![("id", 1, ids())]), r#","needed":[2]"#).unwrap_err().code, "field_default_missing");
 }
 
@@ -111,7 +111,7 @@ fn a_column_that_is_not_asked_for_is_not_decoded_unless_the_file_is_digested() {
 }
 
 #[test]
-fn what_the_file_lacks_is_left_out_and_a_column_of_nulls_is_not() {
+fn a_missing_column_is_left_out_and_a_column_of_nulls_is_not() {
     let nulls: ArrayRef = Arc::new(arrow_array::NullArray::new(3));
     let data = file(vec![("id", 1, ids()), ("none", 2, nulls)]);
     let request = json!({"schema": columns(&[("id", 1, "long"), ("gone", 3, "int"), ("none", 2, "int")])});

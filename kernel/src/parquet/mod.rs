@@ -1,4 +1,4 @@
-//! Parquet files: guarded, decoded, measured, and rewritten for publication.
+//! Parquet files: checked, decoded, measured, and rewritten for publication.
 
 mod arrow_fields;
 pub mod batches;

@@ -1,4 +1,4 @@
-//! Field ids for a file that has none: those of the columns that have the same names.
+//! Assigns field ids to a file without any, by the names of the columns.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -7,8 +7,8 @@ use arrow_schema::{DataType, Field as ArrowField, FieldRef, Fields};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The file's columns with the ids of the columns of the same names, at any depth. A file that has an id anywhere stays
-/// as it is: a name beside it would be a guess.
+/// Gives the file's columns the ids of the columns with the same names, at any depth. A file with any id is left
+/// unchanged, because mixing ids and names would be a guess.
 pub fn assign_ids(named: &[Field], file: &Fields) -> Result<Fields> {
     if file.iter().any(|field| has_id(field)) {
         return Ok(file.clone());
@@ -47,7 +47,7 @@ fn with_id(path: &str, slot: &Slot, field: &ArrowField) -> Result<FieldRef> {
             }
             _ => field.data_type().clone(),
         },
-        // Whatever does not fit is refused where it is read.
+        // A type that does not fit is refused when it is read.
         (_, other) => other.clone(),
     };
     let mut metadata = field.metadata().clone();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn one_id_anywhere_and_names_do_not_count() {
+    fn a_file_with_any_id_is_not_read_by_names() {
         let metadata = HashMap::from([(FIELD_ID.to_owned(), "3".to_owned())]);
         let town = plain("town", DataType::Utf8).with_metadata(metadata);
         let element = plain("element", DataType::Struct(vec![town].into()));

@@ -1,4 +1,4 @@
-//! Values in a form that compares as their type does: the ends of a column, a row group or a page.
+//! Values that compare as their type does, for the ends of a column, a row group or a page.
 
 use arrow_buffer::i256;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 const CHARACTER_MAX_BYTES: usize = 4;
 
-/// A value of a file, compared as its type is.
+/// A value of a file, which compares as its type does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OrderedValue {
     Integer(i64),
@@ -30,8 +30,8 @@ impl OrderedValue {
         }
     }
 
-    /// As much of bytes as compares with fewer than `most` of them as all do, and up to the end of a character; anything
-    /// else as it is.
+    /// Shortens bytes to a prefix that compares with fewer than `most` bytes as the whole does, up to the end of a
+    /// character. Other values stay as they are.
     pub fn shorten(&self, most: usize) -> OrderedValue {
         match self {
             OrderedValue::Bytes(value) if value.len() > most => {
@@ -44,7 +44,7 @@ impl OrderedValue {
     }
 }
 
-/// The least and the greatest of both.
+/// Joins two pairs of ends: the least and the greatest of both.
 pub fn join_ends(
     a: Option<(OrderedValue, OrderedValue)>,
     b: Option<(OrderedValue, OrderedValue)>,
@@ -66,11 +66,11 @@ pub enum Order {
     Int64,
     Float,
     Double,
-    /// Byte by byte, without a sign.
+    /// Byte by byte, unsigned.
     Bytes,
-    /// Two's complement, the most significant byte first.
+    /// Two's complement, most significant byte first.
     Decimal,
-    /// None that all readers share, so nobody may say what is least.
+    /// Readers disagree on the order, so no ends may be declared.
     Undefined,
 }
 
@@ -84,7 +84,7 @@ impl Order {
                 ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64
             ),
         };
-        let odd = matches!(
+        let unordered = matches!(
             logical,
             Some(
                 LogicalType::Unknown
@@ -94,7 +94,7 @@ impl Order {
                     | LogicalType::Geography { .. }
             )
         );
-        if unsigned || odd || column.converted_type() == ConvertedType::INTERVAL {
+        if unsigned || unordered || column.converted_type() == ConvertedType::INTERVAL {
             return Order::Undefined;
         }
         let decimal =
@@ -111,7 +111,7 @@ impl Order {
         }
     }
 
-    /// A value as it stands in statistics and plain pages; `None` where it is none of the type.
+    /// Reads a value as stored in statistics and plain pages. Returns `None` if it is not one of the type.
     pub fn value(self, bytes: &[u8]) -> Option<OrderedValue> {
         Some(match self {
             Order::Boolean => match bytes {
@@ -129,7 +129,7 @@ impl Order {
     }
 }
 
-/// A number that stands there with its most significant byte first; Arrow has none of more than 32 bytes.
+/// Parses a big-endian number. Returns `None` beyond the 32 bytes that Arrow supports.
 pub fn parse_decimal(bytes: &[u8]) -> Option<i256> {
     if bytes.is_empty() || bytes.len() > 32 {
         return None;
@@ -144,7 +144,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| DIGITS[usize::from(half)] as char).collect()
 }
 
-/// Longer bounds are cut: no reader wants them, and a file's word must not fill the memory.
+/// Longer bounds are cut: no reader needs them, and a file must not fill the memory with them.
 pub const BOUND_MAX_BYTES: usize = 65_536;
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_ends_with_a_character_where_there_is_one() {
+    fn shortened_bytes_end_with_a_whole_character() {
         let cut = |text: &[u8], most| match OrderedValue::Bytes(text.to_vec()).shorten(most) {
             OrderedValue::Bytes(left) => left,
             _ => vec![],

@@ -1,17 +1,18 @@
-//! What of a file has to be decoded for the columns that are asked for.
+//! Selects the leaves of a file that must be decoded for the requested columns.
 
 use crate::parquet::arrow_fields::count_leaves;
 use crate::parquet::resolve::{Child, Shape};
 use arrow_schema::{DataType, Field as ArrowField, Fields};
 
-/// Whether each leaf of the file is read, in the file's order. One is always: rows are counted by pages, not by the footer.
+/// Whether each leaf of the file is read, in the file's order. At least one is read, because rows are counted by pages,
+/// not by the footer.
 pub fn select_leaves(shape: &Shape, file: &Fields) -> Vec<bool> {
     let mut found = Vec::new();
     mark_struct(shape, file, &mut found);
     found
 }
 
-/// The shape without what the file lacks, so that a batch tells it from a column that holds nothing but nulls.
+/// The shape without the columns that the file lacks, so that batches distinguish them from columns of nulls.
 pub fn drop_absent_columns(shape: Shape) -> Shape {
     match shape {
         Shape::AsIs => Shape::AsIs,
@@ -39,7 +40,7 @@ fn mark_struct(shape: &Shape, fields: &Fields, found: &mut Vec<bool>) {
             None => found.extend(std::iter::repeat_n(false, count_leaves(field))),
         }
     }
-    // Where a struct is null, only its leaves tell.
+    // Only its leaves say where a struct is null.
     if !found[first..].contains(&true)
         && let Some(any) = found.get_mut(first)
     {
@@ -65,7 +66,7 @@ fn mark_column(shape: &Shape, field: &ArrowField, found: &mut Vec<bool>) {
     }
 }
 
-/// The place of a column of the file among those of which anything is read.
+/// The position of a column of the file among the columns that are read.
 pub fn position_among_read(file: &Fields, read: &[bool], at: usize) -> usize {
     let mut leaf = 0;
     let is_read = file[..at].iter().filter(|field| {
@@ -90,14 +91,14 @@ mod tests {
         ArrowField::new(name, kind, true).with_metadata(metadata)
     }
 
-    fn position_among_read() -> ArrowField {
+    fn place() -> ArrowField {
         let inner = vec![field("town", 3, DataType::Utf8), field("zip", 4, DataType::Int32)];
         field("place", 2, DataType::Struct(inner.into()))
     }
 
     fn file() -> Fields {
         let tags = field("tags", 5, DataType::List(Arc::new(place_inside(6))));
-        vec![field("id", 1, DataType::Int64), position_among_read(), tags, field("last", 9, DataType::Int64)].into()
+        vec![field("id", 1, DataType::Int64), place(), tags, field("last", 9, DataType::Int64)].into()
     }
 
     fn place_inside(id: i32) -> ArrowField {
@@ -115,8 +116,8 @@ mod tests {
 
     fn read(wanted: Vec<Value>) -> Vec<usize> {
         let wanted = parse_fields(&structure(wanted)).unwrap();
-        let known = TableColumns { wanted, dropped: (1..20).collect(), needed: HashSet::new(), named: None };
-        let made = select_leaves(&resolve_columns(&known, &file()).unwrap(), &file());
+        let table = TableColumns { wanted, dropped: (1..20).collect(), needed: HashSet::new(), named: None };
+        let made = select_leaves(&resolve_columns(&table, &file()).unwrap(), &file());
         assert_eq!(made.len(), 6);
         (0..made.len()).filter(|at| made[*at]).collect()
     }

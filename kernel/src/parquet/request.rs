@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_json_is_refused_as_before_its_fields_are_read() {
+    fn text_that_is_not_json_is_refused() {
         assert_eq!(code("{"), "schema_invalid");
     }
 

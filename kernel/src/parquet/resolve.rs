@@ -1,4 +1,4 @@
-//! Columns of a file brought to a schema by field id: names are the schema's, what the file lacks is null.
+//! Resolves the columns of a file to a schema by field id. Names are the schema's, and missing columns are null.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field as ArrowField, Fields};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// How an array of the file becomes one of the schema; the same for every batch of the file.
+/// How an array of the file becomes one of the schema, for every batch of the file.
 #[derive(Debug)]
 pub enum Shape {
     AsIs,
@@ -25,32 +25,32 @@ pub struct Child {
     pub source: Option<(usize, Shape)>,
 }
 
-/// Whether the file has the column at the end of a way of struct fields.
-pub fn has_column(shape: &Shape, way: &[String]) -> bool {
-    let Some((name, rest)) = way.split_first() else { return true };
+/// Whether the file has the column at the end of a path of struct fields.
+pub fn has_column(shape: &Shape, names: &[String]) -> bool {
+    let Some((name, rest)) = names.split_first() else { return true };
     let Shape::Struct(children) = shape else { return false };
     let source = children.iter().find(|child| child.name == *name).and_then(|child| child.source.as_ref());
     source.is_some_and(|(_, inner)| has_column(inner, rest))
 }
 
-/// What is known of a table's columns.
+/// What the caller knows of a table's columns.
 pub struct TableColumns {
     pub wanted: Vec<Field>,
-    /// Columns that the table once had, and Iceberg's own where the caller knows them: a file may have them.
+    /// Ids of dropped columns, and of Iceberg's metadata columns if the caller knows them. A file may have them.
     pub dropped: HashSet<i32>,
-    /// Optional columns that a file may not lack, since readers would not see null there.
+    /// Optional columns that a file may not lack, because readers would not see null there.
     pub needed: HashSet<i32>,
-    /// Every column by name, where a file without any id is read by names.
+    /// Every column by name, if a file without ids is read by names.
     pub named: Option<Vec<Field>>,
 }
 
-/// The shape of a whole file; judges every id in it, at any depth.
-pub fn resolve_columns(known: &TableColumns, file: &Fields) -> Result<Shape> {
-    let file = match &known.named {
+/// Resolves a whole file. Refuses unknown, duplicate, missing and reserved ids, at any depth.
+pub fn resolve_columns(table: &TableColumns, file: &Fields) -> Result<Shape> {
+    let file = match &table.named {
         Some(named) => assign_ids(named, file)?,
         None => file.clone(),
     };
-    let children = resolve_fields("", &known.wanted, &file, known, &mut HashSet::new())?;
+    let children = resolve_fields("", &table.wanted, &file, table, &mut HashSet::new())?;
     Ok(Shape::Struct(children))
 }
 
@@ -58,16 +58,16 @@ fn resolve_fields(
     path: &str,
     wanted: &[Field],
     file: &Fields,
-    known: &TableColumns,
+    table: &TableColumns,
     seen: &mut HashSet<i32>,
 ) -> Result<Vec<Child>> {
     let mut at = vec![None; wanted.len()];
     for (position, field) in file.iter().enumerate() {
         let place = join_path(path, field.name());
-        let id = read_id(&place, field, &known.dropped, seen)?;
+        let id = read_id(&place, field, &table.dropped, seen)?;
         match wanted.iter().position(|each| each.slot.id == Some(id)) {
             Some(found) => at[found] = Some(position),
-            None if known.dropped.contains(&id) => skip_dropped(&place, field, &known.dropped, seen)?,
+            None if table.dropped.contains(&id) => skip_dropped(&place, field, &table.dropped, seen)?,
             None => {
                 return Err(Fault::new("field_id_unknown", &place, "ids of the table's schema", id.to_string()));
             }
@@ -79,12 +79,12 @@ fn resolve_fields(
         .map(|(field, position)| {
             let place = join_path(path, &field.name);
             let source = match position {
-                Some(position) => Some((position, resolve_type(&place, &field.slot, &file[position], known, seen)?)),
+                Some(position) => Some((position, resolve_type(&place, &field.slot, &file[position], table, seen)?)),
                 None if field.slot.required => {
                     return Err(Fault::new("field_required_missing", &place, "a required column", "a file without it"));
                 }
-                None if field.slot.id.is_some_and(|id| known.needed.contains(&id)) => {
-                    let expected = "a column that has a default, written out";
+                None if field.slot.id.is_some_and(|id| table.needed.contains(&id)) => {
+                    let expected = "the column itself, because it has a default";
                     return Err(Fault::new("field_default_missing", &place, expected, "a file without it"));
                 }
                 None => None,
@@ -98,20 +98,20 @@ fn resolve_type(
     path: &str,
     slot: &Slot,
     file: &ArrowField,
-    known: &TableColumns,
+    table: &TableColumns,
     seen: &mut HashSet<i32>,
 ) -> Result<Shape> {
     match (&slot.kind, file.data_type()) {
         (Type::Struct(fields), DataType::Struct(given)) => {
-            Ok(Shape::Struct(resolve_fields(path, fields, given, known, seen)?))
+            Ok(Shape::Struct(resolve_fields(path, fields, given, table, seen)?))
         }
         (
             Type::List(element),
             DataType::List(given) | DataType::LargeList(given) | DataType::FixedSizeList(given, _),
         ) => {
             let place = join_path(path, "element");
-            require_id(&place, element, given, known, seen)?;
-            Ok(Shape::List(Box::new(resolve_type(&place, element, given, known, seen)?)))
+            require_id(&place, element, given, table, seen)?;
+            Ok(Shape::List(Box::new(resolve_type(&place, element, given, table, seen)?)))
         }
         (Type::Map(key, value), DataType::Map(entries, _)) => {
             let DataType::Struct(pair) = entries.data_type() else {
@@ -131,15 +131,15 @@ fn resolve_type(
                 ));
             };
             let (at_key, at_value) = (join_path(path, "key"), join_path(path, "value"));
-            require_id(&at_key, key, keys, known, seen)?;
-            require_id(&at_value, value, values, known, seen)?;
+            require_id(&at_key, key, keys, table, seen)?;
+            require_id(&at_value, value, values, table, seen)?;
             Ok(Shape::Map(
-                Box::new(resolve_type(&at_key, key, keys, known, seen)?),
-                Box::new(resolve_type(&at_value, value, values, known, seen)?),
+                Box::new(resolve_type(&at_key, key, keys, table, seen)?),
+                Box::new(resolve_type(&at_value, value, values, table, seen)?),
             ))
         }
         (Type::Variant, DataType::Struct(parts)) => {
-            // Its parts are no columns: an id on one would be that of a column to come.
+            // The parts of a variant are not columns, so an id on one could become that of a later column.
             match parts.iter().find(|part| has_id(part)) {
                 Some(part) => Err(Fault::new(
                     "field_id_unknown",
@@ -150,7 +150,7 @@ fn resolve_type(
                 None => Ok(Shape::AsIs),
             }
         }
-        // Whatever does not fit is refused by the closed list of casts, with both types named.
+        // The closed list of casts refuses a type that does not fit, and names both types.
         _ => Ok(Shape::AsIs),
     }
 }
@@ -159,17 +159,17 @@ fn require_id(
     path: &str,
     slot: &Slot,
     field: &ArrowField,
-    known: &TableColumns,
+    table: &TableColumns,
     seen: &mut HashSet<i32>,
 ) -> Result<()> {
-    let id = read_id(path, field, &known.dropped, seen)?;
+    let id = read_id(path, field, &table.dropped, seen)?;
     if slot.id == Some(id) {
         return Ok(());
     }
     Err(Fault::new("field_id_unknown", path, slot.id.map_or("none".to_owned(), |id| id.to_string()), id.to_string()))
 }
 
-/// A column that the table once had is not read, but its ids count: one must not stand for two columns.
+/// Checks the ids of a dropped column, which is not read. One id may not stand for two columns.
 fn skip_dropped(path: &str, field: &ArrowField, dropped: &HashSet<i32>, seen: &mut HashSet<i32>) -> Result<()> {
     let inner = child_fields(field);
     if !inner.iter().any(|each| has_id(each)) {
@@ -200,7 +200,7 @@ fn read_id(path: &str, field: &ArrowField, dropped: &HashSet<i32>, seen: &mut Ha
     Ok(id)
 }
 
-/// A batch of the file as one of the schema; no value is copied.
+/// Converts a batch of the file to one of the schema, without copying values.
 pub fn apply_shape(shape: &Shape, batch: &StructArray) -> Result<StructArray> {
     match shape {
         Shape::Struct(children) => shape_struct(children, batch),
@@ -219,7 +219,7 @@ fn shape_struct(children: &[Child], array: &StructArray) -> Result<StructArray> 
         fields.push(ArrowField::new(&child.name, made.data_type().clone(), true));
         arrays.push(made);
     }
-    // With the length: a struct without children has no other.
+    // A struct without children has no other length.
     StructArray::try_new_with_length(fields.into(), arrays, array.nulls().cloned(), array.len()).map_err(invalid)
 }
 

@@ -5,20 +5,20 @@ use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-/// Refuses a file that says itself that it has more rows than somebody knows of: a few bytes can stand for any number.
+/// Refuses a file that declares more rows than the manifest, because a few bytes can stand for any number of rows.
 pub fn require_rows_max(footer: &ParquetMetaData, most: Option<u64>) -> Result<()> {
     let groups = footer.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
     let rows = groups.fold(0, u64::saturating_add);
     match most {
         Some(most) if rows > most => {
-            let (expected, got) = (format!("{rows} rows, as the file says"), format!("{most} in the manifest"));
+            let (expected, got) = (format!("{rows} rows, as the file declares"), format!("{most} in the manifest"));
             Err(Fault::new("record_count_lies", "", expected, got))
         }
         _ => Ok(()),
     }
 }
 
-/// Rows beyond those that the footer tells are not waited for.
+/// Refuses rows beyond those that the footer declares, before all are decoded.
 pub fn require_no_extra_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
     let claimed = u64::try_from(footer.row_group(group).num_rows()).unwrap_or(0);
     if seen > claimed { require_group_rows(footer, group, seen) } else { Ok(()) }
@@ -33,7 +33,7 @@ pub fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> 
     Err(Fault::new("parquet_rows_lie", "", expected, got).in_group(group))
 }
 
-/// Footer and pages must agree: readers that count by the footer and readers that scan see the same.
+/// Requires that footer and pages agree, so that readers which count by the footer see the same as those that scan.
 pub fn require_rows(footer: &ParquetMetaData, seen: u64) -> Result<()> {
     let groups: i64 = footer.row_groups().iter().map(|group| group.num_rows()).sum();
     let claimed = footer.file_metadata().num_rows();

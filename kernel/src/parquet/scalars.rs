@@ -1,4 +1,4 @@
-//! Values of an Arrow column in the units of the table's type.
+//! Values of an Arrow column in the unit of the table's type.
 
 use crate::canonical::schema::Type;
 use arrow_array::cast::AsArray;
@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArr
 use arrow_buffer::{NullBuffer, i256};
 use arrow_schema::{DataType, TimeUnit};
 
-/// The array at the end of a way of struct fields, and where it is null, its ancestors' nulls included; `None` where an
+/// Finds the array at the end of a path of struct fields, and its nulls, including its ancestors'. Returns `None` if an
 /// ancestor is not in the file.
 pub fn find_column(batch: &StructArray, names: &[String]) -> Option<(ArrayRef, Option<NullBuffer>)> {
     let mut nulls = batch.nulls().cloned();
@@ -30,7 +30,7 @@ pub fn valid_rows(count: usize, nulls: Option<&NullBuffer>) -> impl Iterator<Ite
     all.into_iter().flatten().chain(some.into_iter().flatten())
 }
 
-/// Two's complement, big-endian, without needless leading bytes.
+/// Big-endian two's complement without redundant leading bytes.
 pub fn trim_sign_bytes(bytes: &[u8]) -> Vec<u8> {
     let sign = if bytes[0] & 0x80 == 0 { 0x00 } else { 0xff };
     let mut first = 0;
@@ -40,7 +40,8 @@ pub fn trim_sign_bytes(bytes: &[u8]) -> Vec<u8> {
     bytes[first..].to_vec()
 }
 
-/// The values of a column in the units of its target type; what the closed list of casts lets pass and files can hold.
+/// The values of a column in the unit of its target type, for all types that the closed list of casts accepts and files
+/// can hold.
 pub enum Scalars<'a> {
     Integers(Numbers<'a>, i64),
     Decimals(Unscaled<'a>),
@@ -77,7 +78,7 @@ impl<'a> Scalars<'a> {
             (DataType::FixedSizeBinary(_), Type::Fixed(_) | Type::Uuid) => {
                 Scalars::Bytes(Strings::Fixed(array.as_fixed_size_binary()))
             }
-            // The scales are equal: nothing else may stand for a decimal of a table.
+            // Only decimals of equal scale can be cast to a decimal of the table.
             (DataType::Decimal128(_, from), Type::Decimal { scale, .. }) if i32::from(*from) == i32::from(*scale) => {
                 Scalars::Decimals(Unscaled::I128(array.as_primitive::<Decimal128Type>().values()))
             }
@@ -104,7 +105,7 @@ impl<'a> Strings<'a> {
 }
 
 impl Unscaled<'_> {
-    /// As few bytes as hold the number, the most significant first.
+    /// The number in as few bytes as possible, most significant byte first.
     pub fn bytes(&self, row: usize) -> Vec<u8> {
         match self {
             Unscaled::I128(values) => trim_sign_bytes(&values[row].to_be_bytes()),
@@ -128,7 +129,7 @@ macro_rules! each_number {
     };
 }
 
-// The macro widens every width, the widest among them.
+// The macro converts every width, including the widest.
 #[allow(clippy::useless_conversion)]
 impl Numbers<'_> {
     pub fn value(&self, row: usize) -> i64 {
@@ -136,7 +137,7 @@ impl Numbers<'_> {
     }
 }
 
-/// How many units of the target one unit of the source is.
+/// How many units of the target are one unit of the source.
 pub fn unit_factor(source: &DataType, target: &Type) -> Option<i64> {
     let nanos = matches!(target, Type::TimestampNs | Type::TimestampTzNs);
     let micros = if nanos { 1_000 } else { 1 };

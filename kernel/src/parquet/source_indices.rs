@@ -1,4 +1,4 @@
-//! Indices of a column whose pages are held to no claim, a source's: whatever is not plain to see is left to the decoder.
+//! Dictionary indices of a source's column, whose claims are not checked. Unusual pages are left to the decoder.
 
 use crate::parquet::claims::row_indices::RowIndices;
 use crate::parquet::format::pages::split_page;
@@ -11,14 +11,14 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::sync::Arc;
 
-/// The pages of a flat column chunk, each of whose rows has at most one value.
+/// The pages of a flat column chunk, in which each row has at most one value.
 pub struct SourceIndices {
     pages: SerializedPageReader<Bytes>,
-    /// The most that a definition level may be, zero or one; and the bytes of a value.
+    /// The maximum definition level, zero or one, and the bytes of a value.
     level_max: i16,
     width: usize,
     dictionary: Option<Bytes>,
-    /// The rows that were seen and not yet taken.
+    /// The rows that were read and not yet taken.
     pub rows: RowIndices,
 }
 
@@ -30,7 +30,7 @@ impl SourceIndices {
         Ok(SourceIndices { pages, level_max, width, dictionary: None, rows: RowIndices::default() })
     }
 
-    /// Whether there was a page more; `None` where a decoder has to say what it is.
+    /// Reads the next page, and returns whether there was one. Returns `None` if the decoder has to read the column.
     pub fn next_page(&mut self) -> Option<bool> {
         match self.pages.get_next_page().ok()? {
             Some(page) => self.read_page(&page).map(|()| true),
@@ -38,7 +38,7 @@ impl SourceIndices {
         }
     }
 
-    /// The values of the dictionary, one after the other, and how many there are.
+    /// The values of the dictionary, concatenated, and their number.
     pub fn dictionary(&self) -> &[u8] {
         self.dictionary.as_deref().unwrap_or_default()
     }
@@ -80,7 +80,7 @@ impl SourceIndices {
         {
             return None;
         }
-        // There is a width even where there is no value.
+        // The width is stored even if there is no value.
         let (width, indices) = data.split_first()?;
         self.rows.start_page();
         let (before, kept) = (self.rows.len(), &mut self.rows);
@@ -92,7 +92,7 @@ impl SourceIndices {
     }
 }
 
-/// How many of the levels are one; each is that or zero.
+/// How many of the levels are one. Returns `None` for levels other than zero and one.
 fn count_present(definition: &[u8], entries: u64) -> Option<u64> {
     let mut found = 0;
     each_block(definition, 1, entries, |levels, times| {

@@ -1,4 +1,4 @@
-//! Batches of a source by indices beside the same batches decoded plainly.
+//! Batches of a source read by indices have the digest of the same batches decoded plainly.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -18,7 +18,7 @@ fn batches(data: &Bytes, kinds: &[&str], more: Value) -> Result<Vec<StructArray>
     try_opened(data, kinds, more)?.batches()?.collect()
 }
 
-/// Every column of which only a digest looks at the values.
+/// Every column whose values only a digest reads.
 fn stored(kinds: &[&str]) -> Value {
     json!({"stored": (1..=kinds.len()).collect::<Vec<_>>()})
 }
@@ -33,7 +33,7 @@ fn types(batches: &[StructArray]) -> Vec<DataType> {
     batches[0].columns().iter().map(|column| column.data_type().clone()).collect()
 }
 
-/// The columns that come as indices, by the numbers in their names.
+/// The columns that are given as indices, by the numbers in their names.
 fn by_indices(batches: &[StructArray]) -> Vec<usize> {
     let named = batches[0].column_names().into_iter().zip(types(batches));
     let by_indices = named.filter(|(_, kind)| matches!(kind, DataType::Dictionary(_, _)));
@@ -46,13 +46,13 @@ fn by_indices(batches: &[StructArray]) -> Vec<usize> {
 fn batches_by_indices_have_the_digest_of_plain_ones() {
     for (values, of) in ROWS {
         let rows: Vec<Option<i64>> = (0..5_000).map(of).collect();
-        for (way, set) in WAYS {
+        for (form, set) in FORMS {
             let data = file(columns(&rows), true, set(small_pages()));
             let found = batches(&data, &KINDS, stored(&KINDS)).unwrap();
-            assert_eq!(sum(&found, &KINDS).unwrap(), plainly(&data, &KINDS).unwrap(), "{values}, {way}");
-            if way == "dictionaries" && values != "nulls alone" {
+            assert_eq!(sum(&found, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap(), "{values}, {form}");
+            if form == "dictionaries" && values != "nulls alone" {
                 assert_eq!(by_indices(&found[2..]), INDEXED.collect::<Vec<_>>(), "{values}");
-            } else if way == "plain pages" {
+            } else if form == "plain pages" {
                 assert_eq!(by_indices(&found), [0; 0], "{values}");
             }
         }
@@ -60,7 +60,7 @@ fn batches_by_indices_have_the_digest_of_plain_ones() {
 }
 
 #[test]
-fn indices_stand_in_the_place_of_their_column_whichever_are_asked_for() {
+fn indices_take_the_position_of_their_column_in_every_projection() {
     let rows: Vec<Option<i64>> = (0..5_000).map(|at| (at % 7 > 0).then_some(at % 89)).collect();
     let data = file(columns(&rows), true, small_pages());
     for asked in [vec![10, 4, 9, 1], vec![8], vec![9, 2], vec![2, 1]] {
@@ -110,7 +110,7 @@ fn columns_of_another_type_than_the_schema_says_come_plainly() {
     assert_eq!(types(&batches(&data, &wider, stored(&wider)).unwrap()), types(&plain));
 }
 
-/// Two numbers by turns in four pages of one row group, beside a column without a dictionary.
+/// Two alternating numbers in four pages of one row group, beside a column without a dictionary.
 fn in_four_pages() -> Vec<u8> {
     let columns: Vec<ArrayRef> = vec![
         Arc::new((0..40_000).map(|at| Some(if at % 8 < 3 { 17 } else { -4 })).collect::<PrimitiveArray<Int64Type>>()),
@@ -121,11 +121,11 @@ fn in_four_pages() -> Vec<u8> {
 }
 
 #[test]
-fn what_only_a_decoder_reads_is_left_to_it_from_the_row_on_where_it_comes() {
+fn a_page_that_only_the_decoder_reads_is_decoded_from_its_first_row_on() {
     let kinds = ["long", "boolean"];
     let whole = in_four_pages();
-    let expected = plainly(&whole.clone().into(), &kinds).unwrap();
-    // The last numbers of a page, 53 groups of eight; they may say that there are more than they need.
+    let expected = decode_plainly(&whole.clone().into(), &kinds).unwrap();
+    // The last numbers of a page, 53 groups of eight; more groups than needed are allowed.
     let packed = [vec![107], vec![0xf8; 53]].concat();
     let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at..].starts_with(&packed)).collect();
     assert_eq!(ends.len(), 4);
@@ -140,7 +140,7 @@ fn what_only_a_decoder_reads_is_left_to_it_from_the_row_on_where_it_comes() {
     }
 }
 
-/// Rows and sum, or what is said against the file.
+/// Rows and sum, or why the file is refused.
 fn outcome(data: &Bytes, kinds: &[&str], more: Value) -> String {
     let read = || sum(&batches(data, kinds, more)?, kinds);
     match catch_unwind(AssertUnwindSafe(read)) {
@@ -156,7 +156,7 @@ fn few_pages(version: WriterVersion) -> WriterPropertiesBuilder {
 }
 
 #[test]
-fn a_file_of_which_any_bit_is_wrong_is_read_or_refused_as_plainly() {
+fn a_file_with_any_flipped_bit_is_read_or_refused_as_by_the_decoder() {
     let kinds = ["long", "date", "boolean", "decimal(7,2)"];
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
         for nullable in [true, false] {

@@ -1,4 +1,4 @@
-//! What a column's annotation says of its values, beyond how they compare: text is UTF-8, a short number is short.
+//! Checks values against their column's annotation: text must be UTF-8, and numbers must fit the declared width.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::compare::ClaimPlace;
@@ -11,13 +11,14 @@ use parquet::schema::types::ColumnDescriptor;
 
 const UUID_BYTES: i32 = 16;
 
-/// Whether readers make text of its bytes.
+/// Whether readers decode the values as text.
 pub fn is_text(column: &ColumnDescriptor) -> bool {
     matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
 }
 
-/// Iceberg decodes the ends of text before it compares: what is no UTF-8 becomes another text, which may lie between values.
+/// Refuses ends that are not UTF-8. Iceberg decodes the ends of text before it compares them, so invalid bytes would
+/// become other text, which may lie between values.
 pub fn require_utf8_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>) -> Result<()> {
     let ends = declared.ends.iter().chain(&declared.old).flatten();
     ends.copied().try_for_each(|end| require_utf8(place, "min and max", end))
@@ -32,8 +33,8 @@ pub fn require_utf8_index(place: ClaimPlace<'_>, declared: &ColumnIndex<'_>) -> 
     Ok(())
 }
 
-/// Whether it may be a uuid. Java compares these with a sign, so that an end which is no value's may lie beyond all of them,
-/// and ends that are cut are none.
+/// Whether the column may hold UUIDs. Java compares UUIDs with a sign, so an end that is not itself a value may lie on
+/// the wrong side of all values.
 pub fn is_uuid(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == UUID_BYTES
 }
@@ -78,7 +79,7 @@ fn require_utf8(place: ClaimPlace<'_>, claim: &str, declared: &[u8]) -> Result<(
     if std::str::from_utf8(declared).is_ok() { Ok(()) } else { Err(place.fault(claim, "text in UTF-8", "other bytes")) }
 }
 
-/// Refuses numbers that the column's annotation has no room for: some readers cut them, others show them.
+/// Refuses numbers outside the annotation's range: some readers truncate them, others do not.
 pub fn require_range(
     column: &ColumnDescriptor,
     path: &str,
@@ -93,11 +94,11 @@ pub fn require_range(
     if held(low) && held(high) {
         return Ok(());
     }
-    let expected = "values in the range of the type that the column says it has";
-    Err(Fault::new("parquet_ambiguous", path, expected, "others"))
+    let expected = "values in the range of the column's annotated type";
+    Err(Fault::new("parquet_ambiguous", path, expected, "different ones"))
 }
 
-/// The numbers of the annotation, where the physical type has more.
+/// The range of the annotation, if the physical type has a larger one.
 fn annotation_range(column: &ColumnDescriptor) -> Option<(i256, i256)> {
     let digits = match (column.logical_type_ref(), column.converted_type()) {
         (Some(LogicalType::Decimal(_)), _) | (_, ConvertedType::DECIMAL) => Some(column.type_precision()),

@@ -1,4 +1,4 @@
-//! Bloom filters of Parquet: split into blocks of 256 bits, by XXH64 of a value's plain bytes.
+//! Parquet's bloom filters: split blocks of 256 bits, by XXH64 of a value's plain bytes.
 
 use crate::parquet::ordered_value::Order;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use parquet::basic::Type as Physical;
 use parquet::schema::types::ColumnDescriptor;
 use twox_hash::XxHash64;
 
-/// Readers set memory aside for the whole filter.
+/// Readers allocate memory for the whole filter.
 const FILTER_MAX_BYTES: usize = 134_217_728;
 const BLOCK_BYTES: usize = 32;
 const SALTS: [u32; 8] =
@@ -17,15 +17,14 @@ const SALTS: [u32; 8] =
 pub struct BloomFilter(Bytes);
 
 impl BloomFilter {
-    /// `None` where the bytes are no filter that every reader takes.
+    /// Returns `None` if not every reader accepts these bytes as a filter.
     pub fn new(blocks: Bytes) -> Option<BloomFilter> {
         let size = blocks.len();
         (size.is_multiple_of(BLOCK_BYTES) && (BLOCK_BYTES..=FILTER_MAX_BYTES).contains(&size))
             .then_some(BloomFilter(blocks))
     }
 
-    /// Whether a reader that asks the filter for this value of a column looks into the row group. Zero equals its negative,
-    /// and is what people ask for.
+    /// Whether a reader that looks up this value reads the row group. A query for zero must also find negative zero.
     pub fn may_contain_value(&self, value: &[u8], order: Order) -> bool {
         let is_zero =
             matches!((order, value), (Order::Float, [0, 0, 0, 0x80]) | (Order::Double, [0, 0, 0, 0, 0, 0, 0, 0x80]));
@@ -43,7 +42,7 @@ impl BloomFilter {
     }
 }
 
-/// Whether readers ask for the very bytes that a column has: Iceberg brings decimals to the fewest that their digits need.
+/// Whether readers look up the bytes as they are stored. Iceberg shortens decimals to the bytes that their digits need.
 pub fn is_asked_by_stored_bytes(column: &ColumnDescriptor) -> bool {
     Order::of(column) != Order::Decimal
         || column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_whole_blocks_and_no_larger_than_readers_bear() {
+    fn a_filter_is_whole_blocks_and_no_larger_than_readers_accept() {
         let of = |size: usize| BloomFilter::new(vec![0; size].into()).is_some();
         assert!(of(BLOCK_BYTES) && of(FILTER_MAX_BYTES));
         assert!(!of(0) && !of(BLOCK_BYTES + 1) && !of(FILTER_MAX_BYTES + BLOCK_BYTES));

@@ -1,7 +1,4 @@
-//! What a Parquet file claims about its own values, held to the values in the same pass that digests them.
-//!
-//! Readers skip what statistics, page indexes, bloom filters and dictionaries rule out. Where one of these lies, a filtered
-//! read shows other rows than the full scan that was digested.
+//! Reads the claims of a file, and compares them with what was measured while its pages were decoded.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::bloom::{BloomFilter, is_asked_by_stored_bytes};
@@ -20,11 +17,11 @@ use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::ops::Range;
 
-/// None, Snappy, gzip, Zstandard and raw LZ4: what Spark reads as it comes.
+/// None, Snappy, gzip, Zstandard and raw LZ4, which Spark reads without configuration.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
-/// Their readers turn dates and times into others.
+/// With these keys Spark rebases dates and timestamps.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
-/// Spark takes files of its own older versions for such too, and compares the text.
+/// Spark also rebases values of files by its versions before 3.0.0, which it compares as text.
 const SPARK_VERSION: &[u8] = b"org.apache.spark.version";
 const SPARK_VERSION_FIRST: &[u8] = b"3.0.0";
 
@@ -39,7 +36,7 @@ pub struct Claims<'a> {
     declared: metadata::FileMetadata<'a>,
 }
 
-/// What lies beside the pages of a chunk.
+/// The byte ranges of a chunk's indexes and bloom filter.
 pub(super) struct AuxiliaryRanges {
     offset_index: Option<Range<usize>>,
     pub(super) column_index: Option<Range<usize>>,
@@ -47,11 +44,12 @@ pub(super) struct AuxiliaryRanges {
 }
 
 impl<'a> Claims<'a> {
-    /// The claims of a file whose footer is spelled plainly; refuses what no value can bear out.
+    /// Reads the claims of a file whose footer has the one accepted form. Refuses claims that cannot be checked.
     pub fn read(data: &'a Bytes, metadata: &'a ParquetMetaData) -> Result<Claims<'a>> {
-        let odd = |got: &str| Fault::new("parquet_ambiguous", "", "a footer", got);
-        let start = footer_start(data).ok_or_else(|| odd("none"))?;
-        let declared = metadata::read_file(&data[start..]).ok_or_else(|| odd("one with lists that are too long"))?;
+        let ambiguous = |got: &str| Fault::new("parquet_ambiguous", "", "a footer", got);
+        let start = footer_start(data).ok_or_else(|| ambiguous("none"))?;
+        let declared =
+            metadata::read_file(&data[start..]).ok_or_else(|| ambiguous("one with lists beyond the limits"))?;
         if let Some((key, _)) = declared.keys.iter().find(|(key, value)| changes_values(key, value)) {
             let expected = "no key that changes what values mean";
             return Err(Fault::new("parquet_ambiguous", "", expected, String::from_utf8_lossy(key)));
@@ -62,11 +60,12 @@ impl<'a> Claims<'a> {
             for (column, declared) in found.chunks(at) {
                 let path = column.column_path().string();
                 found.require_supported(&path, declared).map_err(|fault| fault.in_group(at))?;
-                let beside = found.auxiliary_ranges(&path, declared).map_err(|fault| fault.in_group(at))?;
+                let auxiliary = found.auxiliary_ranges(&path, declared).map_err(|fault| fault.in_group(at))?;
                 ranges.push((chunk_start(column), chunk_end(data, column).unwrap_or(usize::MAX)));
-                ranges
-                    .extend([beside.offset_index, beside.column_index].into_iter().flatten().map(|r| (r.start, r.end)));
-                ranges.extend(beside.bloom.map(|(range, _)| (range.start, range.end)));
+                ranges.extend(
+                    [auxiliary.offset_index, auxiliary.column_index].into_iter().flatten().map(|r| (r.start, r.end)),
+                );
+                ranges.extend(auxiliary.bloom.map(|(range, _)| (range.start, range.end)));
             }
         }
         require_no_overlap(ranges, start)?;
@@ -84,7 +83,8 @@ impl<'a> Claims<'a> {
     fn require_supported(&self, path: &str, declared: &metadata::ChunkMetadata<'_>) -> Result<()> {
         if !CODECS.contains(&declared.codec) {
             let names = ["", "", "", "LZO", "BROTLI", "LZ4"];
-            let got = usize::try_from(declared.codec).ok().and_then(|at| names.get(at)).copied().unwrap_or("another");
+            let got =
+                usize::try_from(declared.codec).ok().and_then(|at| names.get(at)).copied().unwrap_or("a different one");
             let expected = "no compression, SNAPPY, GZIP, ZSTD or LZ4_RAW, which every engine reads";
             return Err(Fault::new("parquet_codec_unsupported", path, expected, got));
         }
@@ -94,7 +94,7 @@ impl<'a> Claims<'a> {
         Ok(())
     }
 
-    /// Where a chunk's indexes and its filter lie.
+    /// Finds a chunk's indexes and bloom filter. Refuses ranges outside the file.
     pub(super) fn auxiliary_ranges(
         &self,
         path: &str,
@@ -106,13 +106,13 @@ impl<'a> Claims<'a> {
                 (Some(offset), Some(length)) => self.byte_range(offset, length).map(Some),
                 _ => None,
             }
-            .ok_or_else(|| page_index::index_place(path).fault("a page index", "bytes of the file", "others"))
+            .ok_or_else(|| page_index::index_place(path).fault("a page index", "bytes of the file", "different ones"))
         };
         let bloom = match declared.bloom {
             (None, None) => None,
             (offset, length) => Some(self.bloom_range(offset, length).ok_or_else(|| {
-                let expected = "a header of split blocks by XXH64, without compression, and as many bytes as it says";
-                Fault::new("parquet_bloom_filter_lies", path, expected, "another")
+                let expected = "a header of uncompressed split blocks by XXH64, followed by the declared bytes";
+                Fault::new("parquet_bloom_filter_lies", path, expected, "a different one")
             })?),
         };
         Ok(AuxiliaryRanges {
@@ -128,7 +128,7 @@ impl<'a> Claims<'a> {
         (end <= self.data.len()).then_some(start..end)
     }
 
-    /// The range of header and blocks, and where the blocks begin.
+    /// The range of header and blocks, and the start of the blocks.
     fn bloom_range(&self, offset: Option<i64>, length: Option<i64>) -> Option<(Range<usize>, usize)> {
         let start = usize::try_from(offset?).ok().filter(|start| *start < self.data.len())?;
         let (size, header) = metadata::read_bloom_header(self.data, start)?;
@@ -140,21 +140,26 @@ impl<'a> Claims<'a> {
         Some((range.clone(), range.start + header))
     }
 
-    /// Watches for every column of a row group.
+    /// Creates a watch for every column of a row group. Refuses bloom filters that cannot be checked.
     pub fn watch(&self, group: usize) -> Result<Vec<Watch>> {
         let nested = levels::plan_nested_levels(self.metadata.file_metadata().schema_descr());
         let made = self.chunks(group).zip(nested).map(|((column, declared), nested)| {
             let path = column.column_path().string();
-            let beside = self.auxiliary_ranges(&path, declared)?;
-            let ends = self.declared_end_lengths(column, declared, beside.column_index);
-            let filter = match beside.bloom {
+            let auxiliary = self.auxiliary_ranges(&path, declared)?;
+            let ends = self.declared_end_lengths(column, declared, auxiliary.column_index);
+            let filter = match auxiliary.bloom {
                 Some(_) if !is_asked_by_stored_bytes(column.column_descr()) => {
-                    let expected = "no bloom filter of decimals in another width than their digits need";
+                    let expected = "no bloom filter of decimals that are wider than their digits need";
                     return Err(Fault::new(UNVERIFIED, &path, expected, "one"));
                 }
                 Some((range, blocks)) => {
                     Some(BloomFilter::new(self.data.slice(blocks..range.end)).ok_or_else(|| {
-                        Fault::new("parquet_bloom_filter_lies", &path, "blocks of 32 bytes, at most 128 MiB", "others")
+                        Fault::new(
+                            "parquet_bloom_filter_lies",
+                            &path,
+                            "blocks of 32 bytes, at most 128 MiB",
+                            "different ones",
+                        )
                     })?)
                 }
                 None => None,
@@ -165,7 +170,7 @@ impl<'a> Claims<'a> {
         made.collect::<Result<Vec<Watch>>>().map_err(|fault| fault.in_group(group))
     }
 
-    /// How long the ends are that are told of a chunk, in its footer, its page headers and its index.
+    /// The lengths of the ends that a chunk's footer, page headers and index declare.
     fn declared_end_lengths(
         &self,
         column: &ColumnChunkMetaData,
@@ -186,18 +191,19 @@ impl<'a> Claims<'a> {
         EndLengths { whole: declared.statistics.longest(), pages }
     }
 
-    /// The order that a row group claims.
+    /// Reads the sort order that a row group declares.
     pub fn read_sort_order(&self, group: usize) -> Result<SortOrder> {
         let declared = self.declared.groups.get(group).map_or(&[][..], |group| &group.sorting);
         SortOrder::new(declared, self.metadata.file_metadata().schema_descr()).map_err(|fault| fault.in_group(group))
     }
 
-    /// The bytes of all texts that a row group's pages had so far.
+    /// The bytes of all texts in the pages of a row group that were measured so far.
     pub fn text_bytes(&self, watched: &[Watch]) -> u64 {
         watched.iter().map(|watch| watch.with(|chunk| chunk.bytes)).fold(0, u64::saturating_add)
     }
 
-    /// Every claim of a row group, once all its pages were seen.
+    /// Compares every claim of a row group with its pages, all of which must have been measured. Refuses a claim that
+    /// does not hold.
     pub fn compare(&self, group: usize, watched: &[Watch]) -> Result<()> {
         for ((column, declared), watch) in self.chunks(group).zip(watched) {
             watch.with(|chunk| self.compare_chunk(column, declared, chunk)).map_err(|fault| fault.in_group(group))?;
@@ -216,17 +222,18 @@ impl<'a> Claims<'a> {
     ) -> Result<()> {
         chunk.finish()?;
         let path = column.column_path().string();
-        let (code, odd) = (STATISTICS, |got| Fault::new("parquet_ambiguous", &path, "pages that rows need", got));
-        let headers = read_page_headers(self.data, column).ok_or_else(|| odd("others"))?;
+        let (code, ambiguous) =
+            (STATISTICS, |got| Fault::new("parquet_ambiguous", &path, "the pages of all rows", got));
+        let headers = read_page_headers(self.data, column).ok_or_else(|| ambiguous("different ones"))?;
         let data: Vec<&metadata::PageMetadata<'_>> =
             headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2)).collect();
         if data.len() != chunk.pages.len() {
-            return Err(odd("others"));
+            return Err(ambiguous("different ones"));
         }
         let place = ClaimPlace { code, column: &path, page: None };
         let whole = compare::join_pages(chunk);
         if column.column_descr().logical_type_ref() == Some(&LogicalType::Unknown) && whole.present > 0 {
-            return Err(Fault::new("parquet_ambiguous", &path, "nothing but nulls, as the type says", "values"));
+            return Err(Fault::new("parquet_ambiguous", &path, "only nulls, as the type declares", "values"));
         }
         annotated_values::require_range(column.column_descr(), &path, whole.bounds.as_ref())?;
         let (text, uuid) =
@@ -270,18 +277,22 @@ impl<'a> Claims<'a> {
         headers: &[&metadata::PageMetadata<'_>],
         chunk: &ChunkMeasure,
     ) -> Result<()> {
-        let beside = self.auxiliary_ranges(path, declared)?;
-        let spelled = |name: &str| {
-            page_index::index_place(path).fault(name, "one whose fields stand in order and fill it", "another")
+        let auxiliary = self.auxiliary_ranges(path, declared)?;
+        let malformed = |name: &str| {
+            page_index::index_place(path).fault(
+                name,
+                "fields in ascending order that fill its bytes",
+                "a different one",
+            )
         };
-        if let Some(range) = beside.offset_index {
+        if let Some(range) = auxiliary.offset_index {
             let found = metadata::read_offset_index(&self.data[range], chunk.pages.len())
-                .ok_or_else(|| spelled("the offset index"))?;
+                .ok_or_else(|| malformed("the offset index"))?;
             page_index::compare_offset_index(path, &found, headers, chunk)?;
         }
-        if let Some(range) = beside.column_index {
+        if let Some(range) = auxiliary.column_index {
             let found = metadata::read_column_index(&self.data[range], chunk.pages.len())
-                .ok_or_else(|| spelled("the column index"))?;
+                .ok_or_else(|| malformed("the column index"))?;
             page_index::compare_column_index(path, &found, chunk)?;
             if annotated_values::is_text(&chunk.column) {
                 annotated_values::require_utf8_index(page_index::index_place(path), &found)?;
@@ -294,7 +305,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Leaves of one struct, list or map must tell the same of it.
+/// Requires that two neighbouring leaves agree on the struct, list or map that they share.
 fn require_same_nesting(leaf: &Watch, next: &Watch) -> Result<()> {
     leaf.with(|leaf| {
         next.with(|next| match (&mut leaf.nested, &mut next.nested) {
@@ -304,7 +315,7 @@ fn require_same_nesting(leaf: &Watch, next: &Watch) -> Result<()> {
     })
 }
 
-/// What the header of a page of the second version counts.
+/// Compares the counts in the header of a version 2 page.
 fn compare_counts(place: ClaimPlace<'_>, header: &metadata::PageMetadata<'_>, page: &PageMeasure) -> Result<()> {
     if let Some(nulls) = header.nulls {
         place.require_count("num_nulls", nulls, page.entries - page.present)?;

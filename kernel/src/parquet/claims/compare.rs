@@ -1,4 +1,5 @@
-//! A column chunk's claims beside what was measured: a count is exact, a bound of a number is exact, one of bytes holds.
+//! Compares a column chunk's claims with its measure. Counts and ends of numbers must be exact; ends of bytes may be
+//! truncated.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
@@ -12,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const STATISTICS: &str = "parquet_statistics_lie";
 pub const ENCODINGS: &str = "parquet_encodings_lie";
 pub const UNVERIFIED: &str = "parquet_claim_unverified";
-/// How much of a text, or how many bytes of what is none, a refusal quotes.
+/// How many characters of a text, or bytes of other values, a message quotes.
 const SHOWN_MAX_CHARACTERS: usize = 32;
 /// `Encoding` of the format.
 const DELTA_BYTE_ARRAY: i64 = 7;
 const ENDS: [&str; 2] = ["min", "max"];
 
-/// Where a claim stands, for the words of a refusal.
+/// The position of a claim, for error messages.
 #[derive(Clone, Copy)]
 pub struct ClaimPlace<'a> {
     pub code: &'static str,
@@ -39,11 +40,11 @@ impl ClaimPlace<'_> {
         if declared.iter().map(|each| u64::try_from(*each).ok()).eq(real.iter().map(|each| Some(*each))) {
             return Ok(());
         }
-        Err(self.fault(claim, "as the levels are", "another"))
+        Err(self.fault(claim, "the counts of the levels", "a different one"))
     }
 }
 
-/// All pages of a chunk as one.
+/// Joins the measures of all pages of a chunk.
 pub fn join_pages(chunk: &ChunkMeasure) -> PageMeasure {
     let mut found = PageMeasure { bounds: chunk.ends.clone(), ..PageMeasure::default() };
     for page in &chunk.pages {
@@ -60,8 +61,8 @@ pub fn join_pages(chunk: &ChunkMeasure) -> PageMeasure {
     found
 }
 
-/// The statistics of a page. Its ends may be those of the whole chunk, as Polars writes them where there is a dictionary: a
-/// reader that goes by them only looks into more pages.
+/// Compares the statistics of a page. Its ends may be those of the whole chunk, as Polars writes them with a
+/// dictionary: a reader then only reads more pages than needed.
 pub fn compare_page_statistics(
     place: ClaimPlace<'_>,
     declared: &Statistics<'_>,
@@ -78,7 +79,7 @@ pub fn compare_page_statistics(
     compare_statistics(place, &ends, order, whole).or(is_of_page)
 }
 
-/// How many values differ, where that is known without keeping them.
+/// The number of distinct values, if it is known without storing them.
 pub fn count_distinct(order: Order, real: &PageMeasure) -> Option<u64> {
     match (&real.bounds, order) {
         _ if real.present == 0 => Some(0),
@@ -98,7 +99,7 @@ pub fn compare_statistics(
     }
     for (side, name) in ENDS.iter().enumerate() {
         if let Some(old) = declared.old[side] {
-            compare_end(place, &format!("the old {name}"), side, old, None, order, real)?;
+            compare_end(place, &format!("deprecated {name}"), side, old, None, order, real)?;
         }
         if let Some(value) = declared.ends[side] {
             compare_end(place, &format!("{name}_value"), side, value, declared.exact[side], order, real)?;
@@ -107,7 +108,7 @@ pub fn compare_statistics(
     Ok(())
 }
 
-/// One end: `side` 0 is the least, 1 the greatest.
+/// Compares one end. `side` 0 is the least, 1 the greatest.
 pub fn compare_end(
     place: ClaimPlace<'_>,
     claim: &str,
@@ -121,20 +122,20 @@ pub fn compare_end(
         let place = ClaimPlace { code: UNVERIFIED, ..place };
         return Err(place.fault(claim, "none, for a type whose values have no order", "one"));
     }
-    // NaN is greatest for writers in Java, and readers of all kinds make nothing of it: true, where there is one.
+    // Java writers treat NaN as greatest, and readers ignore it. So NaN holds if the page has one.
     let nan = matches!(order.value(declared), Some(OrderedValue::Float(value)) if value.is_nan())
         || matches!(order.value(declared), Some(OrderedValue::Double(value)) if value.is_nan());
     if nan && real.nans > 0 && (side == 1 || real.bounds.is_none()) {
         return Ok(());
     }
-    // In the same words as the value beside it; bytes that are no value of the type are told as they are.
+    // Shown like the value it is compared with. Bytes that are not a value of the type are shown as bytes.
     let shown = || {
         order
             .value(declared)
             .map_or_else(|| show_value(&OrderedValue::Bytes(declared.to_vec())), |declared| show_value(&declared))
     };
     let Some(ends) = &real.bounds else {
-        return Err(place.fault(claim, "none, without a value", shown()));
+        return Err(place.fault(claim, "none, because there is no value", shown()));
     };
     let real = if side == 0 { &ends.0 } else { &ends.1 };
     if order.value(declared).is_some_and(|declared| end_holds(side, &declared, real, exact)) {
@@ -145,7 +146,7 @@ pub fn compare_end(
 
 fn end_holds(side: usize, declared: &OrderedValue, real: &OrderedValue, exact: Option<bool>) -> bool {
     match (declared, real) {
-        // Either zero stands for both, as readers are told to take it; NaN for none.
+        // Either zero counts for both, as the format tells readers; NaN for neither.
         (OrderedValue::Float(declared), OrderedValue::Float(real)) => declared == real,
         (OrderedValue::Double(declared), OrderedValue::Double(real)) => declared == real,
         (OrderedValue::Bytes(declared), OrderedValue::Bytes(real)) if exact != Some(true) => {
@@ -172,7 +173,7 @@ fn show_value(bound: &OrderedValue) -> String {
     }
 }
 
-/// How two ends that were told compare; zeros are equal.
+/// Compares two declared ends. Zeros are equal.
 pub fn compare_values(a: &OrderedValue, b: &OrderedValue) -> Ordering {
     match (a, b) {
         (OrderedValue::Float(a), OrderedValue::Float(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
@@ -181,7 +182,8 @@ pub fn compare_values(a: &OrderedValue, b: &OrderedValue) -> Ordering {
     }
 }
 
-/// A reader that believes that every page goes by the dictionary looks into nothing but the dictionary.
+/// Compares the declared encodings with the pages. If all pages are declared to use the dictionary, readers filter by
+/// the dictionary alone.
 pub fn compare_encodings(
     column: &str,
     declared: &metadata::ChunkMetadata<'_>,
@@ -199,16 +201,24 @@ pub fn compare_encodings(
     let (mut claimed, mut seen): (BTreeMap<(bool, i64), u64>, _) = (BTreeMap::new(), BTreeSet::new());
     for [kind, encoding, count] in listed {
         if ![DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE].contains(kind) || !seen.insert((kind, encoding)) {
-            return Err(place.fault("encoding_stats", "data pages and dictionaries, each encoding once", "others"));
+            return Err(place.fault(
+                "encoding_stats",
+                "data pages and dictionaries, each encoding once",
+                "different ones",
+            ));
         }
         let count = u64::try_from(*count).map_err(|_| place.fault("encoding_stats", "a number of pages", count))?;
-        // Pages of both versions are counted as one kind: writers do not agree on which to name.
+        // Pages of both versions count as one kind, because writers disagree on which to name.
         *claimed.entry((*kind == DICTIONARY_PAGE, *encoding)).or_default() += count;
     }
-    if claimed == real { Ok(()) } else { Err(place.fault("encoding_stats", "those of the pages", "others")) }
+    if claimed == real {
+        Ok(())
+    } else {
+        Err(place.fault("encoding_stats", "the encodings of the pages", "different ones"))
+    }
 }
 
-/// The dictionary's own claim, and what only a dictionary can tell in bounded memory.
+/// Compares the claims about the dictionary, and counts that only a dictionary gives in bounded memory.
 pub fn compare_dictionary(
     place: ClaimPlace<'_>,
     declared: &metadata::ChunkMetadata<'_>,
@@ -217,7 +227,7 @@ pub fn compare_dictionary(
 ) -> Result<()> {
     let sorted = chunk.dictionary.as_ref().is_none_or(|dictionary| dictionary.is_sorted());
     if headers.iter().any(|page| page.kind == DICTIONARY_PAGE && page.sorted) && !sorted {
-        return Err(place.fault("is_sorted", "a dictionary in order", "another"));
+        return Err(place.fault("is_sorted", "a sorted dictionary", "a different one"));
     }
     let Some(declared) = declared.statistics.distinct else { return Ok(()) };
     if let Some(real) = count_distinct(chunk.order, &join_pages(chunk)) {
@@ -229,7 +239,7 @@ pub fn compare_dictionary(
         }
         _ => {
             let place = ClaimPlace { code: UNVERIFIED, ..place };
-            Err(place.fault("distinct_count", "none, where not every page goes by the dictionary", declared))
+            Err(place.fault("distinct_count", "none, unless every page uses the dictionary", declared))
         }
     }
 }
@@ -256,19 +266,19 @@ pub fn compare_sizes(
     Ok(())
 }
 
-/// PyArrow leaves out values that are a start of the one before them, where pages have values as differences. The count is
-/// for estimates of memory, and no reader chooses rows by it.
+/// Whether the writer's byte count may be short. With delta encoding PyArrow omits values that are a prefix of the
+/// previous one. The count is for memory estimates, and no reader selects rows by it.
 pub fn is_counted_short(page: &metadata::PageMetadata<'_>) -> bool {
     page.encoding == DELTA_BYTE_ARRAY
 }
 
-/// Holds a count of bytes to its range.
+/// Refuses a byte count outside its range.
 pub fn require_between(place: ClaimPlace<'_>, declared: i64, least: u64, most: u64) -> Result<()> {
     let is_held = u64::try_from(declared).is_ok_and(|declared| (least..=most).contains(&declared));
     if is_held { Ok(()) } else { Err(place.fault("unencoded_byte_array_data_bytes", most, declared)) }
 }
 
-/// Only byte arrays have sizes of their own.
+/// Only byte arrays have an unencoded size.
 pub fn unencoded_bytes(chunk: &ChunkMeasure, real: &PageMeasure) -> u64 {
     if chunk.column.physical_type() == Physical::BYTE_ARRAY { real.bytes } else { 0 }
 }

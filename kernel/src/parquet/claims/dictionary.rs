@@ -1,4 +1,4 @@
-//! A column chunk's dictionary: its values in their order, so that a page of indices is measured without its values.
+//! A column chunk's dictionary, ranked, so that a page of indices is measured without its values.
 
 use crate::parquet::ordered_value::{Order, OrderedValue};
 use bytes::Bytes;
@@ -6,33 +6,33 @@ use parquet::basic::Type as Physical;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-/// Sorting pays off where many rows name few values.
+/// Sorting pays off if many rows use few values.
 const RANKED_MAX: usize = 4_096;
 
 #[derive(Debug)]
 pub struct Dictionary {
     data: Bytes,
     order: Order,
-    /// Where each value begins and ends.
+    /// The start and end of each value.
     spans: Vec<(u32, u32)>,
     keys: Keys,
     nans: Option<Vec<bool>>,
-    /// Which values any row has; kept where somebody asks.
+    /// Which values rows use, if that is recorded.
     used: Vec<bool>,
 }
 
 #[derive(Debug)]
 enum Keys {
-    /// Numbers that compare as the values do.
+    /// Numbers that compare like the values.
     Numbers(Vec<i64>),
-    /// The place of each value among the sorted ones, and the values' places in that order.
+    /// The rank of each value, and the values' positions by rank.
     Ranks(Vec<i64>, Vec<usize>),
-    /// Too many to sort: values are compared themselves.
+    /// Too many values to sort; they are compared directly.
     None,
 }
 
 impl Dictionary {
-    /// `None` where the bytes are not exactly so many values.
+    /// Returns `None` if the bytes are not exactly `count` values.
     pub fn new(data: Bytes, count: u32, physical: Physical, width: usize, order: Order) -> Option<Dictionary> {
         let count = usize::try_from(count).ok()?;
         let spans = find_spans(&data, count, physical, width)?;
@@ -55,7 +55,7 @@ impl Dictionary {
         self.spans.len()
     }
 
-    /// All values as they lie.
+    /// All values, as stored.
     pub fn bytes(&self) -> &[u8] {
         &self.data
     }
@@ -83,7 +83,7 @@ impl Dictionary {
         }
     }
 
-    /// The values that rows have, where marks were kept.
+    /// The values that rows use, if that was recorded.
     pub fn in_use(&self) -> impl Iterator<Item = &[u8]> {
         self.used.iter().enumerate().filter(|(_, used)| **used).map(|(at, _)| self.value(at))
     }
@@ -104,7 +104,7 @@ impl Dictionary {
         self.nans.as_deref()
     }
 
-    /// A table of numbers that compare as the values do, where there is one.
+    /// Numbers that compare like the values, if there are any.
     pub fn keys(&self) -> Option<&[i64]> {
         match &self.keys {
             Keys::Numbers(keys) | Keys::Ranks(keys, _) => Some(keys),
@@ -112,7 +112,7 @@ impl Dictionary {
         }
     }
 
-    /// The value that such a number stands for.
+    /// The value of such a number.
     pub fn value_of_key(&self, key: i64) -> Option<OrderedValue> {
         match &self.keys {
             Keys::Ranks(_, sorted) => {
@@ -161,7 +161,7 @@ impl Dictionary {
     }
 }
 
-/// Bits of a float that compare as whole numbers do, and back again.
+/// Maps the bits of a float to an integer that compares like it, and back.
 fn float_order_key32(bits: i32) -> i32 {
     bits ^ ((bits >> 31) as u32 >> 1) as i32
 }
@@ -170,12 +170,12 @@ fn float_order_key64(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
-/// The places of so many plain values, which the bytes are and nothing else.
+/// Finds the spans of `count` plain values. Returns `None` if they do not fill the bytes exactly.
 fn find_spans(data: &[u8], count: usize, physical: Physical, width: usize) -> Option<Vec<(u32, u32)>> {
     let size = u32::try_from(data.len()).ok()?;
     if physical == Physical::BYTE_ARRAY {
         let (mut found, mut at) = (Vec::new(), 0);
-        // No more than are wanted: a place takes more memory than a value that is empty.
+        // A span takes more memory than an empty value, so no more than `count` are collected.
         for text in split_texts(data).take(count) {
             found.push((at + 4, at + 4 + text.len() as u32));
             at += 4 + text.len() as u32;
@@ -187,7 +187,7 @@ fn find_spans(data: &[u8], count: usize, physical: Physical, width: usize) -> Op
     Some((0..count).map(|at| (at * width, (at + 1) * width)).collect())
 }
 
-/// The byte arrays of a plain page as far as they are whole.
+/// The byte arrays of a plain page, up to the first incomplete one.
 pub fn split_texts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     std::iter::from_fn(move || {
         let (length, rest) = data.split_first_chunk::<4>()?;

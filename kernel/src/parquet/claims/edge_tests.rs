@@ -1,4 +1,4 @@
-//! What no file of a reasonable size, or none that a decoder reads to its end, can show of the claims.
+//! Claims that no file of a reasonable size can show, or none that a decoder reads to its end.
 
 use crate::parquet::claims::bloom::BloomFilter;
 use crate::parquet::claims::check::Claims;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 const MEBIBYTE: usize = 1_048_576;
 
 #[test]
-fn a_filter_is_as_large_as_readers_take_and_no_larger() {
+fn a_filter_of_128_mebibytes_is_the_largest() {
     let of = |size: usize| BloomFilter::new(Bytes::from(vec![0; size])).is_some();
     assert!(of(32) && of(128 * MEBIBYTE));
     assert!(!of(0) && !of(33) && !of(128 * MEBIBYTE + 32));
 }
 
-/// Three rows in one page, of which the file says nothing.
+/// Three rows in one page, in a file without statistics.
 fn silent() -> Bytes {
     let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
     let batch = RecordBatch::try_from_iter([("id", rows)]).unwrap();
@@ -33,7 +33,7 @@ fn silent() -> Bytes {
 }
 
 #[test]
-fn a_page_that_was_not_measured_is_not_vouched_for() {
+fn a_page_that_was_not_measured_is_refused() {
     let data = silent();
     let footer = ArrowReaderMetadata::load(&data, ArrowReaderOptions::new()).unwrap();
     let claims = Claims::read(&data, footer.metadata()).unwrap();

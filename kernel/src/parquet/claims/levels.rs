@@ -1,5 +1,5 @@
-//! What the levels of nested columns say, held together: leaves of one struct, list or map tell its nulls, its empty ones
-//! and its elements each for themselves, and readers believe one leaf or another.
+//! Checks that the leaves of one struct, list or map agree on its nulls, its empty lists and its elements. Each leaf
+//! stores these for itself, and readers use one leaf or another.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::runs::{BLOCK, Run, bit_width, next_block, next_run};
@@ -8,27 +8,27 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 const HASH_BUFFER_BYTES: usize = 4_096;
 
-/// Repetition and definition level of a node of the schema, at most.
+/// The maximum repetition and definition level of a node of the schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Depth {
     repetition: u32,
     definition: u32,
 }
 
-/// The levels of one leaf as its pages come.
+/// The levels of one leaf, page by page.
 #[derive(Debug)]
 pub struct NestedLevels {
     width: Depth,
-    /// The definition level from which on the list of each repetition level has an element.
+    /// The definition level from which the list of each repetition level has an element.
     lists: Vec<u32>,
-    /// What it says of what it shares with the leaf before it, and with the one behind it.
+    /// The levels of the groups that it shares with the previous and with the next leaf.
     before: Option<GroupLevels>,
     after: Option<GroupLevels>,
-    /// The definition level of the entry before.
+    /// The definition level of the previous entry.
     last: Option<u32>,
 }
 
-/// What a leaf says of one group of the schema, entry by entry: kept as a hash, however long it is.
+/// What a leaf stores about one group of the schema, entry by entry, as a hash.
 #[derive(Debug)]
 struct GroupLevels {
     group: String,
@@ -39,13 +39,14 @@ struct GroupLevels {
     hash: blake3::Hasher,
 }
 
-/// For each leaf what is to be kept of its levels; nothing for one outside of lists that shares no group which may be null.
+/// Decides for each leaf what is recorded of its levels. Nothing is recorded for a leaf outside lists that shares no
+/// optional group.
 pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>> {
     let leaves = schema.columns();
     let shared: Vec<_> = leaves.windows(2).map(|pair| find_shared_group(schema, &pair[0], &pair[1])).collect();
-    let beside = |at: Option<usize>| shared.get(at?)?.as_ref().map(GroupLevels::new);
+    let shared_levels = |at: Option<usize>| shared.get(at?)?.as_ref().map(GroupLevels::new);
     let made = leaves.iter().enumerate().map(|(at, leaf)| {
-        let (before, after) = (beside(at.checked_sub(1)), beside(Some(at)));
+        let (before, after) = (shared_levels(at.checked_sub(1)), shared_levels(Some(at)));
         let width =
             Depth { repetition: level_bits(leaf.max_rep_level()), definition: level_bits(leaf.max_def_level()) };
         let lists = find_lists(schema.root_schema(), leaf.path().parts());
@@ -60,7 +61,7 @@ pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>
     made.collect()
 }
 
-/// The innermost group of both leaves. Where that is always there it says nothing: its entries are the rows.
+/// The innermost group of both leaves. A group that is always present has no levels to compare.
 fn find_shared_group(
     schema: &SchemaDescriptor,
     leaf: &ColumnDescriptor,
@@ -76,7 +77,7 @@ fn level_bits(most: i16) -> u32 {
     bit_width(most.unsigned_abs().into())
 }
 
-/// The nodes on the way to a leaf, each with its depth and whether it is repeated.
+/// The nodes on the path to a leaf, each with its depth and whether it is repeated.
 fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (Depth, bool)> + 'a {
     let (mut node, mut depth) = (Some(root), Depth::default());
     path.iter().map(move |name| {
@@ -102,7 +103,7 @@ impl GroupLevels {
         GroupLevels { group, depth, entry: (0, 0), times: 0, buffer: Vec::new(), hash }
     }
 
-    /// Entries inside of an element of the group are not the group's.
+    /// Adds entries of the group. Entries inside an element of the group are skipped.
     fn add(&mut self, repetition: u32, definition: u32, times: u64) {
         if repetition > self.depth.repetition {
             return;
@@ -115,7 +116,7 @@ impl GroupLevels {
         self.times += times;
     }
 
-    /// Equal entries in a row are one run, however the pages cut them.
+    /// Ends a run of equal entries. Runs do not depend on page boundaries.
     fn close(&mut self) {
         if self.times == 0 {
             return;
@@ -139,7 +140,8 @@ impl GroupLevels {
 }
 
 impl NestedLevels {
-    /// The levels of a page; `None` where they cannot be read, or continue a list that is null, empty or not begun.
+    /// Adds the levels of a page. Returns `None` if they cannot be read, or continue a list that is null, empty or not
+    /// begun.
     pub fn add(&mut self, repetition: &[u8], definition: &[u8], entries: u64) -> Option<()> {
         let mut repetition = Levels::new(repetition, self.width.repetition, entries);
         let mut definition = Levels::new(definition, self.width.definition, entries);
@@ -164,15 +166,15 @@ impl NestedLevels {
         Some(())
     }
 
-    /// Refuses two leaves that stand side by side and tell different things of what they share. Others need no look: what
-    /// they share, those between them share with both.
+    /// Refuses neighbouring leaves that disagree on what they share. Comparing neighbours is enough: what two other
+    /// leaves share, all leaves between them share too.
     pub fn require_same(&mut self, next: &mut NestedLevels, path: &str) -> Result<()> {
         let (Some(ours), Some(theirs)) = (&mut self.after, &mut next.before) else { return Ok(()) };
         if ours.finish_hash() == theirs.finish_hash() {
             return Ok(());
         }
-        let expected = format!("the nulls and elements of '{}' as the column before tells them", ours.group);
-        Err(Fault::new("parquet_ambiguous", path, expected, "others"))
+        let expected = format!("the nulls and elements of '{}' as in the column before", ours.group);
+        Err(Fault::new("parquet_ambiguous", path, expected, "different ones"))
     }
 }
 
@@ -183,7 +185,7 @@ struct Levels<'a> {
     left: u64,
     level: u32,
     times: u64,
-    /// What is left of a packed run, and of its block.
+    /// The rest of a packed run, and of its block.
     packed: &'a [u8],
     packed_left: u64,
     block: [u32; BLOCK],
@@ -193,12 +195,12 @@ struct Levels<'a> {
 impl<'a> Levels<'a> {
     fn new(data: &'a [u8], width: u32, entries: u64) -> Levels<'a> {
         let block = [0; BLOCK];
-        // A column that has no such levels has none of its bytes.
+        // A column without such levels stores no bytes for them.
         let times = if width == 0 { entries } else { 0 };
         Levels { data, width, left: entries - times, level: 0, times, packed: &[], packed_left: 0, block, at: BLOCK }
     }
 
-    /// How often the level that comes next comes at least.
+    /// How often the next level repeats at least.
     fn next_run_length(&mut self) -> Option<u64> {
         if self.times > 0 {
             return Some(self.times);
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(followed_leaves(listed), [Some((vec![2], expected)), Some((vec![2, 5], None))]);
     }
 
-    /// One leaf after the entries, each a run of its own.
+    /// Adds the entries to one leaf, each as a run of its own.
     fn add_entries(leaf: &mut NestedLevels, entries: &[(u32, u32)]) -> Option<()> {
         entries.iter().try_for_each(|(repetition, definition)| leaf.add_entry(*repetition, *definition, 1))
     }
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_packed_levels_tell_the_same() {
+    fn runs_and_packed_levels_are_equal() {
         let message = "message m { optional group s { optional int64 a; optional int64 b; } }";
         let mut found = leaves(message);
         let [Some(first), Some(second)] = &mut found[..] else { panic!() };

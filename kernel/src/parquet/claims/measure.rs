@@ -1,4 +1,4 @@
-//! What the pages of a column chunk hold, measured from the very bytes that are decoded into rows.
+//! Measures the pages of a column chunk, from the same bytes that are decoded into rows.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::bloom::BloomFilter;
@@ -6,7 +6,9 @@ use crate::parquet::claims::dictionary::{Dictionary, split_texts};
 use crate::parquet::claims::levels::NestedLevels;
 use crate::parquet::claims::plain_values::decode_to_plain;
 use crate::parquet::claims::row_indices::RowIndices;
-use crate::parquet::claims::value_summary::{ValueSummary, summarize_floats, summarize_indices, summarize_integers};
+use crate::parquet::claims::value_summary::{
+    Indices, ValueSummary, summarize_floats, summarize_indices, summarize_integers,
+};
 use crate::parquet::format::deltas;
 use crate::parquet::format::pages::split_page;
 use crate::parquet::format::runs::{bit_width, each_block, is_padded_below};
@@ -16,59 +18,59 @@ use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescPtr;
 
-/// What is kept of a page's ends at least, for the words of a refusal.
+/// The least that is kept of a page's ends, for error messages.
 const PAGE_ENDS_MIN_BYTES: usize = 64;
 
-/// One data page.
+/// The measure of one data page.
 #[derive(Debug, Default)]
 pub struct PageMeasure {
-    /// Entries with a value or without.
+    /// Entries, with or without a value.
     pub entries: u64,
     pub present: u64,
     pub nans: u64,
     pub bounds: Option<(OrderedValue, OrderedValue)>,
-    /// Rows that begin here, and whether the page begins with one.
+    /// Rows that begin in this page, and whether the page begins with one.
     pub rows: u64,
     pub begins_row: bool,
-    /// The bytes of its values, where these are byte arrays.
+    /// The bytes of its values, if these are byte arrays.
     pub bytes: u64,
     pub repetition: Vec<u64>,
     pub definition: Vec<u64>,
     pub by_dictionary: bool,
 }
 
-/// How long the ends are that a file tells of a chunk and of each of its data pages.
+/// The lengths of the ends that a file declares for a chunk and for each of its data pages.
 #[derive(Debug, Default)]
 pub struct EndLengths {
     pub whole: usize,
     pub pages: Vec<usize>,
 }
 
-/// A column chunk, page by page as a decoder asks for them.
+/// The measure of a column chunk, page by page as the decoder reads them.
 #[derive(Debug)]
 pub struct ChunkMeasure {
     pub column: ColumnDescPtr,
     pub order: Order,
     pub pages: Vec<PageMeasure>,
-    /// The ends of all pages so far; of bytes here and there only what is needed, for a few bytes of a file can stand for
-    /// long values in every page.
+    /// The ends of all pages so far. Long values are cut to what a comparison needs, because a few bytes of a file can
+    /// stand for long values in every page.
     pub ends: Option<(OrderedValue, OrderedValue)>,
     declared_ends: EndLengths,
-    /// What the byte arrays of all pages so far have together.
+    /// The bytes of all byte arrays so far.
     pub bytes: u64,
     pub dictionary: Option<Dictionary>,
-    /// The first thing that was wrong; a decoder goes on all the same.
+    /// The first error. The decoder continues regardless.
     pub fault: Option<Fault>,
-    /// What is kept of the levels of a column inside others.
+    /// The levels of a nested column.
     pub nested: Option<NestedLevels>,
-    /// Its rows by their indices, where these are what is decoded of it.
+    /// The rows as dictionary indices, if the column is read by them.
     pub row_indices: Option<RowIndices>,
     filter: Option<BloomFilter>,
     marks: bool,
 }
 
 impl ChunkMeasure {
-    /// `marks` keeps which values of the dictionary rows have.
+    /// With `marks` the dictionary records which of its values rows use.
     pub fn new(
         column: ColumnDescPtr,
         nested: Option<NestedLevels>,
@@ -106,8 +108,10 @@ impl ChunkMeasure {
         match page {
             Page::DictionaryPage { buf, num_values, .. } => {
                 let (physical, width) = (self.column.physical_type(), self.width());
-                let mut made = Dictionary::new(buf.clone(), *num_values, physical, width, self.order)
-                    .ok_or_else(|| self.ambiguous("a dictionary of as many values as it says", "another"))?;
+                let mut made =
+                    Dictionary::new(buf.clone(), *num_values, physical, width, self.order).ok_or_else(|| {
+                        self.ambiguous("a dictionary with the declared number of values", "a different one")
+                    })?;
                 if self.marks {
                     made.mark_all();
                 }
@@ -118,7 +122,7 @@ impl ChunkMeasure {
                 let mut found = PageMeasure { entries: page.num_values().into(), ..PageMeasure::default() };
                 let levels = (self.column.max_rep_level(), self.column.max_def_level());
                 let (repetition, definition, values) = split_page(page, levels.0, levels.1)
-                    .ok_or_else(|| self.ambiguous("levels inside their page", "others"))?;
+                    .ok_or_else(|| self.ambiguous("levels inside their page", "different ones"))?;
                 self.measure_levels(&mut found, repetition, definition)?;
                 let entries = found.entries;
                 self.row_indices.iter_mut().for_each(RowIndices::start_page);
@@ -141,7 +145,7 @@ impl ChunkMeasure {
         if let Some(nested) = &mut self.nested
             && nested.add(repetition, definition, found.entries).is_none()
         {
-            return Err(self.ambiguous("lists that go on only where they have elements", "others"));
+            return Err(self.ambiguous("levels that continue only lists with elements", "different ones"));
         }
         found.rows = found.repetition[0];
         found.present = *found.definition.last().unwrap_or(&0);
@@ -167,7 +171,7 @@ impl ChunkMeasure {
                 Some(())
             })
         })
-        .ok_or_else(|| self.ambiguous("levels of the column", "others"))?;
+        .ok_or_else(|| self.ambiguous("levels of the column", "different ones"))?;
         Ok(found)
     }
 
@@ -182,20 +186,20 @@ impl ChunkMeasure {
         } else if encoding == Encoding::PLAIN {
             self.measure_plain(&data, found.present)?
         } else {
-            // Readers find the streams by the bytes or by the values.
+            // Some readers find the streams by the bytes, others by the number of values.
             if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != found.present * self.width() as u64 {
                 return Err(self.ambiguous("as many bytes as the values have", "another number"));
             }
-            // Others than Rust read numbers that are too long, and runs of nothing, as something else.
+            // Other decoders read overlong numbers and empty runs differently.
             let one_form = match encoding {
                 Encoding::RLE => is_boolean_runs(&data, found.present),
                 _ => deltas::has_one_form(&data, encoding, self.column.physical_type(), found.present),
             };
             if !data.is_empty() && !one_form {
-                return Err(self.ambiguous("runs and differences that every reader takes apart alike", "others"));
+                return Err(self.ambiguous("runs and deltas that every reader decodes alike", "different ones"));
             }
             let data = decode_to_plain(&self.column, data, encoding, found.present)
-                .ok_or_else(|| self.ambiguous("values that can be decoded", "others"))?;
+                .ok_or_else(|| self.ambiguous("values that can be decoded", "different ones"))?;
             self.measure_plain(&data, found.present)?
         };
         (found.nans, found.bytes) = (seen.nans, seen.bytes);
@@ -215,7 +219,7 @@ impl ChunkMeasure {
         Ok(())
     }
 
-    /// The bytes of a value, where all have as many.
+    /// The bytes of a value, if all have the same size.
     fn width(&self) -> usize {
         match self.column.physical_type() {
             Physical::BOOLEAN | Physical::BYTE_ARRAY => 0,
@@ -229,7 +233,7 @@ impl ChunkMeasure {
     fn measure_indices(&mut self, data: &[u8], count: u64) -> Result<ValueSummary> {
         let ambiguous =
             |got: &str| Fault::new("parquet_ambiguous", &self.column.path().string(), "indices of a dictionary", got);
-        // A decoder asks for the width even where there is no value.
+        // Decoders read the width even if there is no value.
         if self.row_indices.is_some() && data.first().is_none_or(|width| *width > 32) {
             return Err(ambiguous("none"));
         }
@@ -245,25 +249,24 @@ impl ChunkMeasure {
                 indices.iter().for_each(|at| dictionary.mark(*at as usize));
                 Some(())
             });
-            marked.ok_or_else(|| ambiguous("others"))?;
+            marked.ok_or_else(|| ambiguous("different ones"))?;
         }
+        let indices = Indices { data, width, count };
         let seen = match &mut self.row_indices {
-            Some(row_indices) => summarize_indices(dictionary, data, width, count, sized, |indices, times| {
-                row_indices.add(indices, times)
-            }),
-            None => summarize_indices(dictionary, data, width, count, sized, |_, _| ()),
+            Some(rows) => summarize_indices(dictionary, &indices, sized, |block, times| rows.add(block, times)),
+            None => summarize_indices(dictionary, &indices, sized, |_, _| ()),
         };
-        let seen = seen.ok_or_else(|| ambiguous("others"))?;
-        // Polars looks up all of a packed run.
+        let seen = seen.ok_or_else(|| ambiguous("different ones"))?;
+        // Polars looks up every index of a packed run.
         match is_padded_below(data, width, count, dictionary.len()) {
             true => Ok(seen),
-            false => Err(ambiguous("others behind the last")),
+            false => Err(ambiguous("other indices behind the last value")),
         }
     }
 
-    /// Plain values, exactly so many.
+    /// Measures plain values, which must be exactly `count`.
     fn measure_plain(&self, data: &[u8], count: u64) -> Result<ValueSummary> {
-        let many = || self.ambiguous("as many values as the levels say", "another number");
+        let many = || self.ambiguous("as many values as the levels count", "another number");
         let count = usize::try_from(count).map_err(|_| many())?;
         if self.column.physical_type() == Physical::BOOLEAN {
             if data.len() < count.div_ceil(8) {
@@ -311,7 +314,7 @@ impl ChunkMeasure {
     fn measure_texts(&self, data: &[u8], count: usize) -> Result<ValueSummary> {
         let (found, bytes) = split_texts(data).fold((0, 0), |(found, bytes), text| (found + 1, bytes + text.len()));
         if found != count || bytes + 4 * count != data.len() {
-            return Err(self.ambiguous("as many values as the levels say", "another number"));
+            return Err(self.ambiguous("as many values as the levels count", "another number"));
         }
         if let Some(filter) = &self.filter
             && split_texts(data).any(|value| !filter.may_contain_value(value, self.order))
@@ -341,8 +344,8 @@ impl ChunkMeasure {
             }
             Order::Decimal => {
                 for value in values {
-                    let value =
-                        parse_decimal(value).ok_or_else(|| self.ambiguous("numbers of at most 32 bytes", "others"))?;
+                    let value = parse_decimal(value)
+                        .ok_or_else(|| self.ambiguous("numbers of at most 32 bytes", "different ones"))?;
                     let one = Some((OrderedValue::Decimal(value), OrderedValue::Decimal(value)));
                     seen.bounds = join_ends(seen.bounds, one);
                 }
@@ -352,7 +355,7 @@ impl ChunkMeasure {
         Ok(seen)
     }
 
-    /// After the last page: every value that rows have by the dictionary must be in the filter.
+    /// Ends the chunk. Refuses a bloom filter that lacks a dictionary value which rows use.
     pub fn finish(&mut self) -> Result<()> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -371,7 +374,7 @@ impl ChunkMeasure {
             "parquet_bloom_filter_lies",
             &path,
             "a bloom filter that has every value",
-            "one without a value of a row",
+            "one that lacks a value of a row",
         )
     }
 
@@ -380,7 +383,7 @@ impl ChunkMeasure {
     }
 }
 
-/// Whether a page has so many booleans in runs, with their length before them.
+/// Whether a page has exactly `count` booleans in length-prefixed runs.
 fn is_boolean_runs(data: &[u8], count: u64) -> bool {
     let Some((length, rest)) = data.split_first_chunk::<4>() else { return false };
     let Some(runs) = rest.get(..u32::from_le_bytes(*length) as usize) else { return false };

@@ -1,4 +1,4 @@
-//! What a file says of its own values: in the footer, in page headers, in page indexes and before bloom filters.
+//! Parses what a file declares about its values, in the footer, page headers, page indexes and bloom filter headers.
 
 use crate::parquet::format::pages::{chunk_end, chunk_start};
 use crate::parquet::format::thrift::Scan;
@@ -7,10 +7,10 @@ use crate::parquet::guard::footer_limits::SCHEMA_ELEMENTS_MAX;
 use bytes::Bytes;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-/// The statistics of a column chunk or of a page; what is absent is no claim.
+/// The statistics of a column chunk or of a page. An absent field is not a claim.
 #[derive(Debug, Default)]
 pub struct Statistics<'a> {
-    /// The old fields, least first.
+    /// The deprecated fields, minimum first.
     pub old: [Option<&'a [u8]>; 2],
     pub ends: [Option<&'a [u8]>; 2],
     pub exact: [Option<bool>; 2],
@@ -19,7 +19,7 @@ pub struct Statistics<'a> {
 }
 
 impl Statistics<'_> {
-    /// How long its longest end is.
+    /// The length of the longest end.
     pub fn longest(&self) -> usize {
         self.old.iter().chain(&self.ends).flatten().map(|end| end.len()).max().unwrap_or(0)
     }
@@ -41,7 +41,7 @@ pub struct ChunkMetadata<'a> {
     pub column_index: (Option<i64>, Option<i64>),
 }
 
-/// An empty histogram is no claim: writers leave it out where it says nothing.
+/// An empty histogram is not a claim: writers omit it if it carries no information.
 #[derive(Debug, Default)]
 pub struct Sizes {
     pub bytes: Option<i64>,
@@ -65,11 +65,11 @@ pub struct GroupMetadata<'a> {
 #[derive(Debug, Default)]
 pub struct FileMetadata<'a> {
     pub groups: Vec<GroupMetadata<'a>>,
-    /// With their values.
+    /// Keys with their values.
     pub keys: Vec<(&'a [u8], &'a [u8])>,
 }
 
-/// A page's header; `end` is where its bytes end.
+/// A page's header. `end` is the end of the page's body.
 #[derive(Debug, Default)]
 pub struct PageMetadata<'a> {
     pub kind: i64,
@@ -78,11 +78,11 @@ pub struct PageMetadata<'a> {
     pub rows: Option<i64>,
     pub sorted: bool,
     pub statistics: Statistics<'a>,
-    /// Its bytes once they are decompressed, and as they lie there.
+    /// The decompressed size, and the size in the file.
     pub size: i64,
     pub body_size: usize,
     pub values: i64,
-    /// Of a page of the second version: the bytes of its levels, and whether its values are compressed.
+    /// For a version 2 page: the bytes of its levels, and whether its values are compressed.
     pub definition_size: i64,
     pub repetition_size: i64,
     pub is_compressed: bool,
@@ -121,13 +121,13 @@ const COLUMN_INDEX: Kind = Struct(&[
 const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, Long)]))), (2, List(&Long))]);
 const ONLY: Kind = One(&[(1, EMPTY)]);
 const BLOOM: Kind = Struct(&[(1, Int), (2, ONLY), (3, ONLY), (4, ONLY)]);
-/// What is kept of a footer takes more memory than its bytes: no list is longer than anybody needs.
+/// Parsed lists take more memory than their bytes, so their lengths are limited.
 const KEYS_MAX: usize = 100_000;
 const ENCODINGS_MAX: usize = 64;
-/// More than a schema can have, and so more than a histogram.
+/// More levels than a schema, and so a histogram, can have.
 const LEVELS_MAX: usize = 1_024;
 
-/// The footer, whose spelling was judged before.
+/// Parses a footer whose form was checked before.
 pub fn read_file(footer: &[u8]) -> Option<FileMetadata<'_>> {
     let mut found = FileMetadata::default();
     Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -256,7 +256,7 @@ fn read_sizes(scan: &mut Scan<'_>) -> Option<Sizes> {
     Some(found)
 }
 
-/// The header of the page that begins there.
+/// Parses the header of the page that begins at `at`.
 pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
     let (mut found, mut size) = (PageMetadata { start: at, is_compressed: true, ..PageMetadata::default() }, 0);
     let mut scan = Scan::new(data, at);
@@ -289,7 +289,7 @@ pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
     Some(found)
 }
 
-/// A column index that fills these bytes, with lists that fit the chunk's pages.
+/// Parses a column index that fills these bytes, with lists that fit the chunk's pages.
 pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
@@ -309,7 +309,7 @@ pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     Some(found)
 }
 
-/// An offset index of the same kind.
+/// Parses an offset index in the same way.
 pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = OffsetIndex::default();
@@ -330,7 +330,7 @@ pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
     Some(found)
 }
 
-/// The size of a bloom filter of the one known kind, and that of its header.
+/// Parses the header of a bloom filter of the one known kind. Returns the size of the filter and of its header.
 pub fn read_bloom_header(data: &[u8], at: usize) -> Option<(i64, usize)> {
     if has_one_form(&mut Scan::new(data, at), &BLOOM) != Some(true) {
         return None;
@@ -357,7 +357,7 @@ fn scan_one_form<'a>(data: &'a [u8], kind: &Kind) -> Option<Scan<'a>> {
     (has_one_form(&mut scan, kind)? && scan.at == data.len()).then(|| Scan::new(data, 0))
 }
 
-/// The first fields of a struct of numbers.
+/// Reads the first fields of a struct of numbers.
 fn read_integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
     scan.each_field(|scan, id, _| {
         let Some(place) = usize::try_from(id - 1).ok().and_then(|at| into.get_mut(at)) else { return Some(false) };
@@ -372,7 +372,7 @@ fn read_list<'a, T>(
     mut one: impl FnMut(&mut Scan<'a>) -> Option<T>,
 ) -> Option<Vec<T>> {
     let length = scan.short_list(most)?;
-    // Not by the length that is told: each element has a byte at least.
+    // Nothing is reserved for the declared length: each element has at least one byte.
     let mut found = Vec::new();
     for _ in 0..length {
         found.push(one(scan)?);
@@ -380,7 +380,7 @@ fn read_list<'a, T>(
     Some(found)
 }
 
-/// The headers of all pages of a column chunk; `None` where one cannot be read.
+/// Parses the headers of all pages of a column chunk. Returns `None` if one cannot be parsed.
 pub fn read_page_headers<'a>(data: &'a Bytes, column: &ColumnChunkMetaData) -> Option<Vec<PageMetadata<'a>>> {
     let (mut at, end, mut found) = (chunk_start(column), chunk_end(data, column)?, Vec::new());
     while at < end {

@@ -1,7 +1,7 @@
-//! What a Parquet file claims about its own values, held to the values in the same pass that digests them.
+//! Compares what a Parquet file claims about its values with the values, in the same pass that digests them.
 //!
-//! Readers skip what statistics, page indexes, bloom filters and dictionaries rule out. Where one of these lies, a filtered
-//! read shows other rows than the full scan that was digested.
+//! Readers skip what statistics, page indexes, bloom filters and dictionaries rule out. If one of these is wrong, a
+//! filtered read shows other rows than the full scan that was digested.
 
 mod annotated_values;
 mod bloom;

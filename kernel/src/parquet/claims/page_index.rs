@@ -1,4 +1,4 @@
-//! Page indexes beside the pages: a reader that trusts them opens no page that they rule out.
+//! Compares page indexes with the pages: a reader that uses an index skips the pages that it rules out.
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{
@@ -67,13 +67,13 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
             [("min_values", declared.least[at]), ("max_values", declared.greatest[at])].into_iter().enumerate()
         {
             if page.present > 0 {
-                // Polars writes the ends of the whole chunk: readers only look into more pages.
+                // Polars writes the ends of the whole chunk, so readers only read more pages than needed.
                 let is_of_page = compare_end(place, claim, side, value, None, chunk.order, page);
                 let is_of_chunk = || compare_end(place, claim, side, value, None, chunk.order, &all_pages);
                 is_of_page.or_else(|fault| is_of_chunk().map_err(|_| fault))?;
                 require_outer_zero(place, claim, side, value, chunk.order, page)?;
             } else if !value.is_empty() {
-                return Err(place.fault(claim, "none, without a value", "one"));
+                return Err(place.fault(claim, "none, because there is no value", "one"));
             }
         }
     }
@@ -85,7 +85,7 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
     require_boundary_order(all, declared, chunk.order)
 }
 
-/// In statistics readers take either zero for both; in the index Java takes it as it stands, and -0 is below 0.
+/// Refuses the wrong zero. In statistics readers take either zero for both, but in the index Java orders -0 below 0.
 fn require_outer_zero(
     place: ClaimPlace<'_>,
     claim: &str,
@@ -99,7 +99,7 @@ fn require_outer_zero(
         0 => is_zero(&declared) && declared.order(least).is_gt(),
         _ => is_zero(&declared) && declared.order(greatest).is_lt(),
     });
-    if outside { Err(place.fault(claim, "the zero beyond which no value lies", "the other")) } else { Ok(()) }
+    if outside { Err(place.fault(claim, "the zero that bounds all values", "the other")) } else { Ok(()) }
 }
 
 fn is_zero(bound: &OrderedValue) -> bool {
@@ -120,7 +120,7 @@ fn compare_histograms(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, pages: &[
     Ok(())
 }
 
-/// Readers search an ordered index by halves.
+/// Requires the declared boundary order, because readers search an ordered index by bisection.
 fn require_boundary_order(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, order: Order) -> Result<()> {
     if declared.order == 0 {
         return Ok(());

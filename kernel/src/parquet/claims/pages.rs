@@ -1,4 +1,4 @@
-//! The pages of a row group on their way to the decoder, each seen once.
+//! The pages of a row group on their way to the decoder, each measured once.
 
 use crate::parquet::claims::measure::ChunkMeasure;
 use crate::parquet::format::wide_deltas::with_plain_integers;
@@ -10,7 +10,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One column chunk, shared by the decoder's page reader and the judge.
+/// The measure of one column chunk, shared by the decoder's page reader and the comparison.
 #[derive(Clone)]
 pub struct Watch(Arc<Mutex<ChunkMeasure>>);
 
@@ -24,7 +24,7 @@ impl Watch {
     }
 }
 
-/// A row group whose pages are watched.
+/// A row group whose pages are measured.
 pub struct WatchedGroup<'a> {
     pub data: &'a Bytes,
     pub metadata: &'a ParquetMetaData,
@@ -71,7 +71,7 @@ impl Iterator for OneChunk {
 
 impl PageIterator for OneChunk {}
 
-/// The pages of a column chunk, each shown to its watch.
+/// The pages of a column chunk, each measured when it is read.
 pub struct WatchedPages {
     pages: SerializedPageReader<Bytes>,
     chunk: Watch,

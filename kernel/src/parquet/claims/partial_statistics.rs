@@ -1,4 +1,4 @@
-//! Statistics in a published footer that are there in part.
+//! Refuses incomplete statistics in a published footer.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::check::Claims;
@@ -10,8 +10,8 @@ use parquet::basic::Type as Physical;
 const ENDS: [&str; 2] = ["min_value", "max_value"];
 
 impl Claims<'_> {
-    /// Refuses a column whose ends are told of some row groups with values and not of others: DataFusion takes those that
-    /// are there for the file's.
+    /// Refuses a column whose ends are declared for some row groups with values but not for others. DataFusion takes
+    /// the declared ones for those of the whole file.
     pub fn require_all_or_no_ends(&self) -> Result<()> {
         let leaves = self.metadata.file_metadata().schema_descr().num_columns();
         for leaf in 0..leaves {
@@ -22,29 +22,30 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// Refuses statistics that lack what an engine then takes for zero, or have what an engine does not expect.
+    /// Refuses statistics that lack a count, which an engine then takes for zero, or have a size that an engine does
+    /// not expect.
     pub fn require_counts(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             for (column, declared) in self.chunks(group) {
                 let path = column.column_path().string();
                 let place = ClaimPlace { code: STATISTICS, column: &path, page: None };
-                // DataFusion takes a missing count for zero, and finds no null.
+                // DataFusion takes a missing count for zero, and then finds no null.
                 let is_optional = column.column_descr().max_def_level() > 0;
                 if is_optional && declared.has_statistics && declared.statistics.nulls.is_none() {
                     return Err(place.fault("null_count", "one beside other statistics", "none").in_group(group));
                 }
-                // PyArrow reads no file with a size of values that have no size of their own.
+                // PyArrow does not open a file that declares this size for other types.
                 if declared.sizes.bytes.is_some() && column.column_type() != Physical::BYTE_ARRAY {
                     let claim = "unencoded_byte_array_data_bytes";
-                    return Err(place.fault(claim, "none, for a type that is no byte array", "one").in_group(group));
+                    return Err(place.fault(claim, "none, for a type other than byte array", "one").in_group(group));
                 }
             }
         }
         Ok(())
     }
 
-    /// Refuses a first page without values inside lists and maps: PyArrow takes it for the end of the column. Columns outside
-    /// of them are held to this with every storage.
+    /// Refuses a first page without values inside lists and maps, which PyArrow takes for the end of the column. For
+    /// other columns every storage requires this.
     pub fn require_first_pages_with_values(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             if self.metadata.row_group(group).num_rows() == 0 {
@@ -69,7 +70,7 @@ impl Claims<'_> {
             if !may_have_values(column.num_values(), declared) {
                 continue;
             }
-            // Some readers take the old field where the new one is not there, others do not.
+            // Some readers use the deprecated field if the new one is missing, others do not.
             let has_ends = (declared.statistics.ends[side].is_some(), declared.statistics.old[side].is_some());
             if *first.get_or_insert(has_ends) != has_ends {
                 let path = column.column_path().string();
@@ -82,7 +83,7 @@ impl Claims<'_> {
     }
 }
 
-/// A row group of nulls alone has no ends.
+/// A row group with only nulls has no ends.
 fn may_have_values(values: i64, declared: &metadata::ChunkMetadata<'_>) -> bool {
     values > 0 && declared.statistics.nulls != Some(values)
 }

@@ -1,4 +1,4 @@
-//! Values in an encoding that is seldom met, brought to plain ones by the decoder's own means.
+//! Decodes rarely used encodings to plain values, by the decoder of the `parquet` crate.
 
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
@@ -12,13 +12,13 @@ use parquet::errors::Result as ParquetResult;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 use std::sync::Arc;
 
-/// The plain bytes of so many values; `None` where they cannot be decoded.
+/// The plain bytes of `count` values. Returns `None` if they cannot be decoded.
 pub fn decode_to_plain(column: &ColumnDescPtr, data: Bytes, encoding: Encoding, count: u64) -> Option<Bytes> {
     let count = u32::try_from(count).ok()?;
     if count == 0 {
         return Some(Bytes::new());
     }
-    // The levels were read before: what is left is a page of a column without any.
+    // The levels were read before, so this is a page of a column without levels.
     let bare = Arc::new(ColumnDescriptor::new(column.self_type_ptr(), 0, 0, column.path().clone()));
     let page = Page::DataPageV2 {
         buf: data,

@@ -1,16 +1,16 @@
-//! Rows of a column as indices of its dictionary, kept from the pages as they are measured.
+//! Rows of a column as indices of its dictionary, recorded while the pages are measured.
 
 use crate::parquet::format::runs::each_block;
 use arrow_array::PrimitiveArray;
 use arrow_array::types::Int32Type;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 
-/// The rows that were seen and not yet taken.
+/// The rows that were recorded and not yet taken.
 #[derive(Debug, Default)]
 pub struct RowIndices {
-    /// The index of every row; where that is null, any that there is.
+    /// The index of every row. A null row has any valid index.
     keys: Vec<i32>,
-    /// Which rows have a value, once one has none.
+    /// Which rows have a value, once there is a null.
     present: Option<BooleanBufferBuilder>,
     taken: usize,
 }
@@ -20,7 +20,7 @@ impl RowIndices {
         self.keys.len() - self.taken
     }
 
-    /// Before a page. What is left by then is less than a batch.
+    /// Discards the rows that were taken. Call it before each page; less than a batch is left then.
     pub fn start_page(&mut self) {
         let left = self.taken..self.keys.len();
         self.present = self.present.take().map(|present| {
@@ -32,7 +32,7 @@ impl RowIndices {
         self.taken = 0;
     }
 
-    /// Indices of a page's values, each of which comes so often in a row.
+    /// Adds indices of a page's values, each repeated `times` times.
     #[inline(always)]
     pub fn add(&mut self, indices: &[u32], times: u64) {
         if times == 1 {
@@ -42,8 +42,8 @@ impl RowIndices {
         }
     }
 
-    /// After the indices of a page, before which there were `before` rows: a row for each of its definition levels, zero or
-    /// one. `None` where there are more values than indices, or fewer.
+    /// Inserts the nulls of a page whose indices were added behind the first `before` rows. Each definition level, zero
+    /// or one, is a row. Returns `None` if the numbers of values and indices differ.
     pub fn insert_nulls(&mut self, before: usize, definition: &[u8], entries: u64) -> Option<()> {
         let added = self.keys.len().checked_sub(before)?;
         if added as u64 == entries {
@@ -74,7 +74,7 @@ impl RowIndices {
         left.is_empty().then_some(())
     }
 
-    /// The first rows of those that were kept, at most all.
+    /// Takes the first `rows` recorded rows, or all if there are fewer.
     pub fn take(&mut self, rows: usize) -> PrimitiveArray<Int32Type> {
         let taken = self.taken..self.taken + rows.min(self.len());
         self.taken = taken.end;

@@ -1,4 +1,4 @@
-//! A row group's word that its rows are sorted, held to the rows as they come.
+//! Checks that the rows of a row group are sorted as it declares.
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{ClaimPlace, UNVERIFIED, compare_values};
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 
 pub const CODE: &str = "parquet_sorting_lies";
 
-/// The columns by which a row group is said to be sorted, and the last row so far.
+/// The columns by which a row group declares to be sorted, and the last row so far.
 pub struct SortOrder {
     by: Vec<(Vec<String>, bool, bool)>,
     last: Option<Vec<Option<OrderedValue>>>,
@@ -44,12 +44,12 @@ impl SortOrder {
         Ok(SortOrder { by, last: None })
     }
 
-    /// Whether rows are said to be sorted by this column of the file, or by one inside it.
+    /// Whether the declared order uses this column of the file, or one inside it.
     pub fn includes(&self, name: &str) -> bool {
         self.by.iter().any(|(names, _, _)| names.first().is_some_and(|first| first == name))
     }
 
-    /// The next rows, as the file has them.
+    /// Adds the next rows, as the file has them. Refuses rows out of order.
     pub fn add(&mut self, batch: &StructArray) -> Result<()> {
         if self.by.is_empty() {
             return Ok(());
@@ -59,16 +59,17 @@ impl SortOrder {
             let mut next = Vec::with_capacity(columns.len());
             for (column, (names, _, _)) in columns.iter().zip(&self.by) {
                 let place = ClaimPlace { code: UNVERIFIED, column: &names.join("."), page: None };
-                let odd = || place.fault("sorting_columns", "columns of types that have an order", "another");
-                let (array, nulls) = column.as_ref().ok_or_else(odd)?;
-                next.push(read_value(array, nulls.as_ref(), row).ok_or_else(odd)?);
+                let unordered =
+                    || place.fault("sorting_columns", "columns of types that have an order", "a different one");
+                let (array, nulls) = column.as_ref().ok_or_else(unordered)?;
+                next.push(read_value(array, nulls.as_ref(), row).ok_or_else(unordered)?);
             }
             if let Some(last) = &self.last
                 && self.order(last, &next).is_gt()
             {
                 let column = self.by[0].0.join(".");
                 let place = ClaimPlace { code: CODE, column: &column, page: None };
-                return Err(place.fault("sorting_columns", "rows in their order", "others"));
+                return Err(place.fault("sorting_columns", "rows in the declared order", "different ones"));
             }
             self.last = Some(next);
         }

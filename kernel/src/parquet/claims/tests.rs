@@ -1,4 +1,4 @@
-//! Files of the arrow-rs writer, with everything that it can say: honest ones pass.
+//! Files of the arrow-rs writer with every claim that it can write: honest files pass.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -68,7 +68,7 @@ fn numbers(at: i64) -> Option<f64> {
 }
 
 #[test]
-fn whatever_arrow_rs_writes_passes() {
+fn every_file_of_arrow_rs_passes() {
     let by = |nulls_first| SortingColumn { column_idx: 0, descending: false, nulls_first };
     let all = [
         WriterProperties::builder(),
@@ -97,7 +97,7 @@ fn a_column_of_nothing_but_nan_passes_without_a_page_index() {
 }
 
 #[test]
-fn pages_that_the_decoder_did_not_ask_for_are_no_pages_that_rows_need() {
+fn pages_that_the_decoder_did_not_read_are_refused() {
     let data = file(WriterProperties::builder(), numbers);
     let footer = ParquetMetaDataReader::new().parse_and_finish(&data).unwrap();
     let claims = Claims::read(&data, &footer).unwrap();
@@ -106,7 +106,7 @@ fn pages_that_the_decoder_did_not_ask_for_are_no_pages_that_rows_need() {
 }
 
 #[test]
-fn rows_that_are_not_sorted_may_not_say_so() {
+fn rows_that_are_not_in_the_declared_order_are_refused() {
     let by = SortingColumn { column_idx: 0, descending: true, nulls_first: true };
     let data = file(WriterProperties::builder().set_sorting_columns(Some(vec![by])), numbers);
     let fault = read(data).unwrap_err();

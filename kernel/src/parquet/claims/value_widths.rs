@@ -1,4 +1,5 @@
-//! Ends of fixed-length values in a published footer: as long as the type, for PyArrow reads so many bytes of them.
+//! Refuses ends of fixed-length values in a published footer that have another length, because PyArrow reads that many
+//! bytes of them.
 
 use crate::error::Result;
 use crate::parquet::claims::check::Claims;
@@ -40,7 +41,7 @@ impl Claims<'_> {
         };
         for (claim, ends) in [("min_values", &found.least), ("max_values", &found.greatest)] {
             for (at, end) in ends.iter().enumerate() {
-                // Writers cut long values here, and readers compare what is left byte by byte.
+                // Writers truncate long values here, and readers compare the rest byte by byte.
                 let is_cut = width > INDEX_CUT_BYTES && end.len() < width;
                 if !is_cut && !found.null_pages.get(at).is_some_and(|null| *null) {
                     require_width(ClaimPlace { page: Some(at), ..page_index::index_place(&path) }, claim, end, width)?;
@@ -51,11 +52,11 @@ impl Claims<'_> {
     }
 }
 
-/// Where writers cut the ends of a column index: none of them cuts at fewer bytes.
+/// No writer truncates the ends of a column index to fewer bytes.
 const INDEX_CUT_BYTES: usize = 16;
 
 fn require_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>, width: usize) -> Result<()> {
-    for (claim, ends) in [("the old min and max", &declared.old), ("min_value and max_value", &declared.ends)] {
+    for (claim, ends) in [("deprecated min and max", &declared.old), ("min_value and max_value", &declared.ends)] {
         ends.iter().flatten().try_for_each(|end| require_width(place, claim, end, width))?;
     }
     Ok(())

@@ -1,17 +1,16 @@
-//! Values and lengths that a page has as differences: taken apart as every reader does it, and added up before a decoder
-//! sets memory aside for them.
+//! Delta encodings: checks that they have one form, and sums lengths before a decoder allocates memory for them.
 
 use crate::parquet::format::runs::{BLOCK, next_block};
 use parquet::basic::{Encoding, Type as Physical};
 
-/// What a length needs at most: decoders have it in 32 bits.
+/// Decoders store lengths in 32 bits.
 const WIDTH_MAX: u8 = 32;
 const LONG_WIDTH_MAX: u8 = 64;
-/// Java has the numbers at the beginning in 32 bits with a sign, and makes others of longer ones.
+/// Java reads the counts of the header as signed 32-bit numbers, and overflows for longer ones.
 const COUNTED_MAX: u64 = i32::MAX as u64;
 
-/// Whether a page's values are differences of one form: every number as short as it can be, and as many as there are values.
-/// Other encodings are none.
+/// Whether delta-encoded values have their one accepted form: every number as short as possible, and exactly `count`
+/// values. True for other encodings.
 pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: u64) -> bool {
     let found = match encoding {
         Encoding::DELTA_BINARY_PACKED if physical == Physical::INT32 => find_end(data, count, WIDTH_MAX),
@@ -25,7 +24,7 @@ pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: 
     found.is_some()
 }
 
-/// Where so many numbers in the encoding DELTA_BINARY_PACKED end.
+/// Finds the end of `count` numbers in the encoding DELTA_BINARY_PACKED.
 fn find_end(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
     let mut reader = Reader { data, at: 0 };
     let head = read_header(&mut reader).filter(|head| head.count == count)?;
@@ -33,8 +32,8 @@ fn find_end(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
     Some(reader.at)
 }
 
-/// The sum of lengths in the same encoding, and where they end. `None` where they cannot be read, are more than `most`, or
-/// one of them is negative.
+/// The sum of lengths in the same encoding, and where they end. Returns `None` if they cannot be read, are more than
+/// `most`, or include a negative one.
 pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
     let mut reader = Reader { data, at: 0 };
     let head = read_header(&mut reader).filter(|head| head.count <= most)?;
@@ -47,9 +46,9 @@ pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
     Some((sum, reader.at))
 }
 
-/// What stands before the blocks.
+/// The header before the blocks.
 pub struct Header {
-    /// The parts of a block, and the numbers of a part.
+    /// Miniblocks per block, and numbers per miniblock.
     miniblocks: u64,
     each: u64,
     pub count: u64,
@@ -64,7 +63,7 @@ pub fn read_header(reader: &mut Reader<'_>) -> Option<Header> {
     Some(Header { miniblocks, each, count, first: reader.zigzag()? })
 }
 
-/// Shows each part's bytes, the bits of its numbers, how many of them count, and the least difference.
+/// Gives each miniblock to `part`: its bytes, the bit width, how many of its numbers count, and the least difference.
 pub fn each_miniblock<'a>(
     reader: &mut Reader<'a>,
     head: &Header,
@@ -88,7 +87,7 @@ pub fn each_miniblock<'a>(
     Some(())
 }
 
-/// The sum of the next lengths; `length` is the last one before and after.
+/// The sum of the next lengths. `length` is the last length before and after.
 fn add_lengths(mut packed: &[u8], width: usize, count: u64, step: i32, length: &mut i32) -> Option<u64> {
     let (mut block, mut left, mut sum) = ([0; BLOCK], count, 0_u64);
     while left > 0 {
@@ -122,7 +121,7 @@ impl<'a> Reader<'a> {
         Some(found)
     }
 
-    /// In its shortest form, and of 64 bits at most.
+    /// A varint in its shortest form, of at most 64 bits.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decoders_cannot_hold_is_none() {
+    fn lengths_that_decoders_cannot_hold_are_none() {
         // 2^40 lengths; a negative one; numbers of 33 bits; blocks of nothing; more parts than there are bytes.
         for data in [
             &[128, 1, 4, 128, 128, 128, 128, 128, 32, 0][..],
@@ -192,9 +191,9 @@ mod tests {
     fn differences_have_one_form() {
         let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         assert!(plain(&data, 3) && !plain(&data, 2) && !plain(&data, 4) && !plain(&data[..17], 3));
-        // No value needs no block; what comes behind the last one is not looked at.
+        // Without values there is no block. Bytes behind the last value are ignored.
         assert!(plain(&[128, 1, 4, 0, 0], 0) && plain(&[128, 1, 4, 1, 10, 255], 1));
-        // A block of 128 and 2^39, which is one of 128 in Java; numbers with a byte more than they need.
+        // A block size of 128 + 2^39, which Java reads as 128; then numbers with one byte too many.
         assert!(!plain(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
         for at in [1, 3, 4, 5] {
             let mut longer = data.to_vec();
@@ -202,7 +201,7 @@ mod tests {
             longer.insert(at + 1, 0);
             assert!(!plain(&longer, 3), "{at}");
         }
-        // The least number of 64 bits has ten bytes, and an eleventh bit beyond them none.
+        // The least 64-bit number has ten bytes; a further bit beyond them is refused.
         let least = [&[128, 1, 4, 1][..], &[255; 9], &[1]].concat();
         let beyond = [&[128, 1, 4, 1][..], &[255; 9], &[3]].concat();
         assert!(plain(&least, 1) && !plain(&beyond, 1));

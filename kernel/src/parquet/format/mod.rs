@@ -1,4 +1,4 @@
-//! Readers for single parts of the Parquet format.
+//! Readers for single parts of the Parquet format: Thrift, pages, runs, deltas and compressed frames.
 
 pub mod deltas;
 pub mod pages;

@@ -1,4 +1,4 @@
-//! Page headers, the parts of a page body, and where the pages of a column chunk lie.
+//! Page headers, the parts of a page body, and the byte ranges of column chunks.
 
 use crate::parquet::format::thrift::{I32, STRUCT, Scan};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ pub const DATA_PAGE_V2: i64 = 3;
 pub const PLAIN_DICTIONARY: i64 = 2;
 /// `Encoding` of the format.
 const RLE_DICTIONARY: i64 = 8;
-/// Its values are encoded once for every batch of some thousand rows.
+/// The values of a small dictionary are encoded once per batch of some thousand rows.
 const SMALL_DICTIONARY_BYTES: usize = 32_768;
 
 pub fn chunk_start(column: &ColumnChunkMetaData) -> usize {
@@ -27,17 +27,17 @@ pub fn chunk_end(data: &Bytes, column: &ColumnChunkMetaData) -> Option<usize> {
 
 pub struct PageHeader {
     pub kind: i64,
-    /// When opened, and as it lies there.
+    /// The decompressed size, and the size in the file.
     pub size: u64,
     pub compressed: u64,
-    /// Whether a page of the second version has values that are to be opened, and the bytes of levels before them.
+    /// For a version 2 page: whether its values are compressed, and the bytes of levels before them.
     pub is_compressed: bool,
     pub levels_size: u64,
     pub values: u64,
     pub encoding: i64,
-    /// How a page of the first version has its definition and repetition levels.
+    /// The encodings of definition and repetition levels in a version 1 page.
     pub levels: (i64, i64),
-    /// Whether it tells what a page of its kind has, and nothing of another kind.
+    /// Whether it has the fields of its page type, and of no other type.
     pub is_consistent: bool,
     pub end: usize,
 }
@@ -97,13 +97,13 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     })
 }
 
-/// The bytes that are compressed.
+/// The compressed part of a page's body.
 pub fn compressed_bytes<'a>(page: &PageHeader, data: &'a [u8]) -> Option<&'a [u8]> {
     let size = usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?;
     data.get(page.end.checked_sub(size)?..page.end)
 }
 
-/// Repetition levels, definition levels and values of a data page; `None` where they are not inside it.
+/// Splits a data page into repetition levels, definition levels and values. Returns `None` if they exceed the page.
 pub fn split_page(page: &Page, repetition: i16, definition: i16) -> Option<(&[u8], &[u8], Bytes)> {
     match page {
         Page::DictionaryPage { .. } => None,
@@ -120,7 +120,7 @@ pub fn split_page(page: &Page, repetition: i16, definition: i16) -> Option<(&[u8
     }
 }
 
-/// The levels of a page of the first version have their length before them.
+/// In a version 1 page, levels have their length before them.
 fn split_prefixed(data: &[u8], most: i16) -> Option<(&[u8], &[u8])> {
     if most == 0 {
         return Some((&[], data));
@@ -129,13 +129,13 @@ fn split_prefixed(data: &[u8], most: i16) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-/// Whether every page of a column chunk goes by a dictionary, and that is small.
+/// Whether every page of a column chunk uses a small dictionary.
 pub fn has_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool {
     largest_dictionary_page(data, column, SMALL_DICTIONARY_BYTES).is_some()
 }
 
-/// The most values that any page of a column chunk has; `None` unless every page goes by a dictionary of at most so many
-/// bytes.
+/// The most values in any page of a column chunk. Returns `None` unless every page uses a dictionary of at most
+/// `most_bytes` bytes.
 pub fn largest_dictionary_page(data: &Bytes, column: &ColumnChunkMetaData, most_bytes: usize) -> Option<u64> {
     let (mut at, end) = (chunk_start(column), chunk_end(data, column)?);
     let (mut dictionary, mut values) = (false, 0);

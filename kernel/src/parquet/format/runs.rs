@@ -1,22 +1,22 @@
-//! Runs of equal or bit-packed numbers, as Parquet has levels and dictionary indices.
+//! Runs of equal or bit-packed numbers, the encoding of levels and dictionary indices.
 
-/// Packed numbers are shown so many at a time.
+/// How many packed numbers are decoded at a time.
 pub const BLOCK: usize = 64;
-/// What a block of the widest numbers takes, and the eight bytes that are read wherever the last of them begins.
+/// The bytes of a block of the widest numbers, plus the eight bytes that are read at the start of the last number.
 const ROOM: usize = BLOCK / 8 * 32 + 8;
-/// Java counts numbers and bits in 32 bits with a sign, and begins anew without a word.
+/// Java counts numbers and bits in signed 32-bit integers, and overflows silently.
 const COUNTED_MAX: u64 = i32::MAX as u64;
 
-/// One run of the numbers.
+/// One run of numbers.
 pub enum Run<'a> {
-    /// One number and how often it comes in a row.
+    /// One number, and how often it repeats.
     Same(u32, u64),
-    /// So many numbers, each in the bits of the width.
+    /// This many numbers, packed with the bit width.
     Packed(&'a [u8], u64),
 }
 
-/// Takes the run that comes first, as far as `left` numbers go. `None` where the bytes end before the run does, and for runs
-/// of nothing or of more than Java counts: readers make different things of them.
+/// Takes the next run, up to `left` numbers. Returns `None` if the bytes end before the run does. Also for empty runs
+/// and runs longer than Java counts, because readers disagree on them.
 pub fn next_run<'a>(data: &mut &'a [u8], width: u32, left: u64) -> Option<Run<'a>> {
     let (head, used) = read_varint(data)?;
     let rest = &data[used..];
@@ -40,8 +40,8 @@ pub fn next_run<'a>(data: &mut &'a [u8], width: u32, left: u64) -> Option<Run<'a
     Some(Run::Packed(packed, left.min(length * 8)))
 }
 
-/// Shows the numbers in their order, until `count` of them were seen: some that come once each, or one and how often it comes
-/// in a row. `None` where they cannot be read.
+/// Gives `count` numbers to `each` in order: a block of numbers that occur once each, or one number and its
+/// repetitions. Returns `None` if they cannot be read.
 pub fn each_block(
     mut data: &[u8],
     width: u32,
@@ -64,7 +64,7 @@ pub fn each_block(
     Some(())
 }
 
-/// Whether the numbers that fill up the last packed run, beyond `count`, are all less than `end`.
+/// Whether the numbers that pad the last packed run, beyond `count`, are all less than `end`.
 pub fn is_padded_below(mut data: &[u8], width: u32, count: u64, end: usize) -> bool {
     let mut left = count;
     while left > 0 {
@@ -105,7 +105,7 @@ fn unpack(
     Some(())
 }
 
-/// Unpacks numbers of 1 to 32 bits; what comes after them is handed back.
+/// Unpacks a block of numbers of 1 to 32 bits, and returns the bytes behind it.
 #[inline(always)]
 pub fn next_block<'a>(packed: &'a [u8], width: usize, block: &mut [u32; BLOCK]) -> Option<&'a [u8]> {
     let (unpack_at_width, size) = (UNPACKERS.get(width - 1)?, BLOCK / 8 * width);
@@ -124,7 +124,7 @@ macro_rules! unpackers {
 }
 
 type Unpacker = fn(&[u8], &mut [u32; BLOCK]);
-/// How a block is unpacked, by the bits of a number less one: where these are known, every shift is a constant.
+/// The unpacking functions by bit width less one. With a constant width every shift is a constant.
 #[rustfmt::skip]
 const UNPACKERS: [Unpacker; 32] =
     unpackers!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
@@ -132,7 +132,7 @@ const UNPACKERS: [Unpacker; 32] =
 fn unpack_block<const WIDTH: usize>(packed: &[u8], found: &mut [u32; BLOCK]) {
     let mask = ((1_u64 << WIDTH) - 1) as u32;
     for (at, group) in found.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        // Eight bytes hold any number of 32 bits, wherever it begins in its first byte.
+        // Eight bytes hold any number of 32 bits, at any bit offset in the first byte.
         let bytes = &packed[at * WIDTH..at * WIDTH + WIDTH + 8];
         for (at, number) in group.iter_mut().enumerate() {
             let bit = at * WIDTH;
@@ -153,7 +153,7 @@ fn read_varint(data: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// How many bits the numbers up to `most` need.
+/// The number of bits for numbers up to `most`.
 pub fn bit_width(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
@@ -171,7 +171,7 @@ mod tests {
         Some(found)
     }
 
-    /// The same by the format's own words: bit by bit, each number's lowest first.
+    /// The same as the specification says it: bit by bit, the lowest bit of each number first.
     fn read_bit_by_bit(mut data: &[u8], width: usize, count: usize) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         while found.len() < count {
@@ -204,7 +204,7 @@ mod tests {
         Some(found)
     }
 
-    /// Bytes that look like anything, the same ones every time.
+    /// Pseudo-random bytes, the same in every run.
     fn noise(seed: u64) -> impl FnMut() -> u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         move || {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_are_they_give_numbers_or_none() {
+    fn arbitrary_bytes_give_numbers_or_none() {
         for seed in 0..5_000 {
             let mut next = noise(seed + 99);
             let width = next() as usize % 33;
@@ -274,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_up_the_last_packed_run_is_looked_at() {
-        // 1 2 0 of two bits, then 3 in the places 3 to 7, or only in the first run of two.
+    fn the_padding_of_the_last_packed_run_is_checked() {
+        // 1 2 0 in two bits, then 3 at positions 3 to 7, or only in the first of two runs.
         let (three, none) = ([3, 0b1100_1001, 0xff], [3, 0b1001, 0]);
         assert!(
             !is_padded_below(&three, 2, 3, 3) && is_padded_below(&three, 2, 3, 4) && is_padded_below(&none, 2, 3, 3)
@@ -286,7 +286,7 @@ mod tests {
         assert!(
             is_padded_below(&three, 2, 8, 3) && is_padded_below(&[200, 1, 3], 2, 5, 3) && is_padded_below(&[], 2, 0, 3)
         );
-        // Two groups of eight where one is enough.
+        // Two groups of eight if one is enough.
         assert!(
             !is_padded_below(&[5, 0b1001, 0, 0, 0b1100_0000], 2, 3, 3)
                 && is_padded_below(&[5, 0b1001, 0, 0, 0], 2, 3, 3)
@@ -316,12 +316,12 @@ mod tests {
 
     #[test]
     fn runs_of_nothing_and_runs_that_java_cannot_count_are_none() {
-        // Two numbers, none, and two again.
+        // Two numbers, an empty run, and two numbers again.
         assert_eq!(all(&[4, 1, 0, 0, 4, 1], 1, 4), None);
         assert_eq!(all(&[4, 1, 1, 4, 1], 1, 4), None);
-        // 2^32 + 4: two numbers for those who count in 32 bits.
+        // 2^32 + 4, which is two numbers in 32-bit arithmetic.
         assert_eq!(all(&[0x84, 0x80, 0x80, 0x80, 0x10, 1], 1, 2), None);
-        // 2^29 + 1 groups are one group there.
+        // 2^29 + 1 groups, which is one group in 32-bit arithmetic.
         assert_eq!(all(&[0x83, 0x80, 0x80, 0x80, 0x04, 255, 4, 0], 1, 9), None);
     }
 

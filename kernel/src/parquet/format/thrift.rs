@@ -1,12 +1,12 @@
-//! Just enough of Thrift's compact protocol to look at a file's footer and page headers before a decoder trusts them.
+//! A minimal reader of Thrift's compact protocol, for checking a footer and page headers before a decoder uses them.
 
 use parquet::basic::Type as Physical;
 
-/// A place in bytes of the compact protocol; every step is `None` where the bytes end or make no sense.
+/// A position in bytes of the compact protocol. Every read returns `None` if the bytes end or are invalid.
 pub struct Scan<'a> {
     data: &'a [u8],
     pub at: usize,
-    /// Whether it ended at a number that readers take for different ones.
+    /// Whether the scan stopped at a number that readers interpret differently.
     pub is_ambiguous: bool,
 }
 
@@ -18,7 +18,7 @@ pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
 const SKIP_DEPTH_MAX: usize = 64;
 
-/// The number that a footer has for a physical type.
+/// The number of a physical type in the format.
 pub fn physical_number(kind: Physical) -> i32 {
     match kind {
         Physical::BOOLEAN => 0,
@@ -43,7 +43,7 @@ impl<'a> Scan<'a> {
         Some(byte)
     }
 
-    /// In its shortest form: Java shifts bits that are too many back to the front, others drop them.
+    /// A varint in its shortest form. Java shifts surplus bits back to the front, and other readers drop them.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -59,19 +59,19 @@ impl<'a> Scan<'a> {
         None
     }
 
-    /// The length of a text, a list or a map, which Java has in 32 bits with a sign.
+    /// The length of a text, a list or a map, which Java reads as a signed 32-bit number.
     fn length(&mut self) -> Option<usize> {
         let length = i64::try_from(self.varint()?).unwrap_or(i64::MAX);
         usize::try_from(self.require_range(length, 0, i32::MAX.into())?).ok()
     }
 
-    /// A number of a field of 64 bits, or of one that was looked at before.
+    /// A number of a 64-bit field, or of a field whose range was checked before.
     pub fn integer(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A number that its field can hold: what is more is cut off by some.
+    /// A number in the range of its field; some readers truncate others.
     pub fn number(&mut self, kind: u8) -> Option<i64> {
         let value = self.integer()?;
         match kind {
@@ -86,7 +86,8 @@ impl<'a> Scan<'a> {
         (!self.is_ambiguous).then_some(value)
     }
 
-    /// Shows each field's id and kind; what `each` does not take (it says so) is skipped.
+    /// Gives each field's id and wire type to `each`, which returns whether it has read the field. Other fields are
+    /// skipped.
     pub fn each_field(&mut self, mut each: impl FnMut(&mut Self, i16, u8) -> Option<bool>) -> Option<()> {
         let mut id: i16 = 0;
         loop {
@@ -105,7 +106,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The length of a list and the kind of its elements.
+    /// Reads the length of a list and the wire type of its elements.
     pub fn list(&mut self) -> Option<(usize, u8)> {
         let head = self.byte()?;
         let length = match head >> 4 {
@@ -115,12 +116,13 @@ impl<'a> Scan<'a> {
         Some((length, head & 0x0f))
     }
 
-    /// What the list that comes next says of itself; nothing is taken.
+    /// Reads the header of the next list without advancing.
     pub fn peek_list(&self) -> Option<(usize, u8)> {
         Scan::new(self.data, self.at).list()
     }
 
-    /// A list that is kept, element by element, has so many at most: each takes far more memory than bytes.
+    /// Reads the length of a list whose elements are kept. Returns `None` above `most`, because elements take far more
+    /// memory than bytes.
     pub fn short_list(&mut self, most: usize) -> Option<usize> {
         self.list().map(|(length, _)| length).filter(|length| *length <= most)
     }
@@ -165,7 +167,7 @@ impl<'a> Scan<'a> {
         Some(())
     }
 
-    /// The bytes of a text.
+    /// Reads the bytes of a text.
     pub fn binary(&mut self) -> Option<&'a [u8]> {
         let length = self.length()?;
         let start = self.at;
@@ -173,7 +175,7 @@ impl<'a> Scan<'a> {
         self.data.get(start..self.at)
     }
 
-    /// A boolean in a list.
+    /// Reads a boolean in a list.
     pub fn flag(&mut self) -> Option<bool> {
         match self.byte()? {
             1 => Some(true),
@@ -182,12 +184,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Passes over one element of a list.
+    /// Skips one element of a list.
     pub fn skip_element(&mut self, kind: u8) -> Option<()> {
         self.skip_inside(kind, SKIP_DEPTH_MAX)
     }
 
-    /// Inside lists and maps a boolean has a byte of its own.
+    /// Inside lists and maps a boolean takes one byte.
     fn skip_inside(&mut self, kind: u8, depth: usize) -> Option<()> {
         if matches!(kind, 1 | 2) { self.advance(1) } else { self.skip(kind, depth) }
     }
@@ -202,7 +204,7 @@ impl<'a> Scan<'a> {
 mod tests {
     use super::*;
 
-    /// Whether the number can be read as one of the field's type, and whether it is why not.
+    /// The number as one of the field's type, and whether it is ambiguous.
     fn number(bytes: &[u8], kind: u8) -> (Option<i64>, bool) {
         let mut scan = Scan::new(bytes, 0);
         (scan.number(kind), scan.is_ambiguous)
@@ -229,11 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_is_looked_at_too() {
-        // A struct with a number, with a text and with a field of a far id, the first in a longer form than it needs.
-        for (bytes, odd) in [(&[0x15, 2, 0][..], false), (&[0x15, 0x82, 0, 0], true), (&[0x18, 0x81, 0, 65, 0], true)] {
+    fn numbers_in_skipped_fields_are_checked_too() {
+        // A struct with a number, with a text, and with a field of a far id. The varint is longer than needed in all
+        // but the first.
+        for (bytes, ambiguous) in
+            [(&[0x15, 2, 0][..], false), (&[0x15, 0x82, 0, 0], true), (&[0x18, 0x81, 0, 65, 0], true)]
+        {
             let mut scan = Scan::new(bytes, 0);
-            assert_eq!((scan.each_field(|_, _, _| Some(false)).is_none(), scan.is_ambiguous), (odd, odd));
+            assert_eq!((scan.each_field(|_, _, _| Some(false)).is_none(), scan.is_ambiguous), (ambiguous, ambiguous));
         }
         let mut scan = Scan::new(&[0x05, 0xc8, 0x81, 0x00, 2, 0], 0);
         assert_eq!((scan.each_field(|_, _, _| Some(false)), scan.is_ambiguous), (None, true));

@@ -1,11 +1,12 @@
-//! Checks that Thrift structures of a file are written in the one form that every parser reads alike.
+//! Checks that the Thrift structures of a file have the one form that every parser reads alike.
 
 use crate::parquet::format::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
 pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, One, Struct};
 
 pub const MAGIC_BYTES: usize = 4;
 
-/// What a field of Parquet's own structures is. Our decoder takes a field of another wire type, others pass it over.
+/// The type of a field in Parquet's structures. The `parquet` crate accepts a field of another wire type, while other
+/// readers skip it.
 pub enum Kind {
     Bool,
     Byte,
@@ -15,7 +16,7 @@ pub enum Kind {
     Binary,
     List(&'static Kind),
     Struct(&'static [(i16, Kind)]),
-    /// A struct that has one field at most.
+    /// A struct with at most one field.
     One(&'static [(i16, Kind)]),
 }
 
@@ -112,7 +113,7 @@ impl Kind {
     }
 }
 
-/// Whether a value is spelled in the one way that every parser understands alike.
+/// Whether a value has the one form that every parser reads alike. Returns `None` if it cannot be parsed.
 pub fn has_one_form(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
     let (fields, most) = match kind {
         List(inner) => return list_has_one_form(scan, inner),
@@ -122,7 +123,7 @@ pub fn has_one_form(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
     };
     let (mut last, mut count, mut plain) = (0, 0, true);
     scan.each_field(|scan, id, wire| {
-        // In order, so that none stands there twice: the first counts for some, the last for others.
+        // Ascending ids exclude repeated fields: some parsers use the first, others the last.
         plain &= id > last;
         (last, count) = (id, count + 1);
         let Some((_, known)) = fields.iter().find(|(known, _)| *known == id) else { return Some(false) };

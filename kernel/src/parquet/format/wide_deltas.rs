@@ -1,7 +1,7 @@
-//! Differences of 32-bit numbers in more than 32 bits.
+//! Delta-encoded 32-bit integers whose differences need more than 32 bits.
 //!
-//! DuckDB subtracts with 64 bits and writes a difference of 33 bits where others wrap around. Spark reads such pages, our
-//! decoder does not: it gets the same numbers in a plain page.
+//! DuckDB subtracts with 64 bits and writes a difference of 33 bits where other writers wrap around. Spark reads such
+//! pages, but the `parquet` crate does not. It is given a plain page with the same numbers.
 
 use crate::parquet::format::deltas::{Reader, each_miniblock, read_header};
 use crate::parquet::format::pages::split_page;
@@ -10,10 +10,10 @@ use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescriptor;
 
-/// The difference of two numbers of 32 bits needs one bit more.
+/// The difference of two 32-bit numbers needs one bit more.
 const WIDTH_MAX: u8 = 33;
 
-/// The page, or a plain one with the same values where it has wide differences.
+/// Returns the page, or a plain one with the same values if it has wide differences.
 pub fn with_plain_integers(page: Page, column: &ColumnDescriptor) -> Page {
     if column.physical_type() != Physical::INT32 || page.encoding() != Encoding::DELTA_BINARY_PACKED {
         return page;
@@ -24,7 +24,7 @@ pub fn with_plain_integers(page: Page, column: &ColumnDescriptor) -> Page {
     }
 }
 
-/// Levels as they are, and plain values.
+/// The levels unchanged, followed by plain values.
 fn make_plain_body(page: &Page, column: &ColumnDescriptor) -> Option<Bytes> {
     let (_, _, values) = split_page(page, column.max_rep_level(), column.max_def_level())?;
     let integers = decode_wide_integers(&values, page.num_values().into())?;
@@ -44,7 +44,7 @@ fn with_body(mut page: Page, body: Bytes) -> Page {
     page
 }
 
-/// At most so many numbers; `None` unless one difference is wide, and unless every number has 32 bits.
+/// Decodes at most `most` numbers. Returns `None` unless a difference is wide and every number fits 32 bits.
 fn decode_wide_integers(data: &[u8], most: u64) -> Option<Vec<i32>> {
     let mut reader = Reader::new(data);
     let header = read_header(&mut reader).filter(|header| (1..=most).contains(&header.count))?;
@@ -62,7 +62,7 @@ fn decode_wide_integers(data: &[u8], most: u64) -> Option<Vec<i32>> {
     is_wide.then_some(found)
 }
 
-/// The number at a place, the lowest bit first.
+/// Unpacks the number at a position, lowest bit first.
 fn unpack(packed: &[u8], width: usize, at: usize) -> Option<i64> {
     let first = at * width;
     let mut window = [0; 8];
@@ -76,7 +76,7 @@ fn unpack(packed: &[u8], width: usize, at: usize) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// A block of 128 numbers in four parts: a first number, then two differences.
+    /// A block of 128 numbers in four miniblocks: a first number, then two differences.
     fn page(step: i64, width: u8, differences: [u64; 2]) -> Vec<u8> {
         let zigzag = |value: i64| {
             let (mut left, mut made) = (((value << 1) ^ (value >> 63)) as u64, Vec::new());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_differences_and_numbers_beyond_32_bits_are_left_to_others() {
+    fn narrow_differences_and_numbers_beyond_32_bits_are_not_decoded() {
         assert_eq!(decode_wide_integers(&page(1, 8, [0, 0]), 3), None);
         assert_eq!(decode_wide_integers(&page(-0xffff_ffff, 33, [0, 0]), 3), None);
         assert_eq!(decode_wide_integers(&page(0, 34, [0, 0]), 3), None);

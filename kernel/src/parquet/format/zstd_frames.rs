@@ -1,19 +1,19 @@
-//! The frames of a page in Zstandard, as far as their headers tell what a reader needs to open them.
+//! The Zstandard frames of a page, as far as their headers say what a reader needs to decompress them.
 
 const MAGIC: u32 = 0xfd2f_b528;
 const SKIPPED: u32 = 0x184d_2a50;
 const SKIPPED_MASK: u32 = 0xffff_fff0;
-/// Readers that open a frame piece by piece, Java's among them, refuse a larger window, however short the frame is.
+/// Streaming decompressors, such as Java's, refuse a larger window even for a short frame.
 const WINDOW_MAX: u64 = 1 << 27;
 const WINDOW_LEAST_BITS: u8 = 10;
 /// The bits of a frame's descriptor.
 const SINGLE_SEGMENT: u8 = 0x20;
 const CHECKSUM: u8 = 4;
 const CHECKSUM_BYTES: usize = 4;
-/// `Block_Type` of the format: one byte that is repeated.
+/// `Block_Type` of the format: a single repeated byte.
 const REPEATED: usize = 1;
 
-/// Whether the bytes are frames, each with a window that every reader opens.
+/// Whether the bytes are frames, each with a window that every reader accepts.
 pub fn are_readable_by_all(mut data: &[u8]) -> bool {
     while !data.is_empty() {
         let Some(rest) = skip_frame(data) else { return false };
@@ -22,7 +22,7 @@ pub fn are_readable_by_all(mut data: &[u8]) -> bool {
     true
 }
 
-/// What comes after the first frame.
+/// Returns the bytes after the first frame.
 fn skip_frame(data: &[u8]) -> Option<&[u8]> {
     let (magic, rest) = data.split_first_chunk::<4>()?;
     let magic = u32::from_le_bytes(*magic);
@@ -53,14 +53,14 @@ fn window_size(byte: u8) -> u64 {
     base + base / 8 * u64::from(byte & 7)
 }
 
-/// Two bytes count from 256 on.
+/// A size of two bytes is stored less 256.
 fn read_content_size(bytes: &[u8]) -> Option<u64> {
     let mut whole = [0; 8];
     whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
     u64::from_le_bytes(whole).checked_add(if bytes.len() == 2 { 256 } else { 0 })
 }
 
-/// What comes after the last block.
+/// Returns the bytes after the last block.
 fn skip_blocks(mut data: &[u8]) -> Option<&[u8]> {
     loop {
         let (head, rest) = data.split_first_chunk::<3>()?;
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn frames_of_every_form_are_walked() {
-        // A checksum, a dictionary's number of two bytes, a size of eight; blocks as they are, repeated and packed.
+        // A checksum, a dictionary id of two bytes, a size of eight; raw, repeated and compressed blocks.
         let head = [&MAGIC.to_le_bytes()[..], &[0xc6, 0, 1, 2, 9, 0, 0, 0, 0, 0, 0, 0]].concat();
         let blocks = [0x10, 0, 0, b'a', b'b', 0xf2, 0xff, 0, b'c', 0x1d, 0, 0, 1, 2, 3];
         let whole = [&head[..], &blocks, &[1, 2, 3, 4]].concat();
@@ -98,7 +98,7 @@ mod tests {
                 && !are_readable_by_all(&frame(21 << 3))
                 && !are_readable_by_all(&frame(255))
         );
-        // The content is the window of a frame in one piece.
+        // In a single-segment frame the content size is the window.
         let single = |size: u32| [&MAGIC.to_le_bytes()[..], &[0xa0], &size.to_le_bytes(), &[1, 0, 0]].concat();
         assert!(are_readable_by_all(&single(1 << 27)) && !are_readable_by_all(&single((1 << 27) + 1)));
     }

@@ -1,17 +1,17 @@
-//! A schema's elements as their bytes say it. Some readers know only the old annotations, others believe the new ones, so
-//! both must be there and mean the same; and a leaf must be a leaf for everybody.
+//! Checks the annotations of schema elements. Some readers know only the deprecated annotations, and others prefer the
+//! new ones. So both must be present and mean the same, and every reader must see the same leaves.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::Scan;
 
-/// `ConvertedType` of the format has the numbers up to here.
+/// The last number of the format's `ConvertedType`.
 const CONVERTED_LAST: i64 = 21;
 const MAP_KEY_VALUE: i64 = 2;
 const DECIMAL: i64 = 5;
-/// Bytes for some, text for others, which then make other bytes of it.
+/// Some readers take these as bytes, others as text, which changes invalid UTF-8.
 const ENUM: i64 = 4;
 const BSON: i64 = 20;
-/// What follows from a time's unit, milliseconds first.
+/// The deprecated annotation of each time unit, milliseconds first.
 const TIMES: [i64; 2] = [7, 8];
 const TIMESTAMPS: [i64; 2] = [9, 10];
 const REPEATED: i64 = 2;
@@ -21,19 +21,19 @@ const INT32: i64 = 1;
 const INT64: i64 = 2;
 const BYTE_ARRAY: i64 = 6;
 const FIXED_LEN_BYTE_ARRAY: i64 = 7;
-/// What PyArrow and Polars hold.
+/// The longest decimals that PyArrow and Polars read.
 const DECIMAL_MAX_BYTES: i64 = 16;
 
 #[derive(Debug, Default)]
 struct Element<'a> {
     physical: Option<i64>,
-    /// Of values of a fixed length.
+    /// For values of a fixed length.
     length: i64,
     repetition: Option<i64>,
     name: &'a [u8],
     children: i64,
     converted: Option<i64>,
-    /// Of a decimal.
+    /// For a decimal.
     scale: i64,
     precision: i64,
     logical: Option<Logical>,
@@ -41,18 +41,18 @@ struct Element<'a> {
 
 #[derive(Debug, Default)]
 struct Logical {
-    /// The member of the union.
+    /// The member of the union `LogicalType`.
     kind: i16,
     scale: i64,
     precision: i64,
-    /// Whether a time is in UTC, or a number has a sign.
+    /// Whether a time is in UTC, or an integer is signed.
     flag: bool,
     /// 1 is milliseconds, 2 microseconds, 3 nanoseconds.
     unit: i16,
     bits: u8,
 }
 
-/// Refuses elements of a footer that is spelled plainly, where readers would find other columns or other types.
+/// Refuses schema elements in which readers would find other columns or types. The footer's form was checked before.
 pub fn require_annotations(footer: &[u8]) -> Result<()> {
     let mut refused = None;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -70,15 +70,15 @@ pub fn require_annotations(footer: &[u8]) -> Result<()> {
 
 fn check_elements(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     let (count, _) = scan.list()?;
-    // The groups that are open, each with the children that are to come.
+    // The open groups, each with the number of its children still to come.
     let mut open: Vec<(&[u8], i64)> = Vec::new();
     for at in 0..count {
         let found = read_element(scan)?;
-        let odd = if at == 0 { None } else { found.find_problem() };
-        if let Some(expected) = odd {
+        let problem = if at == 0 { None } else { found.find_problem() };
+        if let Some(expected) = problem {
             let names = open.iter().skip(1).map(|(name, _)| *name).chain([found.name]);
             let path: Vec<_> = names.map(String::from_utf8_lossy).collect();
-            return Some(Some(Fault::new("parquet_ambiguous", &path.join("."), expected, "another")));
+            return Some(Some(Fault::new("parquet_ambiguous", &path.join("."), expected, "a different one")));
         }
         if let Some((_, left)) = open.last_mut() {
             *left -= 1;
@@ -136,7 +136,7 @@ fn read_logical(scan: &mut Scan<'_>) -> Option<Option<Logical>> {
 }
 
 impl Element<'_> {
-    /// What it should be, where it is something else.
+    /// Returns what is expected, if the element is something else.
     fn find_problem(&self) -> Option<&'static str> {
         if self.physical.is_some() == (self.children != 0) || self.children < 0 {
             return Some("a leaf with a type or a group with children");
@@ -148,9 +148,9 @@ impl Element<'_> {
         match &self.logical {
             _ if !known => Some("an annotation of the format"),
             _ if !self.suits_physical_type() => Some("an annotation that suits the type"),
-            // DuckDB takes the old times for local ones, and others for instants.
+            // DuckDB reads the deprecated timestamps as local ones, and others as instants.
             None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
-                Some("the new annotation beside the old")
+                Some("the new annotation beside the deprecated one")
             }
             _ if self.converted == Some(MAP_KEY_VALUE) && self.repetition != Some(REPEATED) => Some("entries of a map"),
             _ if matches!(self.converted, Some(ENUM | BSON)) => {
@@ -159,16 +159,16 @@ impl Element<'_> {
             _ if self.converted == Some(DECIMAL) && self.length > DECIMAL_MAX_BYTES => {
                 Some("a decimal of at most 16 bytes")
             }
-            // Iceberg has none, and its vectorized reader stops at them.
+            // Iceberg writes none, and its vectorized reader fails on them.
             _ if self.converted == Some(DECIMAL) && self.physical == Some(BYTE_ARRAY) => {
                 Some("a decimal in numbers or bytes of a fixed length")
             }
-            Some(logical) if !self.agrees_with(logical) => Some("the old annotation that the new one has"),
+            Some(logical) if !self.agrees_with(logical) => Some("the deprecated annotation that matches the new one"),
             _ => None,
         }
     }
 
-    /// Whether the old annotation is one of the physical type, or of a group: PyArrow and Polars read no others.
+    /// Whether the deprecated annotation fits the physical type or a group. PyArrow and Polars read no others.
     fn suits_physical_type(&self) -> bool {
         let Some(converted) = self.converted else { return true };
         let physical: &[i64] = match converted {
@@ -182,15 +182,15 @@ impl Element<'_> {
         self.physical.map_or(physical.is_empty(), |own| physical.contains(&own))
     }
 
-    /// Whether readers of the old annotations take it for the same.
+    /// Whether the deprecated annotation means the same as the new one.
     fn agrees_with(&self, logical: &Logical) -> bool {
         let only = |converted: i64| self.converted == Some(converted);
         let timed = |of: [i64; 2]| {
             let old = usize::try_from(logical.unit - 1).ok().and_then(|unit| of.get(unit)).copied();
-            // The old times are in UTC; not all writers give one to another.
+            // The deprecated times are in UTC. Some writers omit the annotation for local times.
             self.converted == old || self.converted.is_none() && !logical.flag
         };
-        // Polars writes the new annotation of an instant alone, and every engine goes by it.
+        // Polars writes only the new annotation of an instant, and every engine uses it.
         let is_instant_alone = self.converted.is_none() && logical.flag;
         match logical.kind {
             1 => only(0),
@@ -202,7 +202,7 @@ impl Element<'_> {
             7 => timed(TIMES),
             8 => is_instant_alone || timed(TIMESTAMPS),
             10 => converted_integer(logical).is_some_and(only),
-            // Java's writers say it of the entries of a map.
+            // Java writers annotate the entries of a map with it.
             11 => self.converted.is_none_or(|converted| converted == MAP_KEY_VALUE && self.children > 0),
             12 => only(19),
             13 => only(BSON),

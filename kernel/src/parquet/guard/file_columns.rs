@@ -1,4 +1,4 @@
-//! The columns of a file as other readers find them: types that mean one thing, and ids that are those of columns.
+//! Checks the columns of a file as other readers find them: types with one meaning, and ids on columns only.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -8,8 +8,8 @@ use arrow_schema::{DataType, Field as ArrowField, Fields, TimeUnit};
 use parquet::basic::LogicalType;
 use parquet::schema::types::Type as Element;
 
-/// Refuses types that mean a value of the column and that engines take for another one, or do not know: Iceberg has one
-/// for each of its own (tried: milliseconds are shown as microseconds by Spark).
+/// Refuses types that engines read as other values or do not read. Iceberg has one type for each of its own. For
+/// example, Spark reads milliseconds as microseconds.
 pub fn require_types(path: &str, wanted: &[Field], shape: &Shape, file: &Fields) -> Result<()> {
     let Shape::Struct(children) = shape else { return Ok(()) };
     for (field, child) in wanted.iter().zip(children) {
@@ -46,13 +46,13 @@ fn has_other_meaning(kind: &Type, given: &DataType) -> bool {
         DataType::Timestamp(unit, _) => matches!(unit, TimeUnit::Second | TimeUnit::Millisecond),
         DataType::Time32(_) => true,
         DataType::Date32 => *kind != Type::Date,
-        // DuckDB brings what it is asked for to the file's type: 0.1 to the nearest float.
+        // DuckDB casts a filter's value to the file's type: 0.1 to the nearest float.
         DataType::Float32 => *kind != Type::Float,
         _ => false,
     }
 }
 
-/// Refuses a variant that does not say that it is one: DuckDB shows its parts.
+/// Refuses a variant without the annotation, because DuckDB then shows its parts.
 pub fn require_variants(path: &str, wanted: &[Field], shape: &Shape, file: &Element) -> Result<()> {
     let Shape::Struct(children) = shape else { return Ok(()) };
     for (field, child) in wanted.iter().zip(children) {
@@ -70,7 +70,12 @@ fn require_variant(path: &str, slot: &Slot, shape: &Shape, element: &Element) ->
     match (&slot.kind, shape) {
         (Type::Variant, _) => match element.get_basic_info().logical_type_ref() {
             Some(LogicalType::Variant { .. }) => Ok(()),
-            _ => Err(Fault::new("parquet_ambiguous", path, "a variant that says so", "a group without the annotation")),
+            _ => Err(Fault::new(
+                "parquet_ambiguous",
+                path,
+                "a variant with its annotation",
+                "a group without the annotation",
+            )),
         },
         (Type::Struct(fields), Shape::Struct(_)) => require_variants(path, fields, shape, element),
         (Type::List(inner), Shape::List(shape)) => {
@@ -89,14 +94,14 @@ fn child_at(element: &Element, at: usize) -> Option<&Element> {
     if element.is_group() { element.get_fields().get(at).map(AsRef::as_ref) } else { None }
 }
 
-/// Refuses ids on what is no column, as the groups between a list and its elements: DuckDB looks columns up by them.
+/// Refuses ids on elements that are not columns, such as the groups inside a list, because DuckDB finds columns by id.
 pub fn require_ids(root: &Element, file: &Fields) -> Result<()> {
     let given: usize = root.get_fields().iter().map(|each| count_ids(each)).sum();
     let known: usize = file.iter().map(|each| count_known_ids(each)).sum();
     if given == known {
         Ok(())
     } else {
-        Err(Fault::new("parquet_ambiguous", "", "ids of columns alone", "one of a group between columns"))
+        Err(Fault::new("parquet_ambiguous", "", "ids on columns only", "an id on a group inside a list or map"))
     }
 }
 

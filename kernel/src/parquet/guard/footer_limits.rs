@@ -1,4 +1,4 @@
-//! What a file asks of stack and memory, told by its footer and page headers before anything is decoded.
+//! Limits on what a file may need of stack and memory, by its footer and page headers, before anything is decoded.
 
 use crate::canonical::schema::NESTING_DEPTH_MAX;
 use crate::error::{Fault, Result};
@@ -14,22 +14,22 @@ use parquet::schema::types::Type;
 
 pub const FOOTER_MAX_BYTES: usize = 67_108_864;
 pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
-/// A list or map of the table is three levels of the file.
+/// A list or map of the table takes three levels of the file.
 pub const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
-/// The largest page and the dictionary of every column of a row group, together: what is decompressed at one time.
+/// The largest page and the dictionary of every column of a row group, in sum. This much is decompressed at one time.
 const PAGES_MAX_BYTES: u64 = 1_073_741_824;
-/// The format numbers them in 16 bits.
+/// The format numbers row groups in 16 bits.
 const ROW_GROUPS_MAX: usize = 32_767;
-/// In a row group; of each something is kept.
+/// Pages per row group; something is kept for each.
 const PAGES_MAX: u64 = 1_000_000;
 /// `Encoding` of the format.
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const DICTIONARY_VALUE_BYTES: u64 = 16;
-/// What a byte of a variant is at most while it is taken apart: names and fields of a byte each.
+/// The most memory per byte of a variant while it is decoded: names and fields of one byte each.
 const VARIANT_GROWTH: u64 = 16;
-/// What the elements of all lists and maps of a file may be, and the bytes of all its texts: so many in any file, and more
-/// only where it has the rows for it. A few bytes can stand for any number of both.
+/// Limits on the elements of all lists and maps of a file and on the bytes of all its texts. A few bytes of a file can
+/// stand for any number of both, so beyond this the limit grows with the rows.
 const ELEMENTS_MAX: u64 = 1 << 32;
 const ELEMENTS_PER_ROW: u64 = 1_024;
 const TEXTS_MAX_BYTES: u64 = 1 << 38;
@@ -37,16 +37,16 @@ const TEXT_BYTES_PER_ROW: u64 = 65_536;
 const BATCH_MAX_BYTES: u64 = 67_108_864;
 const BATCH_MAX_ROWS: u64 = 16_384;
 
-/// Refuses what a decoder would not bear: its own recursion follows the schema.
+/// Refuses a footer beyond the limits, and encrypted files. A decoder's recursion follows the schema.
 pub fn check_footer(data: &[u8]) -> Result<()> {
     let Some((body, magic)) = data.split_last_chunk::<4>() else { return Err(not_parquet("too few bytes")) };
     match magic {
         b"PAR1" => {}
         b"PARE" => return Err(encrypted()),
-        _ => return Err(not_parquet("another ending than PAR1")),
+        _ => return Err(not_parquet("a file that does not end with PAR1")),
     }
     if !data.starts_with(b"PAR1") {
-        return Err(not_parquet("another beginning than PAR1"));
+        return Err(not_parquet("a file that does not begin with PAR1"));
     }
     let Some((before, length)) = body.split_last_chunk::<4>() else { return Err(not_parquet("too few bytes")) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -84,7 +84,8 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
     }
 }
 
-/// The schema's elements come one by one, each with the number of its children.
+/// Checks the schema's elements, which are listed in order, each with its number of children. Returns a fault, or
+/// `None` if they cannot be parsed.
 fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     let (count, kind) = scan.list()?;
     if count > SCHEMA_ELEMENTS_MAX {
@@ -103,7 +104,7 @@ fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
             }
             Some(false)
         })?;
-        // A decoder sets memory aside for as many.
+        // A decoder reserves memory for this many.
         if usize::try_from(children).is_ok_and(|children| children > count - at) {
             return None;
         }
@@ -124,7 +125,7 @@ fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     Some(None)
 }
 
-/// Refuses a file whose lists and maps would keep a reader busy without end.
+/// Refuses a file with too many elements in its lists and maps.
 pub fn require_elements(metadata: &ParquetMetaData) -> Result<()> {
     let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
     let nested = columns.filter(|column| column.column_descr().max_rep_level() > 0);
@@ -133,7 +134,7 @@ pub fn require_elements(metadata: &ParquetMetaData) -> Result<()> {
     if elements > most { Err(too_large("number of elements", most, elements)) } else { Ok(()) }
 }
 
-/// The same of texts, of which so many bytes were named so far.
+/// Refuses a file with too many bytes of text, of which `bytes` were counted so far.
 pub fn require_texts(metadata: &ParquetMetaData, bytes: u64) -> Result<()> {
     let most = texts_max(count_rows(metadata));
     if bytes > most { Err(too_large("number of bytes of text", most, bytes)) } else { Ok(()) }
@@ -151,7 +152,7 @@ fn count_rows(metadata: &ParquetMetaData) -> u64 {
     metadata.row_groups().iter().map(|group| group.num_rows().unsigned_abs()).fold(0, u64::saturating_add)
 }
 
-/// How many rows a batch may have, so that it stays small whatever the values; pages that are too large are refused.
+/// Chooses the rows per batch, so that a batch stays small. Refuses pages beyond the limits.
 pub fn choose_batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usize> {
     let mut widest = 1;
     for (at, group) in metadata.row_groups().iter().enumerate() {
@@ -161,7 +162,7 @@ pub fn choose_batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usi
     Ok(usize::try_from((BATCH_MAX_BYTES / widest).clamp(1, BATCH_MAX_ROWS)).unwrap_or(1))
 }
 
-/// What a row of the group has in memory: as they are on average, or the longest where that would be too much.
+/// Estimates the memory of one row of the group: from averages, or from the longest row if that would be too much.
 fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     let seen =
         group.columns().iter().map(|column| measure_chunk(data, group, column)).collect::<Result<Vec<ChunkSizes>>>()?;
@@ -189,7 +190,7 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     }
     let mut row = 0_u64;
     for (column, width) in group.columns().iter().zip(widths) {
-        // All elements may be in one row: where they fit into memory together, nobody has to look.
+        // All elements may be in one row. If they fit into memory together, no scan is needed.
         let values = match nested > PAGES_MAX_BYTES && column.column_descr().max_rep_level() > 0 {
             true => longest_row(data, group, column)?,
             false => values_per_row(group, column),
@@ -199,7 +200,7 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     if row > PAGES_MAX_BYTES { Err(too_large("row", PAGES_MAX_BYTES, row)) } else { Ok(row) }
 }
 
-/// Whether a group on the way to a leaf says that it is a variant.
+/// Whether a group on the path to a leaf is annotated as a variant.
 fn is_in_variant(node: &Type, path: &[String]) -> bool {
     let is_variant = matches!(node.get_basic_info().logical_type_ref(), Some(LogicalType::Variant { .. }));
     let below = path.split_first().filter(|_| node.is_group() && !is_variant);
@@ -214,13 +215,13 @@ fn values_per_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64
     values.div_ceil(rows).max(1)
 }
 
-/// The pages of one column in one row group.
+/// The page sizes of one column in one row group.
 #[derive(Default)]
 struct ChunkSizes {
     pages: u64,
     largest: u64,
     dictionary: u64,
-    /// The most bytes a value that any page has on average.
+    /// The most bytes per value of any page, on average.
     densest: u64,
 }
 
@@ -243,19 +244,19 @@ fn measure_chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
                 false => unreadable(&path(), "a page header that cannot be read"),
             })?;
         if !page.is_consistent {
-            let expected = "a page header of its own kind alone";
-            return Err(Fault::new("parquet_ambiguous", &path(), expected, "one of two kinds"));
+            let expected = "a page header of one page type";
+            return Err(Fault::new("parquet_ambiguous", &path(), expected, "one of two page types"));
         }
         if !fits_declared_size(&page, column.compression(), data) {
-            return Err(unreadable(&path(), "a page that is larger than it tells"));
+            return Err(unreadable(&path(), "a page larger than its declared size"));
         }
         found.pages += 1;
         if page.kind == DICTIONARY_PAGE {
-            // Beside the values themselves, where each lies and how it compares.
+            // Beside the value itself, its position and rank are kept.
             let size = page.size.saturating_add(page.values.saturating_mul(DICTIONARY_VALUE_BYTES));
             found.dictionary = found.dictionary.max(size);
         } else {
-            // A run of a billion equal values has a few bytes in the file and eight each in memory.
+            // A run of a billion equal values takes a few bytes in the file, and eight bytes each in memory.
             found.add(page.size.max(page.values.saturating_mul(width)), page.values);
             grows |= [DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY].contains(&page.encoding);
         }
@@ -267,7 +268,7 @@ fn measure_chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
     Ok(found)
 }
 
-/// What a value has in memory at least.
+/// The least memory of a value.
 fn value_width(column: &ColumnChunkMetaData) -> u64 {
     match column.column_type() {
         Physical::BOOLEAN => 1,
@@ -278,7 +279,7 @@ fn value_width(column: &ColumnChunkMetaData) -> u64 {
     }
 }
 
-/// Whether a struct ends at a number that readers take for different ones.
+/// Whether a struct stops at a number that readers interpret differently.
 fn ends_at_ambiguous_number(data: &[u8], at: usize) -> bool {
     let mut scan = Scan::new(data, at);
     scan.each_field(|_, _, _| Some(false)).is_none() && scan.is_ambiguous
@@ -286,7 +287,7 @@ fn ends_at_ambiguous_number(data: &[u8], at: usize) -> bool {
 
 fn ambiguous_number(column: &str) -> Fault {
     let expected = "numbers in their shortest form, in the range of their fields";
-    Fault::new("parquet_ambiguous", column, expected, "others")
+    Fault::new("parquet_ambiguous", column, expected, "different ones")
 }
 
 fn not_parquet(got: &str) -> Fault {
@@ -309,7 +310,7 @@ pub fn too_large(what: &str, most: u64, got: u64) -> Fault {
 mod tests {
     use super::*;
 
-    /// A footer whose schema is this many groups, each inside the one before, and one column in the last.
+    /// A footer whose schema is this many nested groups, with one column in the last.
     fn nested(depth: usize) -> Vec<u8> {
         let mut elements = vec![b"\x48\x01r\x15\x02\x00".to_vec()];
         elements.extend(std::iter::repeat_n(b"\x35\x00\x18\x01x\x15\x02\x00".to_vec(), depth));
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_cut_off_is_refused() {
+    fn a_truncated_file_is_refused() {
         let file = nested(3);
         for size in 0..file.len() {
             assert_eq!(check_footer(&file[..size]).unwrap_err().code, "parquet_unreadable");
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_footer_is_told() {
+    fn an_encrypted_footer_is_refused() {
         assert_eq!(check_footer(b"PARE\0\0\0\0PARE").unwrap_err().code, "parquet_encrypted");
     }
 
@@ -386,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_page_header_is_read_and_one_that_leaves_the_file_is_not() {
-        // A data page of 5 bytes that are 100 when opened, with 7 values.
+        // A data page of 5 bytes that decompress to 100, with 7 values.
         let page = b"\x15\x00\x15\xc8\x01\x15\x0a\x2c\x15\x0e\x00\x00hello";
         let found = read_page_header(page, 0).unwrap();
         assert_eq!((found.kind, found.size, found.values, found.end), (0, 100, 7, page.len()));

@@ -1,4 +1,4 @@
-//! Checks before a file is decoded: limits, and one meaning for every reader.
+//! Checks before a file is decoded: its limits, and that every reader reads the same rows.
 
 mod annotations;
 pub mod file_columns;

@@ -1,5 +1,5 @@
-//! What a column asks of memory and only its opened pages tell: long values of a dictionary, values that grow when they
-//! are decoded, long rows.
+//! Limits that only decompressed pages show: long dictionary values, values that grow when they are decoded, and long
+//! rows.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::deltas::sum_lengths;
@@ -15,13 +15,13 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use std::io::Read;
 use std::sync::Arc;
 
-/// What a page may have beyond what it tells without being looked at.
+/// Pages that cannot decompress to more than this are not measured.
 const GROWN_MAX_BYTES: u64 = 268_435_456;
-/// The most that a byte of a gzip stream stands for.
+/// The maximum compression ratio of gzip.
 const GZIP_RATIO_MAX: u64 = 1_032;
 const BROTLI_BUFFER_BYTES: usize = 4_096;
 
-/// Whether a page is no larger than it tells. The decoder opens others than these codecs only as far as that.
+/// Whether a page does not decompress to more than its declared size. With other codecs the decoder itself stops there.
 pub fn fits_declared_size(page: &PageHeader, codec: Compression, data: &[u8]) -> bool {
     let declared = page.size.saturating_sub(page.levels_size);
     if !page.is_compressed || declared == 0 {
@@ -32,19 +32,19 @@ pub fn fits_declared_size(page: &PageHeader, codec: Compression, data: &[u8]) ->
         Compression::GZIP(_) if packed.len() as u64 * GZIP_RATIO_MAX <= GROWN_MAX_BYTES => true,
         Compression::GZIP(_) => has_at_most(declared, MultiGzDecoder::new(packed)),
         Compression::BROTLI(_) => has_at_most(declared, brotli::Decompressor::new(packed, BROTLI_BUFFER_BYTES)),
-        // What is no frame is opened as another kind.
+        // Other data than a frame is decompressed in another way.
         Compression::LZ4 => has_at_most(declared, FrameDecoder::new(packed)),
         _ => true,
     }
 }
 
-/// What cannot be read is left for the decoder to say so.
+/// Invalid data is left for the decoder to refuse.
 fn has_at_most(declared: u64, stream: impl Read) -> bool {
     std::io::copy(&mut stream.take(declared.saturating_add(1)), &mut std::io::sink())
         .map_or(true, |size| size <= declared)
 }
 
-/// The longest value of a dictionary: every row may name it.
+/// The length of the longest dictionary value, which any row may use.
 pub fn longest_dictionary_value(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<u64> {
     if column.column_type() != Physical::BYTE_ARRAY {
         return Ok(0);
@@ -61,7 +61,7 @@ pub fn longest_dictionary_value(data: &Bytes, group: &RowGroupMetaData, column: 
     Ok(u64::from(found))
 }
 
-/// The most elements that any row has.
+/// The most elements of any row.
 pub fn longest_row(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<u64> {
     let levels = (column.column_descr().max_rep_level(), column.column_descr().max_def_level());
     let (width, mut row, mut most) = (bit_width(levels.0.unsigned_abs().into()), 0_u64, 0);
@@ -83,7 +83,7 @@ pub fn longest_row(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkM
     Ok(most.max(row))
 }
 
-/// For each data page its number of values and what they have when they are decoded: each may begin as the one before.
+/// For each data page its number of values and their decoded size. A value may repeat the start of the previous one.
 pub fn measure_decoded_pages(
     data: &Bytes,
     group: &RowGroupMetaData,
@@ -104,7 +104,7 @@ fn decoded_size(page: &Page, column: &ColumnChunkMetaData) -> Option<u64> {
     let (_, _, values) =
         split_page(page, column.column_descr().max_rep_level(), column.column_descr().max_def_level())?;
     let (size, most) = (values.len() as u64, page.num_values().into());
-    // A page of nulls need not have any.
+    // A page of nulls may have no values at all.
     if values.is_empty() {
         return Some(size);
     }

@@ -1,4 +1,4 @@
-//! What engines read in different ways is refused: the rows that were digested must be those that every reader sees.
+//! Refuses files that engines read differently, so that every reader sees the rows that were digested.
 
 use crate::error::{Fault, Result};
 use crate::parquet::arrow_fields::join_path;
@@ -17,14 +17,14 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
 
-/// The beginning of a stream that has no name, no comment and no fields of its own.
+/// The start of a gzip stream without name, comment or extra fields.
 const GZIP: [u8; 4] = [0x1f, 0x8b, 8, 0];
 /// `Encoding` of the format.
 const PLAIN: i64 = 0;
 const RLE: i64 = 3;
 const BIT_PACKED: i64 = 4;
 
-/// What the footer says of a row group and our decoder does not tell.
+/// What the footer declares about a row group that the `parquet` crate does not expose.
 #[derive(Default)]
 struct DeclaredGroup {
     size: Option<i64>,
@@ -39,7 +39,7 @@ struct DeclaredColumn {
     encrypted: bool,
 }
 
-/// The row groups of a footer that is spelled plainly.
+/// Reads the row groups of a footer whose form was checked before.
 fn read_groups(footer: &[u8]) -> Option<Vec<DeclaredGroup>> {
     let mut found = Vec::new();
     Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -97,12 +97,16 @@ fn read_column(scan: &mut Scan<'_>) -> Option<DeclaredColumn> {
     Some(found)
 }
 
-/// Refuses a file that our decoder and other engines' would read as different rows, or that only ours would read.
+/// Refuses a file that other engines read as different rows, or do not read.
 pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
     let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
     if has_one_form(&mut Scan::new(footer, 0), &FILE) != Some(true) {
-        return Err(ambiguous("", "a footer whose fields stand in order, once, and with their types", "another"));
+        return Err(ambiguous(
+            "",
+            "a footer with its fields in ascending order, each once, with their types",
+            "a different one",
+        ));
     }
     require_annotations(footer)?;
     require_names("", metadata.file_metadata().schema_descr().root_schema())?;
@@ -110,7 +114,7 @@ pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
         return Err(ambiguous("", "a column", "none"));
     }
     let declared = read_groups(footer).filter(|declared| declared.len() == metadata.num_row_groups());
-    let declared = declared.ok_or_else(|| ambiguous("", "row groups", "others"))?;
+    let declared = declared.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
     let mut ranges = Vec::new();
     for (at, (group, declared)) in metadata.row_groups().iter().zip(&declared).enumerate() {
         let placed = |fault: Fault| fault.in_group(at);
@@ -123,7 +127,7 @@ pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
     require_no_overlap(ranges, start)
 }
 
-/// Some readers know a column by its name, whatever its id; and keys of maps are never null.
+/// Requires distinct names, because some readers find columns by name, and required map keys.
 fn require_names(path: &str, element: &Element) -> Result<()> {
     let mut seen = HashSet::new();
     if !element.is_group() {
@@ -147,16 +151,16 @@ fn is_map(element: &Element) -> bool {
     matches!(info.logical_type_ref(), Some(LogicalType::Map)) || info.converted_type() == ConvertedType::MAP
 }
 
-/// PyArrow opens no file with others.
+/// PyArrow does not open a file with optional keys.
 fn has_required_key(entry: &Element) -> bool {
     let key = if entry.is_group() { entry.get_fields().first() } else { None };
     key.is_none_or(|key| key.get_basic_info().repetition() == Repetition::REQUIRED)
 }
 
-/// Some readers take a chunk by its place, others by the path that it names.
+/// Requires each chunk in its column's position and with its path: some readers use one, some the other.
 fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
     if group.num_columns() != declared.columns.len() {
-        return Err(ambiguous("", "one chunk a column", "another number"));
+        return Err(ambiguous("", "one chunk per column", "another number"));
     }
     for (column, declared) in group.columns().iter().zip(&declared.columns) {
         let path = column.column_path();
@@ -171,7 +175,7 @@ fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result
             return Err(ambiguous(&place, "a chunk with its column's path", "another path"));
         }
         if column.column_type() == Physical::INT96 {
-            // To the microsecond for some, to the nanosecond for others.
+            // Some readers read it in microseconds, others in nanoseconds.
             return Err(Fault::new("parquet_type_unsupported", &place, "a time of 64 bits", "INT96"));
         }
         if declared.physical != Some(i64::from(physical_number(column.column_type()))) {
@@ -181,43 +185,48 @@ fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result
     Ok(())
 }
 
-/// Where the pages lie. Readers begin at one offset or the other, and end by bytes, by values or by rows.
+/// Checks the pages of a column chunk, and returns their range. Readers begin at different offsets, and end by bytes,
+/// by values or by rows.
 fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<(usize, usize)> {
     let place = column.column_path().string();
-    let lie = |expected: &str, got: &str| ambiguous(&place, expected, got);
+    let refuse = |expected: &str, got: &str| ambiguous(&place, expected, got);
     let (start, first) = (chunk_start(column), usize::try_from(column.data_page_offset()).unwrap_or(0));
-    let end = chunk_end(data, column).ok_or_else(|| lie("pages inside the file", "others"))?;
-    // A row group without rows is read by nobody, and writers put there what they like.
+    let end = chunk_end(data, column).ok_or_else(|| refuse("pages inside the file", "different ones"))?;
+    // No reader reads a row group without rows, and writers put any offset there.
     let has_dictionary = column.dictionary_page_offset().is_some() && group.num_rows() != 0;
     if start < MAGIC_BYTES && group.num_rows() != 0 || has_dictionary && start >= first {
-        return Err(lie("a dictionary before the data", "another order"));
+        return Err(refuse("a dictionary before the data", "another order"));
     }
     let (mut at, mut values, mut pages) = (start, 0_u64, 0_u64);
     while at < end {
         if has_one_form(&mut Scan::new(&data[..end], at), &PAGE) != Some(true) {
-            return Err(lie("a page header whose fields stand in order, once, and with their types", "another"));
+            return Err(refuse(
+                "a page header with its fields in ascending order, each once, with their types",
+                "a different one",
+            ));
         }
-        let page = read_page_header(&data[..end], at).ok_or_else(|| lie("a page header", "none"))?;
+        let page = read_page_header(&data[..end], at).ok_or_else(|| refuse("a page header", "none"))?;
         let data_page = matches!(page.kind, DATA_PAGE | DATA_PAGE_V2);
         if !data_page && (at != start || page.kind != DICTIONARY_PAGE) || data_page && has_dictionary && at < first {
-            return Err(lie("one dictionary, and data pages after it", "other pages"));
+            return Err(refuse("one dictionary, and data pages after it", "other pages"));
         }
         if page.kind == DICTIONARY_PAGE && ![PLAIN, PLAIN_DICTIONARY].contains(&page.encoding) {
-            return Err(lie("a dictionary of plain values", "another encoding"));
+            return Err(refuse("a dictionary of plain values", "another encoding"));
         }
         if data_page && pages == 0 && has_dictionary && at != first {
-            return Err(lie("the first data page where the footer says", "another place"));
+            return Err(refuse("the first data page at the declared offset", "another place"));
         }
-        require_size(&page, column.compression(), data).ok_or_else(|| lie("a page of the size it tells", "another"))?;
+        require_size(&page, column.compression(), data)
+            .ok_or_else(|| refuse("a page of its declared size", "a different one"))?;
         let levels = (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
-        // Java calls levels bit-packed that are not there.
+        // Java names the encoding of absent levels bit-packed.
         let known = |most: i16, encoding: i64| encoding == RLE || most == 0 && encoding == BIT_PACKED;
         if page.kind == DATA_PAGE && !(known(levels.0, page.levels.0) && known(levels.1, page.levels.1)) {
-            return Err(lie("levels in runs", "levels in another encoding"));
+            return Err(refuse("levels in runs", "levels in another encoding"));
         }
         if data_page && pages == 0 && page.values == 0 && group.num_rows() != 0 && levels.1 == 0 {
-            // PyArrow takes it for the end of the column; inside lists it writes such pages itself.
-            return Err(lie("a first page with values", "one without any"));
+            // PyArrow takes it for the end of the column. Inside lists PyArrow writes such pages itself.
+            return Err(refuse("a first page with values", "one without any"));
         }
         if data_page {
             (values, pages) = (values.saturating_add(page.values), pages + 1);
@@ -236,15 +245,16 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
     Ok((start, end))
 }
 
-/// Some readers go by the size that is told, others by what they find; our decoder fills up what is short of Snappy.
-/// DuckDB does not read gzip with a name, nor Java Zstandard with a large window.
+/// Returns `None` unless the declared size is that of the data. Some readers use the declared size, others the data,
+/// and the `parquet` crate pads short Snappy data. DuckDB does not read gzip with a name, and Java not Zstandard with a
+/// large window.
 fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
     let declared = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
         page.compressed
     } else if codec == Compression::SNAPPY {
         page.levels_size + read_snappy_size(compressed_bytes(page, data)?)?
     } else if let Compression::GZIP(_) = codec {
-        // No values need no stream.
+        // A page without values needs no stream.
         let is_plain = page.size == page.levels_size || compressed_bytes(page, data)?.starts_with(&GZIP);
         return is_plain.then_some(());
     } else if let Compression::ZSTD(_) = codec {
@@ -255,7 +265,7 @@ fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()
     (declared == page.size).then_some(())
 }
 
-/// What the bytes of Snappy say of their own length; no bytes are nothing.
+/// The size that Snappy data declares. No data is size zero.
 fn read_snappy_size(data: &[u8]) -> Option<u64> {
     let mut size = 0;
     for (at, byte) in data.iter().enumerate().take(5) {
@@ -267,7 +277,8 @@ fn read_snappy_size(data: &[u8]) -> Option<u64> {
     data.is_empty().then_some(0)
 }
 
-/// A reader of a part of the file takes the row groups whose middle lies there, as the footer tells begin and size.
+/// Requires that readers of a file's parts find the row group. They take the row groups whose middle, by declared start
+/// and size, lies in their part.
 fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
     let size: i64 = group.columns().iter().map(ColumnChunkMetaData::compressed_size).sum();
     if declared.size.is_some_and(|declared| declared != size) {
@@ -275,7 +286,7 @@ fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, declared: &De
     }
     let Some(first) = group.columns().first().map(chunk_start) else { return Ok(()) };
     let middle = first.saturating_add(usize::try_from(size / 2).unwrap_or(usize::MAX));
-    // A column without any page, as writers leave it where there are no rows, begins nowhere.
+    // A column without pages, which writers leave in an empty row group, has no start.
     let mut held = group.columns().iter().filter(|column| column.compressed_size() != 0);
     if middle >= data.len() || held.any(|column| chunk_start(column) < first) {
         return Err(ambiguous("", "a row group that begins with its first column", "another order"));
@@ -283,35 +294,38 @@ fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, declared: &De
     Ok(())
 }
 
-/// Refuses a row group that readers of a part of the file do not find in any part.
+/// Refuses a row group that readers of a file's parts do not find in any part.
 ///
-/// Java reads every file in parts, one that is not split as well, and takes the row groups whose middle lies in a part. The
-/// first part begins at `from`.
+/// Java reads every file in parts, even one that is not split, and takes the row groups whose middle lies in a part.
+/// The first part begins at `from`.
 pub fn require_found_in_parts(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
     let declared = read_groups(&data[start..data.len() - 2 * MAGIC_BYTES]);
     let declared = declared.filter(|declared| declared.len() == metadata.num_row_groups());
-    let declared = declared.ok_or_else(|| ambiguous("", "row groups", "others"))?;
+    let declared = declared.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
     for (at, (group, declared)) in metadata.row_groups().iter().zip(&declared).enumerate() {
         let sum = || group.columns().iter().map(ColumnChunkMetaData::compressed_size).fold(0, i64::saturating_add);
         let half = usize::try_from(declared.size.unwrap_or_else(sum) / 2).unwrap_or(usize::MAX);
         let middle = group.columns().first().map(|first| chunk_start(first).saturating_add(half));
         if group.num_rows() != 0 && middle.is_some_and(|middle| !(from..data.len()).contains(&middle)) {
-            return Err(
-                ambiguous("", "a row group whose middle lies in a part of the file", "a middle elsewhere").in_group(at)
-            );
+            return Err(ambiguous("", "a row group whose middle lies in a part of the file", "one outside every part")
+                .in_group(at));
         }
     }
     Ok(())
 }
 
-/// No byte belongs to two columns, nor to a column and the footer.
+/// Refuses bytes that belong to two columns, or to a column and the footer.
 pub fn require_no_overlap(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
     ranges.retain(|(start, end)| start < end);
     ranges.sort_unstable();
     ranges.push((footer, footer));
     if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-        return Err(ambiguous("", "columns that lie apart", "bytes of two columns, or of a column and the footer"));
+        return Err(ambiguous(
+            "",
+            "columns that do not overlap",
+            "bytes of two columns, or of a column and the footer",
+        ));
     }
     Ok(())
 }

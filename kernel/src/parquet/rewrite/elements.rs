@@ -1,4 +1,4 @@
-//! The schema that a published file states: the table's names, ids and types over the levels that the pages have.
+//! The schema of a published file: the table's names, ids and types, with the levels that the pages have.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -13,16 +13,16 @@ use std::collections::{HashMap, HashSet};
 /// Iceberg's names of the groups between a list or map and what it holds.
 const LIST_NAMES: [&str; 2] = ["list", "element"];
 const MAP_NAMES: [&str; 3] = ["key_value", "key", "value"];
-/// Readers take a repeated group of this name, or with this end, for the element itself.
+/// Readers take a repeated group with this name, or with this suffix, for the element itself.
 const TWO_LEVEL_NAMES: [&str; 2] = ["array", "_tuple"];
 const VARIANT_PARTS: [&str; 2] = ["metadata", "value"];
-/// What a variant in parts has beside them.
+/// The additional part of a shredded variant.
 const SHREDDED_PART: [&str; 1] = ["typed_value"];
 const VARIANT_VERSION: u8 = 1;
 const DECIMAL_INT32_DIGITS: u8 = 9;
 const DECIMAL_INT64_DIGITS: u8 = 18;
 
-/// One element of the schema, in the order of the format: a group before its children.
+/// One element of the schema. A group precedes its children, as in the format.
 pub struct Element {
     name: String,
     physical: Option<(Physical, i32)>,
@@ -32,7 +32,7 @@ pub struct Element {
     id: Option<i32>,
 }
 
-/// A leaf: which of the producer's leaves has its pages, and what its values are.
+/// A leaf: the producer's leaf with its pages, and the type of its values.
 pub struct Column {
     pub source: usize,
     pub path: Vec<String>,
@@ -69,7 +69,8 @@ struct Clock {
 }
 
 impl FileSchema {
-    /// The schema of a file whose columns were resolved to `wanted`. `names` has each struct field's name in files.
+    /// The schema of a file whose columns were resolved to `wanted`. Refuses types that cannot be published, and names
+    /// that collide.
     pub fn new(wanted: &[Field], shape: &Shape, root: &FileElement, names: &Names) -> Result<FileSchema> {
         let mut made = FileSchema { elements: Vec::new(), columns: Vec::new() };
         made.elements.push(Element {
@@ -105,9 +106,9 @@ impl FileSchema {
             let Some((at, inner)) = &child.source else { continue };
             let place = join_path(place, &field.name);
             let name = named(field).map_or(&field.name, |name| &name.text);
-            // DuckDB and Spark tell names apart by their letters alone.
+            // DuckDB and Spark compare names without case.
             if !seen.insert(name.to_lowercase()) {
-                return Err(Fault::new("parquet_names_collide", &place, "a name of its own in files", name.as_str()));
+                return Err(Fault::new("parquet_names_collide", &place, "a distinct name in files", name.as_str()));
             }
             let before: usize = file.get_fields()[..*at].iter().map(|each| count_leaves(each)).sum();
             let of_file = &file.get_fields()[*at];
@@ -176,7 +177,7 @@ impl FileSchema {
         }
     }
 
-    /// The parts of a variant, metadata first, as every writer has them.
+    /// Adds the parts of a variant, metadata first, as every writer does. Refuses a shredded variant.
     fn add_variant_parts(&mut self, place: &str, path: &[String], file: &FileElement, leaf: usize) -> Result<()> {
         let parts = if file.is_group() { file.get_fields() } else { &[] };
         if parts.iter().any(|part| part.name() == SHREDDED_PART[0]) {
@@ -277,7 +278,8 @@ impl Element {
 }
 
 impl Annotation {
-    /// `ConvertedType` of the format, where the old annotation means the same: the old times are instants in UTC.
+    /// `ConvertedType` of the format, if the deprecated annotation means the same. The deprecated times are instants in
+    /// UTC.
     fn converted(self) -> Option<i32> {
         match self {
             Annotation::Text => Some(0),
@@ -323,7 +325,7 @@ impl Annotation {
     }
 }
 
-/// How values of a table's type stand in this physical type; the outer `None` where they cannot.
+/// How values of a table's type are annotated in this physical type. The outer `None` means that they cannot be.
 fn choose_annotation(kind: &Type, physical: Physical, length: i32) -> Option<Option<Annotation>> {
     let timestamp = |utc, nanos| Some(Some(Annotation::Timestamp(Clock { utc, nanos })));
     match (kind, physical) {
@@ -362,7 +364,7 @@ fn repeated_group(name: &str, children: usize) -> Element {
     Element { name: name.to_owned(), physical: None, repetition, children, annotation: None, id: None }
 }
 
-/// What is inside the one repeated group of a list or map.
+/// The children of the one repeated group of a list or map.
 fn repeated_children<'a>(place: &str, file: &'a FileElement) -> Result<&'a [std::sync::Arc<FileElement>]> {
     let inner = if file.is_group() { file.get_fields() } else { &[] };
     match inner {
@@ -398,7 +400,7 @@ fn unsupported(place: &str, expected: &str, got: &str) -> Fault {
     Fault::new("parquet_type_unsupported", place, expected, got)
 }
 
-/// What a struct field is called in published files, and where it stands among the table's fields.
+/// The name of a struct field in published files, and its position among the table's fields.
 pub struct Name {
     pub position: usize,
     pub text: String,

@@ -1,16 +1,16 @@
-//! The footer and the page indexes of a published file, as the Steward writes them.
+//! Writes the footer and the page indexes of a published file.
 
 use crate::parquet::format::thrift::physical_number;
 use crate::parquet::rewrite::elements::{Column, Element};
 use crate::parquet::rewrite::thrift_writer::{Fields, write_struct};
 
-/// Java takes statistics of texts only from a writer whose name has this form.
+/// Java uses statistics of texts only from a writer whose name has this form.
 const CREATED_BY: &str = concat!("pvdm version ", env!("CARGO_PKG_VERSION"));
 const FORMAT_VERSION: i32 = 1;
-/// `BoundaryOrder` of the format: readers may not search by halves.
+/// `BoundaryOrder` of the format: readers may not search by bisection.
 const UNORDERED: i32 = 0;
 
-/// The ends of a chunk or page as plain bytes, and how many of its values are null.
+/// The ends of a chunk or page as plain bytes.
 #[derive(Default)]
 pub struct Ends {
     pub least: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Ends {
 
 pub struct PageFacts {
     pub offset: i64,
-    /// With its header.
+    /// Including its header.
     pub size: i32,
     pub first_row: i64,
     pub nulls: i64,
@@ -39,11 +39,11 @@ pub struct ChunkFacts {
     pub dictionary_offset: Option<i64>,
     /// Whether any entry is not null.
     pub has_values: bool,
-    /// None inside lists and maps, where writers count in different ways.
+    /// None inside lists and maps, where writers count differently.
     pub nulls: Option<i64>,
     pub ends: Option<Ends>,
     pub pages: Vec<PageFacts>,
-    /// Whether every page begins with a row, so that readers may find pages by rows.
+    /// Whether every page begins with a row, so that readers can find pages by row.
     pub begins_rows: bool,
 }
 
@@ -62,8 +62,8 @@ struct Indexes {
     offset: Option<Place>,
 }
 
-/// Appends indexes, footer and the end of the file to `out`, which begins at byte `start` of the file; gives the length of
-/// the footer.
+/// Appends indexes, footer and trailer to `out`, which begins at byte `start` of the file. Returns the length of the
+/// footer.
 pub fn write_end(
     out: &mut Vec<u8>,
     start: u64,
@@ -73,7 +73,7 @@ pub fn write_end(
 ) -> usize {
     let mut places: Vec<Vec<Indexes>> =
         groups.iter().map(|group| vec![Indexes::default(); group.chunks.len()]).collect();
-    // Some readers want an offset index of every column or none.
+    // Some readers need an offset index for every column or for none.
     if groups.iter().flat_map(|group| &group.chunks).all(|chunk| chunk.begins_rows) {
         for (group, places) in groups.iter().zip(&mut places) {
             for (chunk, place) in group.chunks.iter().zip(places) {
@@ -108,7 +108,7 @@ fn write_group(fields: &mut Fields<'_>, at: usize, group: &GroupFacts, places: &
     let chunks: Vec<(&ChunkFacts, &Column, Indexes)> =
         group.chunks.iter().zip(columns).zip(places).map(|((chunk, column), place)| (chunk, column, *place)).collect();
     fields.structs(1, &chunks, |(chunk, column, places), fields| {
-        // The place of a copy of what follows, which no writer makes any more.
+        // The offset of a copy of this metadata, which no writer makes any more.
         fields.long(2, 0);
         fields.nested(3, |fields| write_chunk(fields, chunk, column));
         if let Some((offset, length)) = places.offset {
@@ -159,7 +159,7 @@ fn write_chunk(fields: &mut Fields<'_>, chunk: &ChunkFacts, column: &Column) {
     });
 }
 
-/// Only where the ends of every page that has values are known.
+/// Written only if the ends of every page with values are known.
 fn write_column_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Option<Place> {
     chunk.nulls?;
     if chunk.pages.is_empty() || chunk.pages.iter().any(|page| page.ends.is_none() && !page.is_null) {

@@ -1,7 +1,7 @@
-//! The published file: the staged page bodies under page headers, indexes and a footer of the Steward's own.
+//! Builds the published file: the staged page bodies under page headers, indexes and a footer that the Steward writes.
 //!
-//! Engines take names, offsets, statistics and hints from a footer, each in its own way. So none of a producer's is published:
-//! everything but the page bodies is written from what was measured while the pages were decoded.
+//! Engines take names, offsets, statistics and hints from a footer, each in its own way. So nothing of a producer's
+//! footer is published. Everything but the page bodies is written from what was measured while the pages were decoded.
 
 pub mod elements;
 mod footer;

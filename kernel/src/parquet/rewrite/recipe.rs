@@ -1,11 +1,11 @@
-//! How a published file is made of a staged one: bytes that the Steward writes, and page bodies that are copied.
+//! The recipe of a published file: bytes that the Steward writes, and page bodies that are copied from the staged file.
 
 use crate::error::{Fault, Result};
 use std::ops::Range;
 
 const NUMBER_BYTES: usize = 8;
 
-/// A list of parts, each some written bytes and then a range of the staged file.
+/// A list of parts, each written bytes followed by a range of the staged file.
 #[derive(Default)]
 pub struct Recipe {
     written: Vec<u8>,
@@ -24,7 +24,7 @@ impl Recipe {
         self.size
     }
 
-    /// Adds what `write` appends, then the bytes of the staged file in `copied`.
+    /// Adds what `write` appends, followed by the range `copied` of the staged file.
     pub fn add(&mut self, copied: Range<usize>, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.written.len();
         write(&mut self.written);
@@ -33,8 +33,8 @@ impl Recipe {
         self.parts.push(Part { written, copied });
     }
 
-    /// As bytes that `splice` reads: of each part three numbers (how many bytes are written, where the copied ones begin,
-    /// how many they are), then the written bytes.
+    /// The bytes that `splice` reads. Each part has three numbers (the count of written bytes, the start of the range
+    /// and its length), followed by the written bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.written.len() + 3 * NUMBER_BYTES * self.parts.len());
         let mut at = 0;
@@ -49,15 +49,15 @@ impl Recipe {
     }
 }
 
-/// Each part of a recipe: its written bytes, and the range that is copied. No byte is copied twice, so the file to publish
-/// is never much larger than recipe and staged file.
+/// Parses a recipe into written bytes and copied ranges. Refuses ranges outside the staged file, and more copied bytes
+/// than it has. So the published file is never much larger than recipe and staged file.
 fn parse_parts(mut recipe: &[u8], size: usize) -> Result<Vec<(&[u8], Range<usize>)>> {
     let mut found = Vec::new();
     let mut left = size;
     while !recipe.is_empty() {
         let part = parse_part(recipe, size).filter(|(_, copied, _)| copied.len() <= left);
         let (written, copied, rest) =
-            part.ok_or_else(|| Fault::new("recipe_invalid", "", "parts inside the staged file", "others"))?;
+            part.ok_or_else(|| Fault::new("recipe_invalid", "", "parts inside the staged file", "different ones"))?;
         left -= copied.len();
         found.push((written, copied));
         recipe = rest;
@@ -76,7 +76,7 @@ fn parse_part(recipe: &[u8], size: usize) -> Option<(&[u8], Range<usize>, &[u8])
     Some((rest.get(..written)?, start..end, rest.get(written..)?))
 }
 
-/// How many bytes the published file has.
+/// The size of the published file.
 pub fn spliced_size(recipe: &[u8], staged: &[u8]) -> Result<usize> {
     let sizes = parse_parts(recipe, staged.len())?.into_iter().map(|(written, copied)| written.len() + copied.len());
     Ok(sizes.sum())

@@ -1,7 +1,4 @@
-//! The published file: the staged page bodies under page headers, indexes and a footer of the Steward's own.
-//!
-//! Engines take names, offsets, statistics and hints from a footer, each in its own way. So none of a producer's is published:
-//! everything but the page bodies is written from what was measured while the pages were decoded.
+//! Rewrites a file whose pages were measured, row group by row group.
 
 use crate::canonical::schema::Field;
 use crate::error::{Fault, Result};
@@ -24,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// `Encoding` of the format: how levels are written.
 const RLE: i32 = 3;
-/// Of each page a few hundred bytes are kept until the footer is written, and a page of one value has a few dozen.
+/// A few hundred bytes per page are kept until the footer is written, while a page may have only a few dozen.
 const PAGES_MAX: usize = 1_000_000;
 
-/// Collects what a published file is made of, row group by row group.
+/// Collects the parts of a published file, row group by row group.
 pub struct Rewriter<'a> {
     data: &'a Bytes,
     metadata: &'a ParquetMetaData,
@@ -37,7 +34,7 @@ pub struct Rewriter<'a> {
     pages: usize,
 }
 
-/// A file that was rewritten, and what its manifest entry says of it.
+/// A rewritten file, and the facts for its manifest entry.
 pub struct Rewritten {
     pub recipe: Vec<u8>,
     pub size: u64,
@@ -46,7 +43,7 @@ pub struct Rewritten {
 }
 
 impl<'a> Rewriter<'a> {
-    /// Refuses columns that cannot be stated with the table's types, before anything is decoded.
+    /// Refuses columns that cannot be published with the table's types, before anything is decoded.
     pub fn new(
         data: &'a Bytes,
         metadata: &'a ParquetMetaData,
@@ -61,7 +58,7 @@ impl<'a> Rewriter<'a> {
         Ok(Rewriter { data, metadata, schema, recipe, groups: Vec::new(), pages: 0 })
     }
 
-    /// Adds a row group whose pages were all seen and judged. One without rows is left out: no reader needs it.
+    /// Adds a row group whose pages were all measured and compared. A row group without rows is left out.
     pub fn add_group(&mut self, group: usize, watched: &[Watch]) -> Result<()> {
         let of_file = self.metadata.row_group(group);
         if of_file.num_rows() == 0 {
@@ -82,7 +79,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Refuses a footer that a later reader, this one included, would not open.
+    /// Writes the footer. Refuses one that a reader, including this one, would not open.
     pub fn finish(mut self) -> Result<Rewritten> {
         for column in 0..self.schema.columns.len() {
             drop_partial_ends(&mut self.groups, column);
@@ -109,8 +106,8 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// Ends of a column in every row group that has values, or in none: DataFusion takes the ends of those that have them for
-/// the ends of the file.
+/// Drops the ends of a column unless every row group with values has them. DataFusion takes those that exist for the
+/// ends of the file.
 fn drop_partial_ends(groups: &mut [GroupFacts], column: usize) {
     let lacks = |group: &GroupFacts| group.chunks[column].has_values && group.chunks[column].ends.is_none();
     if groups.iter().any(lacks) {
@@ -118,8 +115,8 @@ fn drop_partial_ends(groups: &mut [GroupFacts], column: usize) {
     }
 }
 
-/// Indexes and footer have offsets in the file, so they are written into a buffer that begins at `start` of it. Gives the
-/// bytes of the footer.
+/// Writes indexes and footer, whose offsets are relative to the file, into a buffer that begins at `start` of it.
+/// Returns the length of the footer.
 fn write_tail(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) -> usize {
     let mut tail = Vec::new();
     let footer = write_end(&mut tail, start, &schema.elements, &schema.columns, groups);
@@ -134,18 +131,20 @@ fn build_chunk(
     column: &Column,
     watched: &[Watch],
 ) -> Result<ChunkFacts> {
-    let odd = || Fault::new("parquet_ambiguous", &column.path.join("."), "pages that rows need", "others");
-    let of_file: &ColumnChunkMetaData = group.columns().get(column.source).ok_or_else(odd)?;
-    let headers = read_page_headers(data, of_file).ok_or_else(odd)?;
-    let watch = watched.get(column.source).ok_or_else(odd)?;
+    let ambiguous =
+        || Fault::new("parquet_ambiguous", &column.path.join("."), "the pages of all rows", "different ones");
+    let of_file: &ColumnChunkMetaData = group.columns().get(column.source).ok_or_else(ambiguous)?;
+    let headers = read_page_headers(data, of_file).ok_or_else(ambiguous)?;
+    let watch = watched.get(column.source).ok_or_else(ambiguous)?;
     watch.with(|chunk| {
         let (whole, is_flat) = (join_pages(chunk), chunk.column.max_rep_level() == 0);
         let mut made = start_chunk(of_file, column, &whole, is_flat)?;
         let (mut pages, mut row) = (chunk.pages.iter(), 0);
         let mut counts = BTreeMap::<(i32, i32), i32>::new();
         for header in &headers {
-            let measured = if header.kind == DICTIONARY_PAGE { None } else { Some(pages.next().ok_or_else(odd)?) };
-            // PyArrow writes pages without values, and stops at those that are inside a row.
+            let measured =
+                if header.kind == DICTIONARY_PAGE { None } else { Some(pages.next().ok_or_else(ambiguous)?) };
+            // PyArrow writes pages without values, and fails on those that are inside a row.
             if measured.is_some_and(|measured| measured.entries == 0) {
                 continue;
             }
@@ -165,7 +164,7 @@ fn build_chunk(
                 }
             }
         }
-        made.data_offset = made.pages.first().ok_or_else(odd)?.offset;
+        made.data_offset = made.pages.first().ok_or_else(ambiguous)?.offset;
         made.encodings = list_encodings(&counts, chunk);
         made.encoding_counts = counts.into_iter().map(|((kind, encoding), count)| [kind, encoding, count]).collect();
         Ok(made)
@@ -178,8 +177,9 @@ fn start_chunk(
     whole: &PageMeasure,
     is_flat: bool,
 ) -> Result<ChunkFacts> {
-    let codec = codec_number(of_file)
-        .ok_or_else(|| Fault::new("parquet_codec_unsupported", &column.path.join("."), "a known codec", "another"))?;
+    let codec = codec_number(of_file).ok_or_else(|| {
+        Fault::new("parquet_codec_unsupported", &column.path.join("."), "a known codec", "a different one")
+    })?;
     Ok(ChunkFacts {
         codec,
         encodings: Vec::new(),
@@ -221,7 +221,7 @@ fn list_encodings(counts: &BTreeMap<(i32, i32), i32>, chunk: &ChunkMeasure) -> V
     found.into_iter().collect()
 }
 
-/// The header of a page from what was measured of it; the dictionary's number of values was held to its bytes.
+/// Writes the header of a page from its measure. The dictionary's number of values was checked before.
 fn write_page_header(out: &mut Vec<u8>, page: &PageHeader<'_>, measured: Option<&PageMeasure>) {
     write_struct(out, |fields| {
         fields.int(1, page.kind as i32);

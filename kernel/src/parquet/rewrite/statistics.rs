@@ -1,4 +1,4 @@
-//! Exact ends of a column for the published footer and column index, or none where readers disagree on them.
+//! Exact ends of a column for the published footer and column index; none if readers disagree on them.
 
 use crate::canonical::schema::Type;
 use crate::parquet::claims::measure::PageMeasure;
@@ -6,10 +6,11 @@ use crate::parquet::ordered_value::OrderedValue;
 use crate::parquet::rewrite::elements::Column;
 use parquet::basic::Type as Physical;
 
-/// A text of at least so many bytes has no ends: what was measured of it may have been cut.
+/// Longer texts have no ends, because the measured ones may be cut.
 const END_MAX_BYTES: usize = 63;
 
-/// Whether readers agree on the order of the column's values. Spark compares uuids with a sign, PyArrow cuts fixed values.
+/// Whether readers agree on the order of the column's values. Spark compares UUIDs with a sign, and PyArrow truncates
+/// fixed-length values.
 pub fn has_ends(column: &Column) -> bool {
     match column.kind {
         Some(
@@ -27,14 +28,14 @@ pub fn has_ends(column: &Column) -> bool {
             | Type::TimestampTzNs
             | Type::String,
         ) => true,
-        // A number of any length can be spelled in many ways.
+        // A number in a byte array of any length has many forms.
         Some(Type::Decimal { .. }) => column.physical != Physical::BYTE_ARRAY,
         _ => false,
     }
 }
 
-/// The least and the greatest value as plain bytes. None where there is no value, and where one of them is NaN, for engines
-/// sort NaN in different places.
+/// The least and the greatest value as plain bytes. None without a value, and none with a NaN, because engines sort NaN
+/// differently.
 pub fn exact_ends(column: &Column, measured: &PageMeasure) -> Option<(Vec<u8>, Vec<u8>)> {
     if !has_ends(column) || measured.nans > 0 {
         return None;
@@ -49,7 +50,7 @@ fn to_plain_bytes(column: &Column, bound: &OrderedValue, greatest: bool) -> Opti
         (OrderedValue::Integer(value), Physical::BOOLEAN) => Some(vec![u8::from(*value != 0)]),
         (OrderedValue::Integer(value), Physical::INT32) => Some(i32::try_from(*value).ok()?.to_le_bytes().to_vec()),
         (OrderedValue::Integer(value), Physical::INT64) => Some(value.to_le_bytes().to_vec()),
-        // Either zero stands for both, which engines find equal.
+        // Either zero counts for both, which engines find equal.
         (OrderedValue::Float(value), Physical::FLOAT) => {
             Some((if *value == 0.0 { zero as f32 } else { *value }).to_le_bytes().to_vec())
         }

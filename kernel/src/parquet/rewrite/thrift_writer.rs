@@ -1,4 +1,4 @@
-//! Writes Thrift's compact protocol: numbers in their shortest form, fields in order, each once.
+//! Writes Thrift's compact protocol: numbers in their shortest form, and fields in ascending order.
 
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
@@ -9,7 +9,7 @@ const I64: u8 = 6;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
-/// Up to here the step to a field's id is in its header byte; further ones are followed by the id.
+/// Up to this difference a field's id is encoded in its header byte; otherwise the id follows.
 const SHORT_STEP: i16 = 15;
 /// Lists with fewer elements have their length in the header byte.
 const SHORT_LIST: usize = 15;
@@ -133,7 +133,7 @@ mod tests {
     use crate::parquet::format::thrift::Scan;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_struct_is_read_back() {
         let mut out = Vec::new();
         let numbers = [0, -1, 63, 64, i64::MAX, i64::MIN];
         write_struct(&mut out, |fields| {

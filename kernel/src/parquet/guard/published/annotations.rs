@@ -1,4 +1,4 @@
-//! Annotations in a published footer that the kernel need not look at, and that keep some engine from reading the file.
+//! Refuses annotations in a published footer that the kernel ignores, but that keep some engine from reading the file.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -7,8 +7,8 @@ use crate::parquet::guard::published::names::{children_of, fields_of_table, only
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::schema::types::Type as Element;
 
-/// Refuses an annotation of the root or of the group inside a list (PyArrow, Polars and Trino read no such file), and text
-/// that says it is JSON (DuckDB and Polars make another type of it).
+/// Refuses an annotation of the root or of the group inside a list, because PyArrow, Polars and Trino do not read such
+/// a file. Refuses text annotated as JSON, because DuckDB and Polars read it as another type.
 pub fn require_plain_annotations(wanted: &[Field], root: &Element) -> Result<()> {
     require_none("", root)?;
     require_in_fields("", wanted, root)
@@ -23,7 +23,7 @@ fn require_in_fields(path: &str, wanted: &[Field], group: &Element) -> Result<()
 
 fn require_inside(path: &str, slot: &Slot, element: &Element) -> Result<()> {
     match &slot.kind {
-        // An annotated struct is none that the kernel reads.
+        // The kernel does not read an annotated struct.
         Type::Struct(fields) => require_in_fields(path, fields, element),
         Type::List(inner) => {
             let Some(list) = only_child(element) else { return Ok(()) };
@@ -32,7 +32,7 @@ fn require_inside(path: &str, slot: &Slot, element: &Element) -> Result<()> {
         }
         Type::Map(key, value) => {
             let Some(entries) = only_child(element) else { return Ok(()) };
-            // Java's writers annotate the entries too.
+            // Java writers annotate the entries too.
             let info = entries.get_basic_info();
             if !matches!(info.converted_type(), ConvertedType::NONE | ConvertedType::MAP_KEY_VALUE) {
                 return Err(other_annotation(path, "entries of a map"));

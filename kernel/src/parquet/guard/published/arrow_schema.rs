@@ -1,4 +1,5 @@
-//! `ARROW:schema` in a published footer: Arrow's readers take types and names from it, so it must say what the file says.
+//! Checks `ARROW:schema` in a published footer: Arrow's readers take types and names from it, so it must agree with the
+//! file.
 
 use crate::error::{Fault, Result};
 use crate::parquet::arrow_fields::{FIELD_ID, join_path};
@@ -13,7 +14,7 @@ const EXTENSION: &str = "ARROW:extension:name";
 const UTC: [&str; 6] = ["UTC", "utc", "+00:00", "-00:00", "Etc/UTC", "Z"];
 const UUID_BYTES: i32 = 16;
 
-/// Refuses an Arrow schema that contradicts the file's own, which was held to the table's.
+/// Refuses an Arrow schema that contradicts the file's schema, which was checked against the table's.
 pub fn require_arrow_schema(metadata: &ParquetMetaData, own: &Fields) -> Result<()> {
     let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     let mut found = pairs.filter(|pair| pair.key == KEY);
@@ -43,7 +44,7 @@ fn require_same_fields(path: &str, declared: &Fields, own: &Fields) -> Result<()
     Ok(())
 }
 
-/// Elements of lists, keys and values may have other names: readers take them by their places.
+/// Elements of lists, keys and values may have other names, because readers find them by position.
 fn require_same_field(path: &str, declared: &Field, own: &Field) -> Result<()> {
     if let Some(id) = declared.metadata().get(FIELD_ID)
         && own.metadata().get(FIELD_ID) != Some(id)
@@ -69,7 +70,7 @@ fn is_known_extension(name: &str, own: &DataType) -> bool {
     }
 }
 
-/// Types that differ only in how Arrow lays values out in memory are the same.
+/// Types that differ only in Arrow's memory layout are the same.
 fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<()> {
     use DataType::*;
     let is_same = match (declared, own) {
@@ -80,7 +81,7 @@ fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<
         }
         (Map(declared, _), Map(own, _)) => return require_same_entries(path, declared, own),
         (Utf8 | LargeUtf8 | Utf8View, Utf8) | (Binary | LargeBinary | BinaryView, Binary) => true,
-        // No reader takes the unit from here: writers that cut nanoseconds leave it as it was.
+        // No reader takes the unit from here, and writers that truncate nanoseconds leave it unchanged.
         (Timestamp(_, declared), Timestamp(_, own)) => match (declared, own) {
             (Some(zone), Some(_)) => UTC.contains(&zone.as_ref()),
             (declared, own) => declared.is_none() && own.is_none(),
@@ -95,7 +96,7 @@ fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<
 
 fn require_same_entries(path: &str, declared: &Field, own: &Field) -> Result<()> {
     let (Some(declared), Some(own)) = (pair(declared), pair(own)) else {
-        return Err(fault(path, "keys and values", "others"));
+        return Err(fault(path, "keys and values", "different ones"));
     };
     require_same_field(&join_path(path, "key"), declared.0, own.0)?;
     require_same_field(&join_path(path, "value"), declared.1, own.1)

@@ -1,7 +1,4 @@
-//! Rules for a file that is published with the producer's own footer (storage `open` and `sealed`).
-//!
-//! Each rule refuses what one engine reads differently from the others. Where the Steward writes the footer itself (storage
-//! `copied`), consumers never see these fields, and none of the rules applies.
+//! Checks the layout, the keys and the filters of a published footer.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -15,9 +12,8 @@ use parquet::basic::Type as Physical;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use std::collections::HashMap;
 
-/// Refuses row groups whose places and sizes an engine reads differently.
-///
-/// Trino takes a row group only if `RowGroup.file_offset` lies in its split.
+/// Refuses row groups whose offsets and sizes engines read differently. Trino reads a row group only if
+/// `RowGroup.file_offset` lies in its split.
 pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
     let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
@@ -25,7 +21,7 @@ pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     require_scales(footer)?;
     let layouts = read_layouts(footer);
     let layouts = layouts.filter(|found| found.len() == metadata.num_row_groups());
-    let layouts = layouts.ok_or_else(|| ambiguous("", "row groups", "others"))?;
+    let layouts = layouts.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
     for (at, (group, layout)) in metadata.row_groups().iter().zip(&layouts).enumerate() {
         require_no_negative(layout).map_err(|fault| fault.in_group(at))?;
         require_file_offset(group, layout).map_err(|fault| fault.in_group(at))?;
@@ -34,7 +30,7 @@ pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     require_all_or_no_ordinals(&layouts)
 }
 
-/// What the footer says of a row group's place.
+/// What the footer declares about a row group's place.
 #[derive(Default)]
 struct Layout {
     file_offset: Option<i64>,
@@ -128,7 +124,7 @@ fn name_of(names: &[(i16, &'static str)], id: i16) -> Option<&'static str> {
     names.iter().find(|(known, _)| *known == id).map(|(_, name)| *name)
 }
 
-/// Sizes, counts and offsets are never negative.
+/// Refuses negative sizes, counts and offsets.
 fn require_no_negative(layout: &Layout) -> Result<()> {
     match layout.numbers.iter().find(|(_, value)| *value < 0) {
         Some((name, value)) => {
@@ -138,7 +134,7 @@ fn require_no_negative(layout: &Layout) -> Result<()> {
     }
 }
 
-/// `file_offset` is the start of the first column's pages. Nobody reads a row group without rows.
+/// Requires that `file_offset` is the start of the first column's pages. No engine reads a row group without rows.
 fn require_file_offset(group: &RowGroupMetaData, layout: &Layout) -> Result<()> {
     let (Some(declared), true, true) = (layout.file_offset, group.num_rows() != 0, group.num_columns() > 0) else {
         return Ok(());
@@ -159,7 +155,7 @@ fn require_ordinal(at: usize, layout: &Layout) -> Result<()> {
     }
 }
 
-/// DataFusion reads no file in which some row groups have an ordinal and others have none.
+/// DataFusion does not read a file in which only some row groups have an ordinal.
 fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
     if layouts.windows(2).all(|pair| pair[0].ordinal.is_some() == pair[1].ordinal.is_some()) {
         return Ok(());
@@ -167,7 +163,7 @@ fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
     Err(ambiguous("", "one of every row group, or of none", "of some").of_claim("ordinal", None))
 }
 
-/// Polars reads no schema in which an element has a scale or a precision alone.
+/// Polars does not read a schema in which an element has only one of scale and precision.
 fn require_scales(footer: &[u8]) -> Result<()> {
     let mut is_alone = false;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -190,7 +186,7 @@ fn require_scales(footer: &[u8]) -> Result<()> {
     Err(ambiguous("", "scale and precision, or neither", "one of them"))
 }
 
-/// Refuses GeoParquet's key: DuckDB makes geometries of the binary columns that it names.
+/// Refuses GeoParquet's key: DuckDB reads the binary columns that it names as geometries.
 pub fn require_no_geo_key(metadata: &ParquetMetaData) -> Result<()> {
     let mut pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     if pairs.any(|pair| pair.key == "geo") {
@@ -207,17 +203,17 @@ pub fn require_filterable(wanted: &[Field], metadata: &ParquetMetaData) -> Resul
         let info = column.self_type().get_basic_info();
         let Some((path, kind)) = info.has_id().then(|| types.get(&info.id())).flatten() else { continue };
         match kind {
-            // PyIceberg casts what it is asked for to the file's type, and fails where that has fewer digits.
+            // PyIceberg casts a filter's value to the file's type, and fails if that has fewer digits.
             Type::Decimal { precision, .. } if i32::from(*precision) != column.type_precision() => {
                 let got = format!("a decimal of {} digits", column.type_precision());
                 return Err(Fault::new("cast_refused", path, kind.to_string(), got));
             }
-            // DuckDB hashes another form of bytes that it is asked for.
+            // DuckDB looks up another form of the bytes.
             Type::Binary | Type::Fixed(_) if has_bloom_filter(metadata, at) => {
                 let expected = "no bloom filter of bytes";
                 return Err(Fault::new("parquet_claim_unverified", path, expected, "one"));
             }
-            // Trino hashes the 8 bytes of a long, whatever width the file has.
+            // Trino hashes the 8 bytes of a long, whatever the file's width.
             Type::Long if column.physical_type() == Physical::INT32 && has_bloom_filter(metadata, at) => {
                 let expected = "no bloom filter of 32 bits for a column of 64";
                 return Err(Fault::new("parquet_claim_unverified", path, expected, "one"));

@@ -1,4 +1,4 @@
-//! Names in a published footer: some engines find columns by name, so every name must be the table's.
+//! Checks names in a published footer: some engines find columns by name, so every name must be the table's.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -7,18 +7,18 @@ use parquet::schema::types::Type as Element;
 use std::collections::HashSet;
 
 const CODE: &str = "field_renamed";
-/// What writers call the element of a list: all engines read Arrow's `item` too.
+/// The names of a list's element that all engines read; Arrow writes `item`.
 const ELEMENTS: [&str; 2] = ["element", "item"];
 /// The group between a map and its entries.
 const ENTRIES: [&str; 3] = ["key_value", "entries", "map"];
 
-/// Refuses names that are not the table's, and names that an engine takes for those of another column.
+/// Refuses names that are not the table's, and names that an engine may confuse with another column.
 pub fn require_table_names(wanted: &[Field], root: &Element) -> Result<()> {
     require_distinct_paths("", root, &mut HashSet::new())?;
     require_field_names("", wanted, root)
 }
 
-/// Trino lower-cases names, and some engines join a path by dots.
+/// Refuses paths that are equal in lower case. Trino lower-cases names, and some engines join a path with dots.
 fn require_distinct_paths(path: &str, group: &Element, seen: &mut HashSet<String>) -> Result<()> {
     for child in children_of(group) {
         let place = join_path(path, child.name());
@@ -104,7 +104,7 @@ fn list_names(element: &Element) -> String {
     children_of(element).iter().map(|child| show(child)).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a file's name is a table's: the same, or as Iceberg's writers in Java and Python escape it for Avro.
+/// Whether a name in the file is that of the table: equal, or escaped for Avro as Iceberg's Java and Python writers do.
 fn is_name_of(file: &str, table: &str) -> bool {
     if file == table {
         return true;
@@ -119,7 +119,7 @@ fn is_name_of(file: &str, table: &str) -> bool {
     rest.is_empty()
 }
 
-/// How a character may be written. Java escapes every half of a character beyond U+FFFF, Python the whole.
+/// The forms of a character. Beyond U+FFFF, Java escapes each UTF-16 unit and Python the whole character.
 fn escapes(character: char, first: bool) -> Vec<String> {
     let itself = character.to_string();
     if character == '_' || character.is_ascii_alphabetic() || character.is_ascii_digit() && !first {

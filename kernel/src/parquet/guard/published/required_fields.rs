@@ -1,10 +1,10 @@
-//! Fields without which some engine does not open a file: those that Parquet's Thrift definition requires (PyArrow,
-//! DuckDB), and the values of the file's own pairs (Trino).
+//! Requires fields without which some engine does not open a file: those that Parquet's Thrift definition requires
+//! (PyArrow, DuckDB), and the values of key-value pairs (Trino).
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::{LIST, Scan};
 
-/// The ids that a struct must have, and the structs inside it, alone or in a list.
+/// The required field ids of a struct, and the structs inside it, single or in a list.
 struct Shape {
     name: &'static str,
     required: &'static [i16],
@@ -12,7 +12,7 @@ struct Shape {
 }
 
 const KEY_VALUE: Shape = Shape { name: "KeyValue", required: &[1], inside: &[] };
-/// The format lets a value be absent; Trino reads no file with such a pair.
+/// The format allows a missing value, but Trino does not read such a file.
 const FILE_KEY_VALUE: Shape = Shape { name: "KeyValue", required: &[1, 2], inside: &[] };
 const SCHEMA_ELEMENT: Shape = Shape { name: "SchemaElement", required: &[4], inside: &[] };
 const SORTING_COLUMN: Shape = Shape { name: "SortingColumn", required: &[1, 2, 3], inside: &[] };
@@ -33,7 +33,7 @@ const FILE: Shape = Shape {
     inside: &[(2, &SCHEMA_ELEMENT), (4, &GROUP), (5, &FILE_KEY_VALUE)],
 };
 
-/// Refuses a footer, spelled plainly, that lacks such a field.
+/// Refuses a footer that lacks such a field. Its form was checked before.
 pub fn require_fields(footer: &[u8]) -> Result<()> {
     let mut lacking = None;
     check_struct(&mut Scan::new(footer, 0), &FILE, &mut lacking);
