@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,38 @@ def test_unsafe_code_is_allowed_at_three_places_of_the_kernel() -> None:
     assert allowed == {"kernel/src/hash/sha256.rs": 2, "kernel/src/python.rs": 1}
     safety = re.compile(r"// SAFETY: .*\n(?: *//.*\n)* *(?:let \w+ = )?unsafe \{")
     assert {path: len(safety.findall((ROOT / path).read_text())) for path in allowed} == allowed
+
+
+def rust_imports() -> list[tuple[str, str]]:
+    """Pairs of modules of the kernel, as paths from its root, of which the first imports the second."""
+    source = ROOT / "kernel" / "src"
+    modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in RUST_SOURCES}
+    found = []
+    for module, path in modules.items():
+        if module.endswith("tests"):
+            continue
+        code = path.read_text().partition("#[cfg(test)]\nmod tests")[0]
+        for prefix, single, names in re.findall(
+            r"^ *use crate::([\w:]*?)(?:::(\w+)|::\{([^{}]*)\}|::\*);", code, re.MULTILINE
+        ):
+            for name in re.findall(r"\w+", single or names) or [""]:
+                within = "/".join([*prefix.split("::"), name])
+                found.append((module, within if within in modules else within.rpartition("/")[0]))
+    assert {target for _, target in found} <= modules.keys()
+    return found
+
+
+def test_no_rust_modules_and_no_folders_import_each_other() -> None:
+    graphs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for module, target in rust_imports():
+        graphs["modules"][module].add(target)
+        one, other = module.split("/"), target.split("/")
+        shared = next((at for at, pair in enumerate(zip(one, other, strict=False)) if len(set(pair)) == 2), None)
+        if shared is not None:
+            graphs["/".join(one[:shared])][one[shared]].add(other[shared])
+    assert len(graphs) > 5
+    for graph in graphs.values():
+        graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -2,7 +2,10 @@
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::bloom::{BloomFilter, is_asked_by_stored_bytes};
-use crate::parquet::claims::compare::{self, ClaimPlace, STATISTICS, UNVERIFIED};
+use crate::parquet::claims::compare::{
+    ClaimPlace, STATISTICS, UNVERIFIED, compare_dictionary, compare_encodings, compare_page_statistics, compare_sizes,
+    compare_statistics, count_distinct, join_pages,
+};
 use crate::parquet::claims::measure::{ChunkMeasure, EndLengths, PageMeasure};
 use crate::parquet::claims::metadata::{self, read_page_headers};
 use crate::parquet::claims::pages::Watch;
@@ -231,14 +234,14 @@ impl<'a> Claims<'a> {
             return Err(ambiguous("different ones"));
         }
         let place = ClaimPlace { code, column: &path, page: None };
-        let whole = compare::join_pages(chunk);
+        let whole = join_pages(chunk);
         if column.column_descr().logical_type_ref() == Some(&LogicalType::Unknown) && whole.present > 0 {
             return Err(Fault::new("parquet_ambiguous", &path, "only nulls, as the type declares", "values"));
         }
         annotated_values::require_range(column.column_descr(), &path, whole.bounds.as_ref())?;
         let (text, uuid) =
             (annotated_values::is_text(column.column_descr()), annotated_values::is_uuid(column.column_descr()));
-        compare::compare_statistics(place, &declared.statistics, chunk.order, &whole)?;
+        compare_statistics(place, &declared.statistics, chunk.order, &whole)?;
         if text {
             annotated_values::require_utf8_statistics(place, &declared.statistics)?;
         }
@@ -252,10 +255,10 @@ impl<'a> Claims<'a> {
                 place.require_count(
                     "distinct_count",
                     declared,
-                    compare::count_distinct(chunk.order, page).ok_or_else(unverified)?,
+                    count_distinct(chunk.order, page).ok_or_else(unverified)?,
                 )?;
             }
-            compare::compare_page_statistics(place, &header.statistics, chunk.order, page, &whole)?;
+            compare_page_statistics(place, &header.statistics, chunk.order, page, &whole)?;
             if text {
                 annotated_values::require_utf8_statistics(place, &header.statistics)?;
             }
@@ -264,9 +267,9 @@ impl<'a> Claims<'a> {
             }
             compare_counts(ClaimPlace { code: "parquet_rows_lie", ..place }, header, page)?;
         }
-        compare::compare_encodings(&path, declared, &headers)?;
-        compare::compare_dictionary(place, declared, &headers, chunk)?;
-        compare::compare_sizes(place, &declared.sizes, chunk, &whole, &headers)?;
+        compare_encodings(&path, declared, &headers)?;
+        compare_dictionary(place, declared, &headers, chunk)?;
+        compare_sizes(place, &declared.sizes, chunk, &whole, &headers)?;
         self.compare_indexes(&path, declared, &data, chunk)
     }
 
