@@ -17,7 +17,7 @@ ABOUT: Final = (
 )
 ROOT: Final = Path(__file__).resolve().parent.parent
 PYTHON_TABLE: Final = ROOT / "src" / "pvdm" / "digest" / "unicode14.py"
-RUST_TABLE: Final = ROOT / "kernel" / "src" / "unicode14.rs"
+RUST_TABLE: Final = ROOT / "kernel" / "src" / "canonical" / "unicode14.rs"
 
 
 def unassigned_ranges() -> list[tuple[int, int]]:

@@ -1,11 +1,12 @@
-//! A digester: batches in, one row count and one sum a projection out.
+//! A digester: takes batches, gives the row count and one sum per projection.
 
-use crate::bind::bind_batch;
-use crate::element::{Hasher, Sum};
+use crate::canonical::batch_column::{BatchColumn, DictionaryCache};
+use crate::canonical::bind::bind_batch;
+use crate::canonical::rows::{TILE_ROWS, Tile, add_rows};
+use crate::canonical::schema::{Mode, Plan};
 use crate::error::Result;
-use crate::rows::{BatchColumn, Encoded, TILE_ROWS, Tile, checked_rows};
-use crate::schema::{Mode, Plan};
-use crate::sha256::Path;
+use crate::hash::element::{Hasher, Sum};
+use crate::hash::sha256::Path;
 use arrow_array::{Array, StructArray};
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,12 @@ pub struct Digester {
     sums: Vec<Sum>,
     rows: u64,
     tile: Tile,
-    encoded: Encoded,
+    cache: DictionaryCache,
     hashing: Duration,
 }
 
 impl Digester {
-    /// One element key a projection, in the plan's order.
+    /// Takes one element key per projection, in the plan's order.
     pub fn new(plan: Plan, keys: &[[u8; 32]], path: Path) -> Self {
         let hashers: Vec<_> = keys.iter().map(|key| Hasher::new(plan.construction, key, path)).collect();
         let sums = vec![Sum::default(); keys.len()];
@@ -30,15 +31,15 @@ impl Digester {
             sums,
             rows: 0,
             tile: Tile::default(),
-            encoded: Encoded::default(),
+            cache: DictionaryCache::default(),
             hashing: Duration::ZERO,
         }
     }
 
     /// Adds every row of the batch. After an error the sums are void.
     pub fn update(&mut self, batch: &StructArray) -> Result<()> {
-        self.rows = checked_rows(self.rows, batch.len())?;
-        let columns = bind_again(&self.plan, batch, &mut self.encoded)?;
+        self.rows = add_rows(self.rows, batch.len())?;
+        let columns = bind_with_cache(&self.plan, batch, &mut self.cache)?;
         let projections: Vec<Vec<&BatchColumn>> = self.plan.projections.iter().map(|p| pick(&columns, p)).collect();
         for first in (0..batch.len()).step_by(TILE_ROWS) {
             let end = (first + TILE_ROWS).min(batch.len());
@@ -55,7 +56,7 @@ impl Digester {
         Ok(())
     }
 
-    /// Holds the columns that no projection has to their types, without a digest.
+    /// Checks the types and values of the columns that no projection has, without a digest.
     pub fn check_rest(&mut self, batch: &StructArray) -> Result<()> {
         let projected: Vec<usize> = self.plan.projections.iter().flatten().copied().collect();
         let rest: Vec<usize> = (0..self.plan.fields.len()).filter(|at| !projected.contains(at)).collect();
@@ -63,7 +64,7 @@ impl Digester {
             return Ok(());
         }
         let plan = Plan { projections: vec![rest.clone()], mode: Mode::Stored, ..self.plan.clone() };
-        let columns = bind_again(&plan, batch, &mut self.encoded)?;
+        let columns = bind_with_cache(&plan, batch, &mut self.cache)?;
         let picked = pick(&columns, &rest);
         let mut next = 0;
         while next < batch.len() {
@@ -80,13 +81,13 @@ impl Digester {
         &self.sums
     }
 
-    /// The part of all updates that went into hashing.
-    pub fn hashing(&self) -> Duration {
+    /// The time that all updates spent hashing.
+    pub fn hash_time(&self) -> Duration {
         self.hashing
     }
 }
 
-/// The canonical rows of one projection, on the same way as a digester makes them.
+/// The canonical rows of one projection, encoded as a digester does.
 pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec<Vec<u8>>> {
     let columns = bind(plan, batch)?;
     let picked = pick(&columns, &plan.projections[projection]);
@@ -98,12 +99,12 @@ pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec
     Ok(rows)
 }
 
-/// The same where one batch comes after the other.
-fn bind_again(plan: &Plan, batch: &StructArray, encoded: &mut Encoded) -> Result<Vec<Option<BatchColumn>>> {
+/// Binds a batch, with dictionary cells from the cache.
+fn bind_with_cache(plan: &Plan, batch: &StructArray, cache: &mut DictionaryCache) -> Result<Vec<Option<BatchColumn>>> {
     let bound = bind_batch(plan, batch)?.into_iter().zip(&plan.fields).enumerate();
     let made = bound.map(|(at, (column, field))| {
         Some(match batch.column_by_name(&field.name) {
-            Some(array) => encoded.column(at, column?, array),
+            Some(array) => cache.batch_column(at, column?, array),
             None => BatchColumn::new(column?),
         })
     });

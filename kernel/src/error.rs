@@ -1,24 +1,24 @@
-//! Errors of the kernel: a stable code of spec/canonical.md, the column, the row and what was wrong.
+//! Errors of the kernel: a stable code, the column, the row, and what was expected and found.
 
 use std::fmt;
 
 pub type Result<T> = std::result::Result<T, Fault>;
 
-/// Why a batch was refused. `row` is the row within the batch, where one row is at fault.
+/// Why a batch or file was refused. `row` is the row within the batch, if one row is at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub code: &'static str,
     pub column: Box<str>,
     pub row: Option<usize>,
-    /// The row group of a file, where one is at fault.
+    /// The row group of a file, if one is at fault.
     pub group: Option<usize>,
-    /// In a box, for every result of the kernel is as large as a fault.
+    /// Boxed, because every result of the kernel is as large as a fault.
     pub claim: Option<Box<Claim>>,
     pub expected: String,
     pub got: String,
 }
 
-/// What a file claims and does not hold, by its name in the format, and the page where it stands for one.
+/// A claim of a file that does not hold, by its name in the format, and its page if it is about one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub name: String,
@@ -27,32 +27,32 @@ pub struct Claim {
 
 impl Fault {
     pub fn new(code: &'static str, column: &str, expected: impl Into<String>, got: impl Into<String>) -> Self {
-        let (expected, got) = (shortened(&expected.into()), shortened(&got.into()));
-        let column = shortened(column).into_boxed_str();
+        let (expected, got) = (shorten(&expected.into()), shorten(&got.into()));
+        let column = shorten(column).into_boxed_str();
         Fault { code, column, row: None, group: None, claim: None, expected, got }
     }
 
-    /// The same fault, met at this row.
+    /// Adds the row at fault.
     pub fn at(mut self, row: usize) -> Self {
         self.row.get_or_insert(row);
         self
     }
 
-    /// The same fault, met in this row group of a file.
+    /// Adds the row group at fault.
     pub fn in_group(mut self, group: usize) -> Self {
         self.group.get_or_insert(group);
         self
     }
 
-    /// The same fault, of this claim, which stands for one page or for all of a column's.
+    /// Adds the claim at fault. Without a page it is about the whole column chunk.
     pub fn of_claim(mut self, name: &str, page: Option<usize>) -> Self {
         self.claim = Some(Box::new(Claim { name: name.to_owned(), page }));
         self
     }
 }
 
-/// What a hostile input can make as long as it likes is cut: it ends up in messages and logs.
-fn shortened(text: &str) -> String {
+/// Shortens text that a hostile input can make arbitrarily long, because it appears in messages and logs.
+fn shorten(text: &str) -> String {
     text.chars().take(TEXT_MAX_CHARACTERS).collect()
 }
 

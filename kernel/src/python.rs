@@ -1,14 +1,15 @@
 //! The Python module `pvdm_kernel`; its types are in `pvdm_kernel.pyi`.
 
-use crate::batches::Batches;
+use crate::canonical::schema::Plan;
 use crate::digest::{self, Digester};
 use crate::error::Fault;
-use crate::locate::{Place, Sieve, Suspects};
-use crate::locate_spool::{Records, Spool};
-use crate::parquet_file::ParquetFile;
-use crate::rewrite;
-use crate::schema::Plan;
-use crate::sha256::Path;
+use crate::hash::sha256::Path;
+use crate::locate::passes::{Sieve, Suspects};
+use crate::locate::place::Place;
+use crate::locate::spool::{Records, Spool};
+use crate::parquet::batches::Batches;
+use crate::parquet::file::ParquetFile;
+use crate::parquet::rewrite::recipe;
 use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_data::ArrayData;
 use arrow_pyarrow::{FromPyArrowUnchecked, ToPyArrow};
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroize;
 
-/// The largest block that it learns from.
+/// The largest block that glibc's dynamic threshold adapts to.
 const LEARNED_MAX_BYTES: usize = 33_554_432;
 
 pyo3::create_exception!(
@@ -39,13 +40,14 @@ impl From<Fault> for PyErr {
     }
 }
 
-/// A record batch by way of the Arrow C data interface: no value is copied.
-fn import(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
+/// Imports a record batch through the Arrow C data interface, without copying values.
+#[allow(unsafe_code)]
+fn import_batch(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     // SAFETY: the checked import validates every value, which would cost as much as a digest, and refuses bytes under a
-    // null. The door (pvdm.digest.exported) has checked what the import relies on: pyarrow's `validate` for buffer sizes,
-    // which the interface infers from the last offsets, and what that leaves open (offsets of empty arrays, children of
-    // fixed-size lists, depth). After that `bind` and `column` read values through slices and checked ranges only. A batch
-    // that has not passed the door must not be given to this module.
+    // null. `pvdm.digest.exported` has checked what the unchecked import relies on: pyarrow's `validate` for buffer
+    // sizes, which the interface infers from the last offsets, and what that does not check (offsets of empty arrays,
+    // children of fixed-size lists, depth). After that `bind` and `column` read values only through slices and checked
+    // ranges. A batch that `pvdm.digest.exported` has not checked must not be given to this module.
     let data = unsafe { ArrayData::from_pyarrow_bound_unchecked(batch)? };
     match data.data_type() {
         arrow_schema::DataType::Struct(_) => Ok(StructArray::from(data)),
@@ -53,7 +55,7 @@ fn import(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     }
 }
 
-fn path(name: &str) -> PyResult<Path> {
+fn find_path(name: &str) -> PyResult<Path> {
     let available = Path::available();
     match name {
         "auto" => Ok(available[0]),
@@ -79,15 +81,15 @@ impl PyDigester {
             key.zeroize();
         }
         if fixed.len() != plan.projections.len() {
-            return Err(PyValueError::new_err("one key a projection is needed"));
+            return Err(PyValueError::new_err("one key per projection is needed"));
         }
-        let digester = Digester::new(plan, &fixed, path(hash_path)?);
+        let digester = Digester::new(plan, &fixed, find_path(hash_path)?);
         fixed.iter_mut().for_each(Zeroize::zeroize);
         Ok(PyDigester(digester))
     }
 
     fn update(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
-        let batch = import(batch)?;
+        let batch = import_batch(batch)?;
         Ok(py.detach(|| self.0.update(&batch))?)
     }
 
@@ -97,11 +99,11 @@ impl PyDigester {
 
     #[getter]
     fn hash_seconds(&self) -> f64 {
-        self.0.hashing().as_secs_f64()
+        self.0.hash_time().as_secs_f64()
     }
 }
 
-/// A Parquet file in memory, held to a schema by field ids.
+/// A Parquet file in memory, resolved to a schema by field ids.
 #[pyclass(name = "ParquetFile", module = "pvdm_kernel", frozen)]
 struct PyParquetFile(ParquetFile);
 
@@ -112,12 +114,12 @@ impl PyParquetFile {
         Ok(PyParquetFile(py.detach(|| ParquetFile::open(Bytes::from_owner(data), request))?))
     }
 
-    /// Every row into the digester; the facts as JSON.
+    /// Reads every row into the digester; returns the facts as JSON.
     fn read(&self, py: Python<'_>, digester: &mut PyDigester) -> PyResult<String> {
         Ok(py.detach(|| self.0.read(&mut digester.0))?.to_string())
     }
 
-    /// The same, and the recipe of the file to publish.
+    /// Reads the same; returns the recipe of the file to publish as well.
     fn read_and_rewrite<'py>(
         &self,
         py: Python<'py>,
@@ -132,7 +134,7 @@ impl PyParquetFile {
     }
 }
 
-/// The first pass of locating: which buckets of keys differ between two sides.
+/// The first pass of locating: finds the buckets of keys that differ between two sides.
 #[pyclass(name = "Sieve", module = "pvdm_kernel")]
 struct PySieve(Sieve);
 
@@ -144,13 +146,13 @@ impl PySieve {
     }
 
     fn add(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, staged: bool) -> PyResult<()> {
-        let batch = import(batch)?;
+        let batch = import_batch(batch)?;
         Ok(py.detach(|| self.0.add(&batch, staged))?)
     }
 
-    /// Every row of a staged file.
+    /// Adds every row of a staged file.
     fn read(&mut self, py: Python<'_>, file: &PyParquetFile) -> PyResult<()> {
-        Ok(py.detach(|| file.0.whole()?.try_for_each(|batch| self.0.add(&batch?, true)))?)
+        Ok(py.detach(|| file.0.all_batches()?.try_for_each(|batch| self.0.add(&batch?, true)))?)
     }
 
     fn merge(&mut self, py: Python<'_>, other: &PySieve) -> PyResult<()> {
@@ -167,29 +169,29 @@ impl PySieve {
     }
 }
 
-/// The second pass: the rows of those buckets. Once absorbed or tallied it is used up.
+/// The second pass: collects the rows of those buckets. It cannot be used after `absorb` or `tally`.
 #[pyclass(name = "Suspects", module = "pvdm_kernel")]
 struct PySuspects(Option<Suspects>);
 
 impl PySuspects {
-    fn there(&mut self) -> PyResult<&mut Suspects> {
-        self.0.as_mut().ok_or_else(|| PyValueError::new_err("these suspects are used up"))
+    fn get(&mut self) -> PyResult<&mut Suspects> {
+        self.0.as_mut().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))
     }
 }
 
 #[pymethods]
 impl PySuspects {
     fn add(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, file: u32, first_row: u64) -> PyResult<()> {
-        let (batch, suspects) = (import(batch)?, self.there()?);
+        let (batch, suspects) = (import_batch(batch)?, self.get()?);
         Ok(py.detach(|| suspects.add(&batch, Place { staged: false, file, row: first_row }))?)
     }
 
-    /// Every row of a staged file.
+    /// Adds every row of a staged file.
     fn read(&mut self, py: Python<'_>, file: &PyParquetFile, number: u32) -> PyResult<()> {
-        let suspects = self.there()?;
+        let suspects = self.get()?;
         Ok(py.detach(|| {
             let mut row = 0;
-            file.0.whole()?.try_for_each(|batch| {
+            file.0.all_batches()?.try_for_each(|batch| {
                 let batch = batch?;
                 suspects.add(&batch, Place { staged: true, file: number, row })?;
                 row += batch.len() as u64;
@@ -199,18 +201,20 @@ impl PySuspects {
     }
 
     fn absorb(&mut self, other: &mut PySuspects) -> PyResult<()> {
-        let other = other.0.take().ok_or_else(|| PyValueError::new_err("these suspects are used up"))?;
-        Ok(self.there()?.absorb(other)?)
+        let other =
+            other.0.take().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))?;
+        Ok(self.get()?.absorb(other)?)
     }
 
     #[getter]
     fn is_spooled(&mut self) -> PyResult<bool> {
-        Ok(self.there()?.is_spooled())
+        Ok(self.get()?.is_spooled())
     }
 
-    /// What is wrong, as JSON.
+    /// Reports the differences as JSON.
     fn tally(&mut self, py: Python<'_>, samples: usize) -> PyResult<String> {
-        let suspects = self.0.take().ok_or_else(|| PyValueError::new_err("these suspects are used up"))?;
+        let suspects =
+            self.0.take().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))?;
         Ok(py.detach(|| suspects.tally(samples))?.to_string())
     }
 }
@@ -240,7 +244,7 @@ fn encode<'py>(
     projection: usize,
     batch: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let (plan, batch) = (Plan::parse(plan)?, import(batch)?);
+    let (plan, batch) = (Plan::parse(plan)?, import_batch(batch)?);
     if projection >= plan.projections.len() {
         return Err(PyValueError::new_err("the plan has no such projection"));
     }
@@ -248,11 +252,11 @@ fn encode<'py>(
     Ok(rows.iter().map(|row| PyBytes::new(py, row)).collect())
 }
 
-/// The file to publish: staged bytes put together as the recipe says.
+/// Builds the file to publish from the staged file, as the recipe says.
 #[pyfunction]
 fn splice<'py>(py: Python<'py>, recipe: PyBackedBytes, staged: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
-    let size = rewrite::spliced_size(&recipe, &staged)?;
-    PyBytes::new_with(py, size, |out| Ok(rewrite::splice(&recipe, &staged, out)?))
+    let size = recipe::spliced_size(&recipe, &staged)?;
+    PyBytes::new_with(py, size, |out| Ok(recipe::splice(&recipe, &staged, out)?))
 }
 
 #[pyfunction]
@@ -260,9 +264,8 @@ fn hash_paths() -> Vec<&'static str> {
     Path::available().into_iter().map(Path::name).collect()
 }
 
-/// The C library of Linux learns from blocks that are freed how large ones come again and again, and keeps memory for them
-/// instead of taking new pages from the system every time. Without one it learns only from blocks of a few MiB, and hands
-/// back what the next batch needs. Whoever sets its thresholds in the environment has switched this off.
+/// Frees one large block at import, which raises glibc's dynamic mmap threshold. Blocks of this size are then reused
+/// for the next batch, instead of being returned to the system. Thresholds set in the environment switch this off.
 fn learn_large_blocks() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LEARNED_MAX_BYTES - 65_536)));
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pvdm
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "tools", "bench", "examples")
+RUST_SOURCES = sorted((ROOT / "kernel" / "src").rglob("*.rs"))
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 FILE_MAX_LINES = 500
 FUNCTION_MAX_LINES = 70
@@ -38,7 +41,8 @@ def test_every_room_is_described() -> None:
 
 
 def test_no_file_is_too_long_to_read() -> None:
-    assert named([path for path in SOURCES if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
+    files = [*SOURCES, *RUST_SOURCES]
+    assert named([path for path in files if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
 
 
 def test_every_function_fits_on_a_screen() -> None:
@@ -52,7 +56,64 @@ def test_every_function_fits_on_a_screen() -> None:
     assert long == []
 
 
+def test_every_rust_function_fits_on_a_screen() -> None:
+    # rustfmt puts the closing brace of a function at the indentation of its first line.
+    function = re.compile(r"^( *)(?:pub(?:\([a-z]+\))? )?(?:const )?fn (\w+)[^;]*?\{\n(?:.*\n)*?\1\}$", re.MULTILINE)
+    found = [(path, match) for path in RUST_SOURCES for match in function.finditer(path.read_text())]
+    assert len(found) > 500
+    long = [
+        f"{path.relative_to(ROOT)} {match[2]}" for path, match in found if match[0].count("\n") >= FUNCTION_MAX_LINES
+    ]
+    assert long == []
+
+
+def test_unsafe_code_is_allowed_at_three_places_of_the_kernel() -> None:
+    lints = tomllib.loads((ROOT / "kernel" / "Cargo.toml").read_text())["lints"]
+    assert lints["rust"]["unsafe_code"] == lints["clippy"]["undocumented_unsafe_blocks"] == "deny"
+    allowed = {
+        str(path.relative_to(ROOT)): count
+        for path in RUST_SOURCES
+        if (count := path.read_text().count("allow(unsafe_code)"))
+    }
+    assert allowed == {"kernel/src/hash/sha256.rs": 2, "kernel/src/python.rs": 1}
+    safety = re.compile(r"// SAFETY: .*\n(?: *//.*\n)* *(?:let \w+ = )?unsafe \{")
+    assert {path: len(safety.findall((ROOT / path).read_text())) for path in allowed} == allowed
+
+
+def rust_imports() -> list[tuple[str, str]]:
+    """Pairs of modules of the kernel, as paths from its root, of which the first imports the second."""
+    source = ROOT / "kernel" / "src"
+    modules = {path.relative_to(source).with_suffix("").as_posix(): path for path in RUST_SOURCES}
+    found = []
+    for module, path in modules.items():
+        if module.endswith("tests"):
+            continue
+        code = path.read_text().partition("#[cfg(test)]\nmod tests")[0]
+        for prefix, single, names in re.findall(
+            r"^ *use crate::([\w:]*?)(?:::(\w+)|::\{([^{}]*)\}|::\*);", code, re.MULTILINE
+        ):
+            for name in re.findall(r"\w+", single or names) or [""]:
+                within = "/".join([*prefix.split("::"), name])
+                found.append((module, within if within in modules else within.rpartition("/")[0]))
+    assert {target for _, target in found} <= modules.keys()
+    return found
+
+
+def test_no_rust_modules_and_no_folders_import_each_other() -> None:
+    graphs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for module, target in rust_imports():
+        graphs["modules"][module].add(target)
+        one, other = module.split("/"), target.split("/")
+        shared = next((at for at, pair in enumerate(zip(one, other, strict=False)) if len(set(pair)) == 2), None)
+        if shared is not None:
+            graphs["/".join(one[:shared])][one[shared]].add(other[shared])
+    assert len(graphs) > 5
+    for graph in graphs.values():
+        graphlib.TopologicalSorter(graph).prepare()
+
+
 def test_every_module_says_what_it_is_for() -> None:
+    assert named([path for path in RUST_SOURCES if not path.read_text().startswith("//! ")]) == []
     assert named([path for path in SOURCES if ast.get_docstring(ast.parse(path.read_text())) is None]) == []
 
 

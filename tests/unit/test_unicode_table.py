@@ -14,7 +14,7 @@ import pytest
 from pvdm.digest.unicode14 import UNASSIGNED
 
 ROOT = Path(__file__).resolve().parents[2]
-RUST_TABLE = ROOT / "kernel" / "src" / "unicode14.rs"
+RUST_TABLE = ROOT / "kernel" / "src" / "canonical" / "unicode14.rs"
 
 
 def _generator() -> ModuleType:

@@ -170,7 +170,7 @@ def test_a_file_of_more_rows_than_are_listed_is_not_read() -> None:
     assert (only.code, only.failure.value, only.expected) == (
         "record_count_lies",
         "metadata",
-        "100000000000 rows, as the file says",
+        "100000000000 rows, as the file declares",
     )
 
 

@@ -39,7 +39,7 @@ def test_a_lie_is_refused_with_its_row_group_and_column(name: str) -> None:
     ("name", "message", "expected", "got"),
     [
         ("a greatest value too small", "column 'id', row group 0: max_value does not hold", "29", "3"),
-        ("an old greatest value", "column 'id', row group 0: the old max does not hold", "29", "3"),
+        ("an old greatest value", "column 'id', row group 0: deprecated max does not hold", "29", "3"),
         ("a least text too large", "column 'town', row group 0: min_value does not hold", '"town 00"', '"town 01"'),
         ("no nulls", "column 'town', row group 0: null_count does not hold", "1", "0"),
         ("distinct values", "column 'town', row group 0: distinct_count does not hold", "7", "6"),

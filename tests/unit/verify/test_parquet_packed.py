@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("kernel")
 TABLE = metadata(column(1, "x", "string"))
 GZIP, BROTLI, LZ4 = 2, 4, 5
 NAMES: dict[int, Any] = {GZIP: "gzip", BROTLI: "brotli", LZ4: "lz4"}
-LARGER = "a page that is larger than it tells"
+LARGER = "a page larger than its declared size"
 NOISE = random.Random(7).randbytes(400_000).hex().encode()
 
 

@@ -1,0 +1,7 @@
+//! Finds which rows differ between the intended and the staged side.
+
+mod hash;
+pub mod passes;
+pub mod place;
+pub mod spool;
+mod tally;

@@ -1,0 +1,360 @@
+//! Finds which rows differ between two sides: the first pass finds buckets of keys that differ, the second pass their
+//! rows.
+//!
+//! Every row has two hashes under separate keys: one of its identity, which selects the bucket, and one of its content.
+//! A bucket holds the difference of both sides' sums, so it is zero if both sides have the same rows in it.
+
+use crate::canonical::batch_column::BatchColumn;
+use crate::canonical::rows::{TILE_ROWS, Tile};
+use crate::canonical::schema::Plan;
+use crate::digest::{bind, pick};
+use crate::error::{Fault, Result};
+use crate::locate::hash::RowHash;
+use crate::locate::place::Place;
+use crate::locate::spool::{PREFIX_BYTES, Records};
+use crate::locate::tally::Tally;
+use arrow_array::{Array, StructArray};
+use serde_json::Value;
+use std::sync::Arc;
+
+pub const BUCKET_BITS_MAX: u32 = 24;
+const IDENTITY: usize = 0;
+const CONTENT: usize = 1;
+
+/// Hashes of identities, contents and single cells, for one locating job only.
+#[derive(Clone)]
+struct Hashing {
+    plan: Arc<Plan>,
+    keys: Arc<[RowHash; 3]>,
+}
+
+impl Hashing {
+    fn new(plan: Plan, key: &[u8; 32]) -> Result<Self> {
+        if plan.projections.len() != 2 {
+            return Err(Fault::new("projection_unknown", "", "identity and content", "different ones"));
+        }
+        let keys = ["identity", "content", "field"].map(|purpose| RowHash::new(key, purpose));
+        Ok(Hashing { plan: Arc::new(plan), keys: Arc::new(keys) })
+    }
+
+    fn columns<'a>(&self, bound: &'a [Option<BatchColumn>], projection: usize) -> Vec<&'a BatchColumn> {
+        pick(bound, &self.plan.projections[projection])
+    }
+}
+
+/// Appends the hash of every row in `first..end`.
+fn hash_rows(
+    tile: &mut Tile,
+    columns: &[&BatchColumn],
+    key: &RowHash,
+    first: usize,
+    end: usize,
+    out: &mut Vec<u128>,
+) -> Result<()> {
+    let mut next = first;
+    while next < end {
+        let filled = tile.fill(columns, next, end - next)?;
+        out.extend((0..filled).map(|row| key.hash(tile.row(row))));
+        next += filled;
+    }
+    Ok(())
+}
+
+/// The first pass: the difference of both sides, by bucket.
+pub struct Sieve {
+    hashing: Hashing,
+    tile: Tile,
+    bits: u32,
+    sums: Vec<u128>,
+    counts: Vec<u32>,
+}
+
+impl Sieve {
+    /// The plan has two projections: identity, then content.
+    pub fn new(plan: Plan, key: &[u8; 32], bits: u32) -> Result<Self> {
+        if bits > BUCKET_BITS_MAX {
+            let expected = format!("at most 2^{BUCKET_BITS_MAX} buckets");
+            return Err(Fault::new("locate_too_large", "", expected, format!("2^{bits}")));
+        }
+        let (hashing, size) = (Hashing::new(plan, key)?, 1usize << bits);
+        Ok(Sieve { hashing, tile: Tile::default(), bits, sums: vec![0; size], counts: vec![0; size] })
+    }
+
+    pub fn add(&mut self, batch: &StructArray, staged: bool) -> Result<()> {
+        let bound = bind(&self.hashing.plan, batch)?;
+        let identity = self.hashing.columns(&bound, IDENTITY);
+        let content = self.hashing.columns(&bound, CONTENT);
+        let (mut keys, mut rows) = (Vec::with_capacity(TILE_ROWS), Vec::with_capacity(TILE_ROWS));
+        for first in (0..batch.len()).step_by(TILE_ROWS) {
+            let end = (first + TILE_ROWS).min(batch.len());
+            keys.clear();
+            rows.clear();
+            hash_rows(&mut self.tile, &identity, &self.hashing.keys[IDENTITY], first, end, &mut keys)?;
+            hash_rows(&mut self.tile, &content, &self.hashing.keys[CONTENT], first, end, &mut rows)?;
+            for (key, row) in keys.iter().zip(&rows) {
+                let at = bucket_of(*key, self.bits);
+                let both = key ^ row;
+                let sum = &mut self.sums[at];
+                *sum = if staged { sum.wrapping_sub(both) } else { sum.wrapping_add(both) };
+                self.counts[at] = self.counts[at].saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what another thread has seen.
+    pub fn merge(&mut self, other: &Sieve) -> Result<()> {
+        if self.bits != other.bits || self.hashing.keys != other.hashing.keys {
+            return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating", "a different one"));
+        }
+        for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
+            *ours = ours.wrapping_add(*theirs);
+        }
+        for (ours, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *ours = ours.saturating_add(*theirs);
+        }
+        Ok(())
+    }
+
+    /// The number of buckets that differ, and of the rows of both sides in them.
+    pub fn differing(&self) -> (u64, u64) {
+        let found = self.sums.iter().zip(&self.counts).filter(|(sum, _)| **sum != 0);
+        found.fold((0, 0), |(buckets, rows), (_, count)| (buckets + 1, rows + u64::from(*count)))
+    }
+
+    /// Creates a collector for the rows of the buckets that differ, one per thread.
+    pub fn suspects(&self, fields: bool, records: impl FnOnce(usize) -> Records) -> Suspects {
+        let mut wanted = vec![0u64; self.sums.len().div_ceil(64)];
+        for (at, _) in self.sums.iter().enumerate().filter(|(_, sum)| **sum != 0) {
+            wanted[at / 64] |= 1 << (at % 64);
+        }
+        let names = if fields { self.hashing.plan.projections[CONTENT].len() } else { 0 };
+        Suspects {
+            hashing: self.hashing.clone(),
+            tile: Tile::default(),
+            bits: self.bits,
+            wanted,
+            fields,
+            record: Vec::with_capacity(PREFIX_BYTES + 8 * names),
+            records: records(names),
+            absorbed: Vec::new(),
+        }
+    }
+}
+
+fn bucket_of(key: u128, bits: u32) -> usize {
+    key as usize & ((1 << bits) - 1)
+}
+
+/// The second pass: the rows of buckets that differ, with their places and, if requested, a hash of each field.
+pub struct Suspects {
+    hashing: Hashing,
+    tile: Tile,
+    bits: u32,
+    wanted: Vec<u64>,
+    fields: bool,
+    record: Vec<u8>,
+    records: Records,
+    absorbed: Vec<Records>,
+}
+
+impl Suspects {
+    /// `from` is the place of the batch's first row.
+    pub fn add(&mut self, batch: &StructArray, from: Place) -> Result<()> {
+        let hashing = self.hashing.clone();
+        let bound = bind(&hashing.plan, batch)?;
+        let identity = hashing.columns(&bound, IDENTITY);
+        let content = hashing.columns(&bound, CONTENT);
+        let mut keys = Vec::with_capacity(TILE_ROWS);
+        for first in (0..batch.len()).step_by(TILE_ROWS) {
+            let end = (first + TILE_ROWS).min(batch.len());
+            keys.clear();
+            hash_rows(&mut self.tile, &identity, &hashing.keys[IDENTITY], first, end, &mut keys)?;
+            let chosen: Vec<usize> = (0..keys.len()).filter(|at| self.is_wanted(keys[*at])).collect();
+            if chosen.is_empty() {
+                continue;
+            }
+            let rows = self.hash_chosen(&content, &hashing.keys[CONTENT], first, end, &chosen)?;
+            let mut cells = Vec::new();
+            if self.fields {
+                for column in &content {
+                    cells.push(self.hash_chosen(
+                        std::slice::from_ref(column),
+                        &hashing.keys[2],
+                        first,
+                        end,
+                        &chosen,
+                    )?);
+                }
+            }
+            for (at, row) in chosen.iter().enumerate() {
+                let place = Place { row: from.row + (first + row) as u64, ..from };
+                self.push_record(keys[*row], rows[at], place, cells.iter().map(|cell| cell[at]))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, key: u128) -> bool {
+        let at = bucket_of(key, self.bits);
+        self.wanted[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    /// Hashes the chosen rows: one by one if they are few, otherwise together with all their neighbours.
+    fn hash_chosen(
+        &mut self,
+        columns: &[&BatchColumn],
+        key: &RowHash,
+        first: usize,
+        end: usize,
+        chosen: &[usize],
+    ) -> Result<Vec<u128>> {
+        let mut found = Vec::with_capacity(chosen.len());
+        if chosen.len() * 4 < end - first {
+            for row in chosen {
+                hash_rows(&mut self.tile, columns, key, first + row, first + row + 1, &mut found)?;
+            }
+            return Ok(found);
+        }
+        hash_rows(&mut self.tile, columns, key, first, end, &mut found)?;
+        Ok(chosen.iter().map(|row| found[*row]).collect())
+    }
+
+    fn push_record(&mut self, key: u128, row: u128, place: Place, cells: impl Iterator<Item = u128>) -> Result<()> {
+        self.record.clear();
+        self.record.extend_from_slice(&key.to_be_bytes());
+        self.record.extend_from_slice(&row.to_be_bytes());
+        self.record.extend_from_slice(&place.pack()?.to_be_bytes());
+        cells.for_each(|cell| self.record.extend_from_slice(&(cell as u64).to_be_bytes()));
+        self.records.push(&self.record)
+    }
+
+    /// Takes over what another thread has collected.
+    pub fn absorb(&mut self, other: Suspects) -> Result<()> {
+        if self.hashing.keys != other.hashing.keys || self.fields != other.fields {
+            return Err(Fault::new("locate_mismatch", "", "suspects of the same locating", "different ones"));
+        }
+        self.absorbed.push(other.records);
+        self.absorbed.extend(other.absorbed);
+        Ok(())
+    }
+
+    pub fn is_spooled(&self) -> bool {
+        self.records.is_spooled() || self.absorbed.iter().any(Records::is_spooled)
+    }
+
+    /// Reports what is missing, added, duplicated and modified, as JSON, with up to `samples` places of each.
+    pub fn tally(self, samples: usize) -> Result<Value> {
+        let names = if self.fields { self.hashing.plan.projections[CONTENT].clone() } else { Vec::new() };
+        let names = names.iter().map(|at| self.hashing.plan.fields[*at].name.clone()).collect();
+        let mut parts = self.absorbed;
+        parts.push(self.records);
+        let mut tally = Tally::new(names, samples);
+        Records::merge(parts, |record| tally.add(record))?;
+        Ok(tally.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locate::place::ROW_BITS;
+    use crate::locate::spool::Spool;
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use serde_json::json;
+
+    const PLAN: &str = r#"{"schema":{"type":"struct","fields":[{"id":1,"name":"id","required":false,"type":"long"},
+        {"id":2,"name":"town","required":false,"type":"string"}]},"mode":"stored","construction":"hmac-sha256",
+        "projections":[["id"],["id","town"]]}"#;
+
+    fn batch(rows: &[(i64, &str)]) -> StructArray {
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
+        let towns: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1)));
+        RecordBatch::try_from_iter([("id", ids), ("town", towns)]).unwrap().into()
+    }
+
+    fn sieve(bits: u32) -> Sieve {
+        Sieve::new(Plan::parse(PLAN).unwrap(), &[7; 32], bits).unwrap()
+    }
+
+    fn located(intent: &[(i64, &str)], staged: &[(i64, &str)], memory_bytes: usize, name: &str) -> (Value, bool) {
+        let mut found = sieve(4);
+        found.add(&batch(intent), false).unwrap();
+        let mut other = sieve(4);
+        other.add(&batch(staged), true).unwrap();
+        found.merge(&other).unwrap();
+        let path = std::env::temp_dir().join(format!("pvdm-locate-{}-{name}", std::process::id()));
+        let spool = || Spool { path: path.clone(), limit_bytes: 1 << 20 };
+        let mut first = found.suspects(true, |fields| Records::new(fields, memory_bytes, spool()));
+        first.add(&batch(intent), Place { staged: false, file: 0, row: 0 }).unwrap();
+        let mut second = found.suspects(true, |fields| Records::new(fields, 1 << 20, spool()));
+        second.add(&batch(staged), Place { staged: true, file: 3, row: 10 }).unwrap();
+        first.absorb(second).unwrap();
+        assert!(!path.exists());
+        let spooled = first.is_spooled();
+        (first.tally(5).unwrap(), spooled)
+    }
+
+    #[test]
+    fn sides_with_the_same_rows_in_another_order_leave_nothing() {
+        let mut found = sieve(8);
+        found.add(&batch(&[(1, "a"), (2, "b"), (2, "b")]), false).unwrap();
+        found.add(&batch(&[(2, "b"), (1, "a"), (2, "b")]), true).unwrap();
+        assert_eq!(found.differing(), (0, 0));
+    }
+
+    #[test]
+    fn exchanged_keys_are_found_though_no_column_changed() {
+        let mut found = sieve(0);
+        found.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
+        found.add(&batch(&[(1, "b"), (2, "a")]), true).unwrap();
+        assert_eq!(found.differing(), (1, 4));
+    }
+
+    #[test]
+    fn every_class_is_reported_with_places_and_fields() {
+        let intent = [(1, "a"), (2, "b"), (3, "c"), (4, "d")];
+        let staged = [(2, "x"), (3, "c"), (3, "c"), (4, "d"), (9, "new")];
+        for (memory, name) in [(1 << 20, "memory"), (60, "spool")] {
+            let (found, spooled) = located(&intent, &staged, memory, name);
+            assert_eq!(spooled, name == "spool");
+            assert_eq!(found["missing"]["rows"], 1);
+            assert_eq!(found["missing"]["samples"][0]["at"], json!([0, 0]));
+            assert_eq!(found["added"]["samples"][0]["at"], json!([3, 14]));
+            assert_eq!(found["duplicated"]["files"], json!([[3, 1]]));
+            assert_eq!(found["duplicated"]["samples"][0]["at"], json!([3, 12]));
+            assert_eq!(found["modified"]["samples"][0]["fields"], json!(["town"]));
+            assert_eq!(found["modified"]["samples"][0]["intent"], json!([0, 1]));
+            assert_eq!((&found["fields"], &found["compared"]), (&json!([["town", 1]]), &json!(1)));
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_unique_pairs_what_is_left_after_equal_rows() {
+        let (found, _) =
+            located(&[(1, "a"), (1, "b"), (1, "c")], &[(1, "a"), (1, "x"), (1, "y"), (1, "z")], 1 << 20, "n");
+        assert_eq!((&found["modified"]["rows"], &found["added"]["rows"]), (&json!(2), &json!(1)));
+        assert_eq!((&found["missing"]["rows"], &found["duplicated"]["rows"]), (&json!(0), &json!(0)));
+    }
+
+    #[test]
+    fn a_full_spool_and_a_place_out_of_range_are_faults() {
+        let path = std::env::temp_dir().join(format!("pvdm-locate-{}-full", std::process::id()));
+        let mut found = sieve(4);
+        found.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
+        let mut suspects = found.suspects(false, |fields| Records::new(fields, 1, Spool { path, limit_bytes: 1 }));
+        let far = Place { staged: false, file: 0, row: 1 << ROW_BITS };
+        assert_eq!(suspects.add(&batch(&[(1, "a")]), far).unwrap_err().code, "locate_too_large");
+        let rows = batch(&[(1, "a"), (2, "b")]);
+        let place = Place { staged: false, file: 0, row: 0 };
+        assert_eq!(suspects.add(&rows, place).unwrap_err().code, "locate_spool_full");
+    }
+
+    #[test]
+    fn a_sieve_of_another_locating_is_refused() {
+        let other = Sieve::new(Plan::parse(PLAN).unwrap(), &[8; 32], 4).unwrap();
+        assert_eq!(sieve(4).merge(&other).unwrap_err().code, "locate_mismatch");
+        assert_eq!(sieve(5).merge(&sieve(4)).unwrap_err().code, "locate_mismatch");
+        assert!(Sieve::new(Plan::parse(PLAN).unwrap(), &[8; 32], BUCKET_BITS_MAX + 1).is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! Where a row was seen: its side, file and row number.
+
+use crate::error::{Fault, Result};
+
+/// A place is packed into one number that sorts by side, file and row.
+pub const ROW_BITS: u32 = 40;
+const FILE_BITS: u32 = 23;
+
+/// Where a row was seen: its side, the number of its file there, and its number in that file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub staged: bool,
+    pub file: u32,
+    pub row: u64,
+}
+
+impl Place {
+    pub fn pack(self) -> Result<u64> {
+        if self.row >> ROW_BITS != 0 || self.file >> FILE_BITS != 0 {
+            return Err(Fault::new("locate_too_large", "", "fewer rows and files", format!("row {}", self.row)));
+        }
+        Ok(u64::from(self.staged) << (ROW_BITS + FILE_BITS) | u64::from(self.file) << ROW_BITS | self.row)
+    }
+
+    pub fn unpack(packed: u64) -> Place {
+        Place {
+            staged: packed >> (ROW_BITS + FILE_BITS) != 0,
+            file: (packed >> ROW_BITS) as u32 & ((1 << FILE_BITS) - 1),
+            row: packed & ((1 << ROW_BITS) - 1),
+        }
+    }
+}

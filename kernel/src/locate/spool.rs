@@ -1,0 +1,199 @@
+//! Records of fixed width in sorted order. They are in memory up to a limit, and in sorted runs on disk beyond it.
+
+use crate::error::{Fault, Result};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::{File, OpenOptions, remove_file};
+use std::io::{Error, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+/// Identity and content, 16 bytes each, and the place. Records are ordered by these.
+pub const PREFIX_BYTES: usize = 40;
+/// How much of a run is read at once when runs are merged.
+const READ_BYTES: usize = 1 << 18;
+const WRITE_BYTES: usize = 1 << 20;
+type Prefix = [u8; PREFIX_BYTES];
+
+/// The file for records that do not fit in memory. It has no name once it is open.
+pub struct Spool {
+    pub path: PathBuf,
+    pub limit_bytes: u64,
+}
+
+pub struct Records {
+    width: usize,
+    memory_bytes: usize,
+    spool: Spool,
+    buffer: Vec<u8>,
+    file: Option<File>,
+    /// The start of each run, and its bytes.
+    runs: Vec<(u64, u64)>,
+    written: u64,
+}
+
+impl Records {
+    /// Creates records with this many fields behind their prefix.
+    pub fn new(fields: usize, memory_bytes: usize, spool: Spool) -> Self {
+        let width = PREFIX_BYTES + 8 * fields;
+        Records { width, memory_bytes, spool, buffer: Vec::new(), file: None, runs: Vec::new(), written: 0 }
+    }
+
+    pub fn push(&mut self, record: &[u8]) -> Result<()> {
+        debug_assert_eq!(record.len(), self.width);
+        // The sort order of a run is in memory too.
+        let rows = self.buffer.len() / self.width + 1;
+        if rows * (self.width + 4) > self.memory_bytes && !self.buffer.is_empty() {
+            self.spill()?;
+        }
+        self.buffer.extend_from_slice(record);
+        Ok(())
+    }
+
+    pub fn is_spooled(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..(self.buffer.len() / self.width) as u32).collect();
+        order.sort_unstable_by(|a, b| self.prefix(*a).cmp(self.prefix(*b)));
+        order
+    }
+
+    fn record(&self, at: u32) -> &[u8] {
+        &self.buffer[at as usize * self.width..][..self.width]
+    }
+
+    fn prefix(&self, at: u32) -> &[u8] {
+        &self.record(at)[..PREFIX_BYTES]
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        let size = self.buffer.len() as u64;
+        if self.written + size > self.spool.limit_bytes {
+            let expected = format!("at most {} bytes of spool", self.spool.limit_bytes);
+            return Err(Fault::new("locate_spool_full", "", expected, "more"));
+        }
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => create_unnamed(&self.spool.path).map_err(unwritable)?,
+        };
+        let order = self.order();
+        let mut page = Vec::with_capacity(WRITE_BYTES + self.width);
+        for at in order {
+            page.extend_from_slice(self.record(at));
+            if page.len() >= WRITE_BYTES {
+                file.write_all(&page).map_err(unwritable)?;
+                page.clear();
+            }
+        }
+        file.write_all(&page).map_err(unwritable)?;
+        self.runs.push((self.written, size));
+        self.written += size;
+        self.buffer.clear();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Gives every record of all parts to `take`, in order.
+    pub fn merge(parts: Vec<Records>, mut take: impl FnMut(&[u8])) -> Result<()> {
+        let mut cursors = Vec::new();
+        let mut parts: Vec<Records> = parts;
+        for (part, records) in parts.iter().enumerate() {
+            cursors.extend(records.runs.iter().map(|(start, size)| Cursor::spooled(part, *start, *size)));
+            cursors.push(Cursor { part, order: records.order(), ..Cursor::default() });
+        }
+        let mut heap = BinaryHeap::with_capacity(cursors.len());
+        for (at, cursor) in cursors.iter_mut().enumerate() {
+            if let Some(prefix) = cursor.advance(&mut parts)? {
+                heap.push(Reverse((prefix, at)));
+            }
+        }
+        while let Some(Reverse((_, at))) = heap.pop() {
+            take(cursors[at].current(&parts));
+            if let Some(prefix) = cursors[at].advance(&mut parts)? {
+                heap.push(Reverse((prefix, at)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A position in one run: sorted records in memory, or a range of the spool.
+#[derive(Default)]
+struct Cursor {
+    part: usize,
+    order: Vec<u32>,
+    next: usize,
+    spooled: bool,
+    start: u64,
+    left: u64,
+    page: Vec<u8>,
+    at: usize,
+}
+
+impl Cursor {
+    fn spooled(part: usize, start: u64, left: u64) -> Self {
+        Cursor { part, spooled: true, start, left, ..Cursor::default() }
+    }
+
+    fn current<'a>(&'a self, parts: &'a [Records]) -> &'a [u8] {
+        let records = &parts[self.part];
+        if self.spooled {
+            &self.page[self.at - records.width..self.at]
+        } else {
+            records.record(self.order[self.next - 1])
+        }
+    }
+
+    /// Advances to the next record and returns its prefix; `None` at the end.
+    fn advance(&mut self, parts: &mut [Records]) -> Result<Option<Prefix>> {
+        let width = parts[self.part].width;
+        if self.spooled {
+            if self.at == self.page.len() {
+                if self.left == 0 {
+                    return Ok(None);
+                }
+                self.read(&mut parts[self.part])?;
+            }
+            self.at += width;
+        } else {
+            if self.next == self.order.len() {
+                return Ok(None);
+            }
+            self.next += 1;
+        }
+        let mut prefix = [0; PREFIX_BYTES];
+        prefix.copy_from_slice(&self.current(parts)[..PREFIX_BYTES]);
+        Ok(Some(prefix))
+    }
+
+    fn read(&mut self, records: &mut Records) -> Result<()> {
+        let whole = (READ_BYTES / records.width).max(1) * records.width;
+        let size = self.left.min(whole as u64);
+        self.page.resize(size as usize, 0);
+        let file = records.file.as_mut().ok_or_else(|| unreadable(Error::other("no spool")))?;
+        file.seek(SeekFrom::Start(self.start)).map_err(unreadable)?;
+        file.read_exact(&mut self.page).map_err(unreadable)?;
+        (self.start, self.left, self.at) = (self.start + size, self.left - size, 0);
+        Ok(())
+    }
+}
+
+/// Creates a file that no other process can open, even after a crash.
+fn create_unnamed(path: &PathBuf) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    remove_file(path)?;
+    Ok(file)
+}
+
+fn unwritable(error: Error) -> Fault {
+    Fault::new("locate_spool_failed", "", "a spool that can be written", error.kind().to_string())
+}
+
+fn unreadable(error: Error) -> Fault {
+    Fault::new("locate_spool_failed", "", "a spool that can be read", error.kind().to_string())
+}

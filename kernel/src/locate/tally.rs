@@ -1,0 +1,300 @@
+//! Classifies the rows of each key as missing, added, duplicated or modified, by exact multiset rules.
+//!
+//! Under each key, rows of equal content cancel one by one. Extra copies of an intended row are duplicated. Of the
+//! remaining rows, an intended and a staged row together are one modified row. What is left after that is missing or
+//! added.
+
+use crate::locate::place::Place;
+use crate::locate::spool::PREFIX_BYTES;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+
+const KEY_BYTES: usize = 16;
+const ROW_BYTES: usize = 32;
+/// Records of one key that are kept whole. Of further ones only the file is counted.
+const HELD_BYTES: usize = 1 << 24;
+const HELD_MIN: usize = 64;
+const MISSING: usize = 0;
+const ADDED: usize = 1;
+const DUPLICATED: usize = 2;
+const MODIFIED: usize = 3;
+const NAMES: [&str; 4] = ["missing", "added", "duplicated", "modified"];
+
+/// Rows without a partner so far: the first ones whole, the others counted by file.
+#[derive(Default)]
+struct UnmatchedRows {
+    whole: VecDeque<Box<[u8]>>,
+    counted: BTreeMap<u32, u64>,
+    rows: u64,
+}
+
+impl UnmatchedRows {
+    fn push(&mut self, record: &[u8], held: usize) {
+        self.rows += 1;
+        if self.whole.len() < held {
+            self.whole.push_back(record.into());
+        } else {
+            *self.counted.entry(place_of(record).file).or_default() += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<MatchedRow> {
+        self.rows = self.rows.checked_sub(1)?;
+        if let Some(record) = self.whole.pop_front() {
+            return Some(MatchedRow::Whole(record));
+        }
+        let (file, count) = self.counted.iter_mut().next().map(|(file, count)| (*file, count))?;
+        *count -= 1;
+        if *count == 0 {
+            self.counted.remove(&file);
+        }
+        Some(MatchedRow::Counted(file))
+    }
+
+    /// Takes over the rows of another one.
+    fn extend(&mut self, other: &mut UnmatchedRows, held: usize) {
+        let whole = std::mem::take(&mut other.whole);
+        self.rows += other.rows - whole.len() as u64;
+        whole.iter().for_each(|record| self.push(record, held));
+        for (file, count) in std::mem::take(&mut other.counted) {
+            *self.counted.entry(file).or_default() += count;
+        }
+        other.rows = 0;
+    }
+
+    /// The first known place.
+    fn first(&self) -> Option<Place> {
+        self.whole.iter().map(|record| place_number(record)).min().map(Place::unpack)
+    }
+}
+
+enum MatchedRow {
+    Whole(Box<[u8]>),
+    Counted(u32),
+}
+
+impl MatchedRow {
+    fn file(&self) -> u32 {
+        match self {
+            MatchedRow::Whole(record) => place_of(record).file,
+            MatchedRow::Counted(file) => *file,
+        }
+    }
+}
+
+/// One of the first keys of a class: its place, its number of rows and, if modified, the fields that differ.
+struct Sample {
+    place: Place,
+    rows: u64,
+    intent: Option<Place>,
+    fields: Option<Vec<usize>>,
+}
+
+pub struct Tally {
+    names: Vec<String>,
+    samples_max: usize,
+    held: usize,
+    counts: [u64; 4],
+    files: [BTreeMap<u32, u64>; 4],
+    fields: Vec<u64>,
+    compared: u64,
+    samples: [BTreeMap<u64, Sample>; 4],
+    /// The key and content of the current records.
+    at: Option<[u8; ROW_BYTES]>,
+    intended: u64,
+    same: UnmatchedRows,
+    missing: UnmatchedRows,
+    extra: UnmatchedRows,
+    copies: u64,
+    first_copy: Option<Place>,
+}
+
+impl Tally {
+    pub fn new(names: Vec<String>, samples_max: usize) -> Self {
+        let held = (HELD_BYTES / (PREFIX_BYTES + 8 * names.len())).max(HELD_MIN);
+        Tally {
+            fields: vec![0; names.len()],
+            names,
+            samples_max,
+            held,
+            counts: [0; 4],
+            files: Default::default(),
+            compared: 0,
+            samples: Default::default(),
+            at: None,
+            intended: 0,
+            same: UnmatchedRows::default(),
+            missing: UnmatchedRows::default(),
+            extra: UnmatchedRows::default(),
+            copies: 0,
+            first_copy: None,
+        }
+    }
+
+    /// Adds a record. Records are sorted by key, by content, intended before staged, and by place.
+    pub fn add(&mut self, record: &[u8]) {
+        if self.at.is_none_or(|at| at != record[..ROW_BYTES]) {
+            self.end_row();
+            if self.at.is_some_and(|at| at[..KEY_BYTES] != record[..KEY_BYTES]) {
+                self.end_key();
+            }
+            let mut at = [0; ROW_BYTES];
+            at.copy_from_slice(&record[..ROW_BYTES]);
+            self.at = Some(at);
+        }
+        let place = place_of(record);
+        if !place.staged {
+            self.intended += 1;
+            self.same.push(record, self.held);
+        } else if self.same.pop().is_none() {
+            if self.intended > 0 {
+                self.count(DUPLICATED, place.file, 1);
+                self.copies += 1;
+                self.first_copy = Some(self.first_copy.filter(|first| is_before(*first, place)).unwrap_or(place));
+            } else {
+                self.extra.push(record, self.held);
+            }
+        }
+    }
+
+    fn end_row(&mut self) {
+        self.intended = 0;
+        let mut same = std::mem::take(&mut self.same);
+        self.missing.extend(&mut same, self.held);
+    }
+
+    fn end_key(&mut self) {
+        let pairs = self.missing.rows.min(self.extra.rows);
+        let mut first: Option<Sample> = None;
+        for _ in 0..pairs {
+            let (Some(intended), Some(staged)) = (self.missing.pop(), self.extra.pop()) else { break };
+            self.count(MODIFIED, staged.file(), 1);
+            let (MatchedRow::Whole(intended), MatchedRow::Whole(staged)) = (intended, staged) else { continue };
+            let fields = self.compare(&intended, &staged);
+            let (place, from) = (place_of(&staged), place_of(&intended));
+            if first.as_ref().is_none_or(|first| is_before(place, first.place)) {
+                first = Some(Sample { place, rows: pairs, intent: Some(from), fields });
+            }
+        }
+        if let Some(sample) = first {
+            self.add_sample(MODIFIED, sample);
+        }
+        for class in [MISSING, ADDED] {
+            let left = std::mem::take(if class == MISSING { &mut self.missing } else { &mut self.extra });
+            if let Some(place) = left.first() {
+                self.add_sample(class, Sample { place, rows: left.rows, intent: None, fields: None });
+            }
+            for record in &left.whole {
+                self.count(class, place_of(record).file, 1);
+            }
+            for (file, count) in left.counted {
+                self.count(class, file, count);
+            }
+        }
+        if let Some(place) = self.first_copy.take() {
+            self.add_sample(DUPLICATED, Sample { place, rows: self.copies, intent: None, fields: None });
+        }
+        self.copies = 0;
+    }
+
+    fn count(&mut self, class: usize, file: u32, rows: u64) {
+        self.counts[class] += rows;
+        *self.files[class].entry(file).or_default() += rows;
+    }
+
+    /// Finds the fields that differ between two rows. Returns `None` if fields were not hashed.
+    fn compare(&mut self, intended: &[u8], staged: &[u8]) -> Option<Vec<usize>> {
+        if self.names.is_empty() {
+            return None;
+        }
+        self.compared += 1;
+        let cells = intended[PREFIX_BYTES..].chunks_exact(8).zip(staged[PREFIX_BYTES..].chunks_exact(8));
+        let found: Vec<usize> = cells.enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at).collect();
+        found.iter().for_each(|at| self.fields[*at] += 1);
+        Some(found)
+    }
+
+    /// Keeps the first places of each class. A place belongs to one key, so no key is reported twice.
+    fn add_sample(&mut self, class: usize, sample: Sample) {
+        let Ok(at) = sample.place.pack() else { return };
+        self.samples[class].insert(at, sample);
+        if self.samples[class].len() > self.samples_max {
+            self.samples[class].pop_last();
+        }
+    }
+
+    pub fn finish(mut self) -> Value {
+        self.end_row();
+        self.end_key();
+        let fields: Vec<Value> = self
+            .names
+            .iter()
+            .zip(&self.fields)
+            .filter(|(_, count)| **count > 0)
+            .map(|(name, count)| json!([name, count]))
+            .collect();
+        let classes = (0..NAMES.len()).map(|class| {
+            let declared = json!({
+                "rows": self.counts[class],
+                "files": self.files[class].iter().collect::<Vec<_>>(),
+                "samples": self.samples[class].values().map(|sample| self.sample_to_json(sample)).collect::<Vec<_>>(),
+            });
+            (NAMES[class].to_owned(), declared)
+        });
+        let mut declared: serde_json::Map<String, Value> = classes.collect();
+        declared.insert("fields".to_owned(), json!(fields));
+        declared.insert("compared".to_owned(), json!(self.compared));
+        Value::Object(declared)
+    }
+
+    fn sample_to_json(&self, sample: &Sample) -> Value {
+        let names = sample.fields.as_ref().map(|found| found.iter().map(|at| &self.names[*at]).collect::<Vec<_>>());
+        let pair = |place: Place| json!([place.file, place.row]);
+        json!({"at": pair(sample.place), "rows": sample.rows, "intent": sample.intent.map(pair), "fields": names})
+    }
+}
+
+fn place_number(record: &[u8]) -> u64 {
+    record[ROW_BYTES..PREFIX_BYTES].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn place_of(record: &[u8]) -> Place {
+    Place::unpack(place_number(record))
+}
+
+fn is_before(a: Place, b: Place) -> bool {
+    (a.file, a.row) < (b.file, b.row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: u8, row: u8, place: Place) -> Vec<u8> {
+        let mut made = vec![key; KEY_BYTES];
+        made.extend([row; ROW_BYTES - KEY_BYTES]);
+        made.extend(place.pack().unwrap().to_be_bytes());
+        made
+    }
+
+    /// With more rows of one key than are kept whole, the others are counted by file.
+    #[test]
+    fn rows_beyond_those_kept_whole_are_counted() {
+        let mut tally = Tally::new(Vec::new(), 3);
+        tally.held = 4;
+        for row in 0..20 {
+            tally.add(&record(1, 1, Place { staged: false, file: row as u32 % 2, row }));
+        }
+        for row in 0..5 {
+            tally.add(&record(1, 1, Place { staged: true, file: 7, row }));
+        }
+        for row in 5..11 {
+            tally.add(&record(1, 2, Place { staged: true, file: 8, row }));
+        }
+        let found = tally.finish();
+        assert_eq!((&found["modified"]["rows"], &found["missing"]["rows"]), (&json!(6), &json!(9)));
+        assert_eq!(found["modified"]["files"], json!([[8, 6]]));
+        let files: u64 = found["missing"]["files"].as_array().unwrap().iter().filter_map(|each| each[1].as_u64()).sum();
+        assert_eq!(files, 9);
+    }
+}

@@ -1,0 +1,120 @@
+//! Checks values against their column's annotation: text must be UTF-8, and numbers must fit the declared width.
+
+use crate::error::{Fault, Result};
+use crate::parquet::claims::compare::ClaimPlace;
+use crate::parquet::claims::measure::PageMeasure;
+use crate::parquet::claims::metadata::{ColumnIndex, Statistics};
+use crate::parquet::ordered_value::{OrderedValue, to_hex};
+use arrow_buffer::i256;
+use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::schema::types::ColumnDescriptor;
+
+const UUID_BYTES: i32 = 16;
+
+/// Whether readers decode the values as text.
+pub fn is_text(column: &ColumnDescriptor) -> bool {
+    matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
+        || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
+}
+
+/// Refuses ends that are not UTF-8. Iceberg decodes the ends of text before it compares them, so invalid bytes would
+/// become other text, which may lie between values.
+pub fn require_utf8_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>) -> Result<()> {
+    let ends = declared.ends.iter().chain(&declared.old).flatten();
+    ends.copied().try_for_each(|end| require_utf8(place, "min and max", end))
+}
+
+pub fn require_utf8_index(place: ClaimPlace<'_>, declared: &ColumnIndex<'_>) -> Result<()> {
+    for ends in [&declared.least, &declared.greatest] {
+        for (at, end) in ends.iter().enumerate() {
+            require_utf8(ClaimPlace { page: Some(at), ..place }, "min_values and max_values", end)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the column may hold UUIDs. Java compares UUIDs with a sign, so an end that is not itself a value may lie on
+/// the wrong side of all values.
+pub fn is_uuid(column: &ColumnDescriptor) -> bool {
+    column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == UUID_BYTES
+}
+
+pub fn require_whole_ends(
+    place: ClaimPlace<'_>,
+    declared: &Statistics<'_>,
+    bounds: Option<&(OrderedValue, OrderedValue)>,
+) -> Result<()> {
+    let Some((least, greatest)) = bounds else { return Ok(()) };
+    for (side, real) in [least, greatest].into_iter().enumerate() {
+        for declared in [declared.old[side], declared.ends[side]].into_iter().flatten() {
+            require_equal_bytes(place, "min and max", declared, real)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn require_whole_index_ends(
+    place: ClaimPlace<'_>,
+    declared: &ColumnIndex<'_>,
+    pages: &[PageMeasure],
+) -> Result<()> {
+    for (at, page) in pages.iter().enumerate() {
+        let Some((least, greatest)) = &page.bounds else { continue };
+        let place = ClaimPlace { page: Some(at), ..place };
+        for (declared, real) in [(declared.least[at], least), (declared.greatest[at], greatest)] {
+            require_equal_bytes(place, "min_values and max_values", declared, real)?;
+        }
+    }
+    Ok(())
+}
+
+fn require_equal_bytes(place: ClaimPlace<'_>, claim: &str, declared: &[u8], real: &OrderedValue) -> Result<()> {
+    match real {
+        OrderedValue::Bytes(real) if declared != &real[..] => Err(place.fault(claim, to_hex(real), to_hex(declared))),
+        _ => Ok(()),
+    }
+}
+
+fn require_utf8(place: ClaimPlace<'_>, claim: &str, declared: &[u8]) -> Result<()> {
+    if std::str::from_utf8(declared).is_ok() { Ok(()) } else { Err(place.fault(claim, "text in UTF-8", "other bytes")) }
+}
+
+/// Refuses numbers outside the annotation's range: some readers truncate them, others do not.
+pub fn require_range(
+    column: &ColumnDescriptor,
+    path: &str,
+    bounds: Option<&(OrderedValue, OrderedValue)>,
+) -> Result<()> {
+    let (Some((least, greatest)), Some((low, high))) = (annotation_range(column), bounds) else { return Ok(()) };
+    let held = |bound: &OrderedValue| match bound {
+        OrderedValue::Integer(value) => (least..=greatest).contains(&i256::from_i128((*value).into())),
+        OrderedValue::Decimal(value) => (least..=greatest).contains(value),
+        _ => true,
+    };
+    if held(low) && held(high) {
+        return Ok(());
+    }
+    let expected = "values in the range of the column's annotated type";
+    Err(Fault::new("parquet_ambiguous", path, expected, "different ones"))
+}
+
+/// The range of the annotation, if the physical type has a larger one.
+fn annotation_range(column: &ColumnDescriptor) -> Option<(i256, i256)> {
+    let digits = match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Decimal(_)), _) | (_, ConvertedType::DECIMAL) => Some(column.type_precision()),
+        _ => None,
+    };
+    if let Some(digits) = digits {
+        let most = i256::from_i128(10).checked_pow(u32::try_from(digits).ok()?)?.wrapping_sub(i256::ONE);
+        return Some((most.wrapping_neg(), most));
+    }
+    let bits = match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Integer(kind)), _) if kind.is_signed => u32::try_from(kind.bit_width).ok()?,
+        (_, ConvertedType::INT_8) => 8,
+        (_, ConvertedType::INT_16) => 16,
+        _ => return None,
+    };
+    let most = i256::from_i128((1_i128 << (bits.clamp(1, 64) - 1)) - 1);
+    matches!(column.physical_type(), Physical::INT32 | Physical::INT64)
+        .then(|| (most.wrapping_neg().wrapping_sub(i256::ONE), most))
+}

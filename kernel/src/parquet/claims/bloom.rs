@@ -1,0 +1,67 @@
+//! Parquet's bloom filters: split blocks of 256 bits, by XXH64 of a value's plain bytes.
+
+use crate::parquet::ordered_value::Order;
+use bytes::Bytes;
+use parquet::basic::Type as Physical;
+use parquet::schema::types::ColumnDescriptor;
+use twox_hash::XxHash64;
+
+/// Readers allocate memory for the whole filter.
+const FILTER_MAX_BYTES: usize = 134_217_728;
+const BLOCK_BYTES: usize = 32;
+const SALTS: [u32; 8] =
+    [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
+
+/// The blocks of one filter.
+#[derive(Debug)]
+pub struct BloomFilter(Bytes);
+
+impl BloomFilter {
+    /// Returns `None` if not every reader accepts these bytes as a filter.
+    pub fn new(blocks: Bytes) -> Option<BloomFilter> {
+        let size = blocks.len();
+        (size.is_multiple_of(BLOCK_BYTES) && (BLOCK_BYTES..=FILTER_MAX_BYTES).contains(&size))
+            .then_some(BloomFilter(blocks))
+    }
+
+    /// Whether a reader that looks up this value reads the row group. A query for zero must also find negative zero.
+    pub fn may_contain_value(&self, value: &[u8], order: Order) -> bool {
+        let is_zero =
+            matches!((order, value), (Order::Float, [0, 0, 0, 0x80]) | (Order::Double, [0, 0, 0, 0, 0, 0, 0, 0x80]));
+        self.may_contain(value) && (!is_zero || self.may_contain(&[0; 8][..value.len()]))
+    }
+
+    fn may_contain(&self, value: &[u8]) -> bool {
+        let hash = XxHash64::oneshot(0, value);
+        let count = (self.0.len() / BLOCK_BYTES) as u64;
+        let block = (((hash >> 32) * count) >> 32) as usize * BLOCK_BYTES;
+        SALTS.iter().zip(self.0[block..block + BLOCK_BYTES].chunks_exact(4)).all(|(salt, word)| {
+            let bit = (hash as u32).wrapping_mul(*salt) >> 27;
+            word[(bit / 8) as usize] >> (bit % 8) & 1 == 1
+        })
+    }
+}
+
+/// Whether readers look up the bytes as they are stored. Iceberg shortens decimals to the bytes that their digits need.
+pub fn is_asked_by_stored_bytes(column: &ColumnDescriptor) -> bool {
+    Order::of(column) != Order::Decimal
+        || column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY
+            && Some(column.type_length()) == needed_bytes(column)
+}
+
+fn needed_bytes(column: &ColumnDescriptor) -> Option<i32> {
+    let most = 10_u128.checked_pow(u32::try_from(column.type_precision()).ok()?)?;
+    i32::try_from((u128::BITS - (most - 1).leading_zeros() + 1).div_ceil(8)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_whole_blocks_and_no_larger_than_readers_accept() {
+        let of = |size: usize| BloomFilter::new(vec![0; size].into()).is_some();
+        assert!(of(BLOCK_BYTES) && of(FILTER_MAX_BYTES));
+        assert!(!of(0) && !of(BLOCK_BYTES + 1) && !of(FILTER_MAX_BYTES + BLOCK_BYTES));
+    }
+}

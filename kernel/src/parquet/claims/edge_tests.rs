@@ -1,0 +1,46 @@
+//! Claims that no file of a reasonable size can show, or none that a decoder reads to its end.
+
+use crate::parquet::claims::bloom::BloomFilter;
+use crate::parquet::claims::check::Claims;
+use crate::parquet::claims::pages::WatchedGroup;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowGroups};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use std::sync::Arc;
+
+const MEBIBYTE: usize = 1_048_576;
+
+#[test]
+fn a_filter_of_128_mebibytes_is_the_largest() {
+    let of = |size: usize| BloomFilter::new(Bytes::from(vec![0; size])).is_some();
+    assert!(of(32) && of(128 * MEBIBYTE));
+    assert!(!of(0) && !of(33) && !of(128 * MEBIBYTE + 32));
+}
+
+/// Three rows in one page, in a file without statistics.
+fn silent() -> Bytes {
+    let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    let batch = RecordBatch::try_from_iter([("id", rows)]).unwrap();
+    let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None);
+    let properties = properties.set_dictionary_enabled(false).build();
+    let mut data = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    data.into()
+}
+
+#[test]
+fn a_page_that_was_not_measured_is_refused() {
+    let data = silent();
+    let footer = ArrowReaderMetadata::load(&data, ArrowReaderOptions::new()).unwrap();
+    let claims = Claims::read(&data, footer.metadata()).unwrap();
+    let watched = claims.watch(0).unwrap();
+    let fault = claims.compare(0, &watched).unwrap_err();
+    assert_eq!((fault.code, &fault.column[..], fault.group), ("parquet_ambiguous", "id", Some(0)));
+    let pages = WatchedGroup { data: &data, metadata: footer.metadata(), group: 0, chunks: &watched };
+    pages.column_chunks(0).unwrap().flatten().for_each(|page| assert_eq!(page.count(), 1));
+    assert_eq!(claims.compare(0, &watched), Ok(()));
+}

@@ -1,0 +1,344 @@
+//! Checks that the leaves of one struct, list or map agree on its nulls, its empty lists and its elements. Each leaf
+//! stores these for itself, and readers use one leaf or another.
+
+use crate::error::{Fault, Result};
+use crate::parquet::format::runs::{BLOCK, Run, bit_width, next_block, next_run};
+use parquet::basic::Repetition;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+
+const HASH_BUFFER_BYTES: usize = 4_096;
+
+/// The maximum repetition and definition level of a node of the schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Depth {
+    repetition: u32,
+    definition: u32,
+}
+
+/// The levels of one leaf, page by page.
+#[derive(Debug)]
+pub struct NestedLevels {
+    width: Depth,
+    /// The definition level from which the list of each repetition level has an element.
+    lists: Vec<u32>,
+    /// The levels of the groups that it shares with the previous and with the next leaf.
+    before: Option<GroupLevels>,
+    after: Option<GroupLevels>,
+    /// The definition level of the previous entry.
+    last: Option<u32>,
+}
+
+/// What a leaf stores about one group of the schema, entry by entry, as a hash.
+#[derive(Debug)]
+struct GroupLevels {
+    group: String,
+    depth: Depth,
+    entry: (u32, u32),
+    times: u64,
+    buffer: Vec<u8>,
+    hash: blake3::Hasher,
+}
+
+/// Decides for each leaf what is recorded of its levels. Nothing is recorded for a leaf outside lists that shares no
+/// optional group.
+pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>> {
+    let leaves = schema.columns();
+    let shared: Vec<_> = leaves.windows(2).map(|pair| find_shared_group(schema, &pair[0], &pair[1])).collect();
+    let shared_levels = |at: Option<usize>| shared.get(at?)?.as_ref().map(GroupLevels::new);
+    let made = leaves.iter().enumerate().map(|(at, leaf)| {
+        let (before, after) = (shared_levels(at.checked_sub(1)), shared_levels(Some(at)));
+        let width =
+            Depth { repetition: level_bits(leaf.max_rep_level()), definition: level_bits(leaf.max_def_level()) };
+        let lists = find_lists(schema.root_schema(), leaf.path().parts());
+        (!lists.is_empty() || before.is_some() || after.is_some()).then_some(NestedLevels {
+            width,
+            lists,
+            before,
+            after,
+            last: None,
+        })
+    });
+    made.collect()
+}
+
+/// The innermost group of both leaves. A group that is always present has no levels to compare.
+fn find_shared_group(
+    schema: &SchemaDescriptor,
+    leaf: &ColumnDescriptor,
+    next: &ColumnDescriptor,
+) -> Option<(String, Depth)> {
+    let (path, other) = (leaf.path().parts(), next.path().parts());
+    let common = path.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let (depth, _) = walk_path(schema.root_schema(), &path[..common]).last()?;
+    (depth != Depth::default()).then(|| (path[..common].join("."), depth))
+}
+
+fn level_bits(most: i16) -> u32 {
+    bit_width(most.unsigned_abs().into())
+}
+
+/// The nodes on the path to a leaf, each with its depth and whether it is repeated.
+fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (Depth, bool)> + 'a {
+    let (mut node, mut depth) = (Some(root), Depth::default());
+    path.iter().map(move |name| {
+        node = node.filter(|node| node.is_group()).and_then(|node| {
+            let child = node.get_fields().iter().find(|child| child.name() == name);
+            child.map(|child| child.as_ref())
+        });
+        let info = node.map(Type::get_basic_info).filter(|info| info.has_repetition());
+        let repetition = info.map_or(Repetition::REQUIRED, |info| info.repetition());
+        depth.repetition += u32::from(repetition == Repetition::REPEATED);
+        depth.definition += u32::from(repetition != Repetition::REQUIRED);
+        (depth, repetition == Repetition::REPEATED)
+    })
+}
+
+fn find_lists(root: &Type, path: &[String]) -> Vec<u32> {
+    walk_path(root, path).filter(|(_, repeated)| *repeated).map(|(depth, _)| depth.definition).collect()
+}
+
+impl GroupLevels {
+    fn new((group, depth): &(String, Depth)) -> GroupLevels {
+        let (group, depth, hash) = (group.clone(), *depth, blake3::Hasher::new());
+        GroupLevels { group, depth, entry: (0, 0), times: 0, buffer: Vec::new(), hash }
+    }
+
+    /// Adds entries of the group. Entries inside an element of the group are skipped.
+    fn add(&mut self, repetition: u32, definition: u32, times: u64) {
+        if repetition > self.depth.repetition {
+            return;
+        }
+        let entry = (repetition, definition.min(self.depth.definition));
+        if entry != self.entry {
+            self.close();
+            self.entry = entry;
+        }
+        self.times += times;
+    }
+
+    /// Ends a run of equal entries. Runs do not depend on page boundaries.
+    fn close(&mut self) {
+        if self.times == 0 {
+            return;
+        }
+        self.buffer.extend(self.entry.0.to_le_bytes());
+        self.buffer.extend(self.entry.1.to_le_bytes());
+        self.buffer.extend(self.times.to_le_bytes());
+        self.times = 0;
+        if self.buffer.len() >= HASH_BUFFER_BYTES {
+            self.hash.update(&self.buffer);
+            self.buffer.clear();
+        }
+    }
+
+    fn finish_hash(&mut self) -> blake3::Hash {
+        self.close();
+        self.hash.update(&self.buffer);
+        self.buffer.clear();
+        self.hash.finalize()
+    }
+}
+
+impl NestedLevels {
+    /// Adds the levels of a page. Returns `None` if they cannot be read, or continue a list that is null, empty or not
+    /// begun.
+    pub fn add(&mut self, repetition: &[u8], definition: &[u8], entries: u64) -> Option<()> {
+        let mut repetition = Levels::new(repetition, self.width.repetition, entries);
+        let mut definition = Levels::new(definition, self.width.definition, entries);
+        let mut left = entries;
+        while left > 0 {
+            let times = repetition.next_run_length()?.min(definition.next_run_length()?);
+            self.add_entry(repetition.take(times), definition.take(times), times)?;
+            left -= times;
+        }
+        Some(())
+    }
+
+    fn add_entry(&mut self, repetition: u32, definition: u32, times: u64) -> Option<()> {
+        if let Some(list) = (repetition as usize).checked_sub(1) {
+            let element = *self.lists.get(list)?;
+            self.last.filter(|last| *last >= element && definition >= element)?;
+        }
+        self.last = Some(definition);
+        for levels in [&mut self.before, &mut self.after].into_iter().flatten() {
+            levels.add(repetition, definition, times);
+        }
+        Some(())
+    }
+
+    /// Refuses neighbouring leaves that disagree on what they share. Comparing neighbours is enough: what two other
+    /// leaves share, all leaves between them share too.
+    pub fn require_same(&mut self, next: &mut NestedLevels, path: &str) -> Result<()> {
+        let (Some(ours), Some(theirs)) = (&mut self.after, &mut next.before) else { return Ok(()) };
+        if ours.finish_hash() == theirs.finish_hash() {
+            return Ok(());
+        }
+        let expected = format!("the nulls and elements of '{}' as in the column before", ours.group);
+        Err(Fault::new("parquet_ambiguous", path, expected, "different ones"))
+    }
+}
+
+/// The levels of a page, run by run.
+struct Levels<'a> {
+    data: &'a [u8],
+    width: u32,
+    left: u64,
+    level: u32,
+    times: u64,
+    /// The rest of a packed run, and of its block.
+    packed: &'a [u8],
+    packed_left: u64,
+    block: [u32; BLOCK],
+    at: usize,
+}
+
+impl<'a> Levels<'a> {
+    fn new(data: &'a [u8], width: u32, entries: u64) -> Levels<'a> {
+        let block = [0; BLOCK];
+        // A column without such levels stores no bytes for them.
+        let times = if width == 0 { entries } else { 0 };
+        Levels { data, width, left: entries - times, level: 0, times, packed: &[], packed_left: 0, block, at: BLOCK }
+    }
+
+    /// How often the next level repeats at least.
+    fn next_run_length(&mut self) -> Option<u64> {
+        if self.times > 0 {
+            return Some(self.times);
+        }
+        if self.packed_left == 0 {
+            match next_run(&mut self.data, self.width, self.left).filter(|_| self.left > 0)? {
+                Run::Same(level, times) => {
+                    (self.level, self.times) = (level, times);
+                    self.left -= times;
+                    return Some(times);
+                }
+                Run::Packed(packed, count) => {
+                    (self.packed, self.packed_left, self.at) = (packed, count, BLOCK);
+                    self.left -= count;
+                }
+            }
+        }
+        if self.at == BLOCK {
+            self.packed = next_block(self.packed, self.width as usize, &mut self.block)?;
+            self.at = 0;
+        }
+        let end = BLOCK.min(self.at + usize::try_from(self.packed_left).unwrap_or(BLOCK));
+        self.level = self.block[self.at];
+        let times = self.block[self.at..end].iter().take_while(|level| **level == self.level).count();
+        self.at += times;
+        self.packed_left -= times as u64;
+        self.times = times as u64;
+        Some(self.times)
+    }
+
+    fn take(&mut self, times: u64) -> u32 {
+        self.times -= times;
+        self.level
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::schema::parser::parse_message_type;
+    use std::sync::Arc;
+
+    fn leaves(message: &str) -> Vec<Option<NestedLevels>> {
+        plan_nested_levels(&SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())))
+    }
+
+    type Followed = Option<(Vec<u32>, Option<(String, u32, u32)>)>;
+
+    fn followed_leaves(message: &str) -> Vec<Followed> {
+        let levels = |levels: GroupLevels| (levels.group, levels.depth.repetition, levels.depth.definition);
+        leaves(message).into_iter().map(|leaf| leaf.map(|leaf| (leaf.lists, leaf.after.map(levels)))).collect()
+    }
+
+    #[test]
+    fn only_leaves_that_share_something_or_repeat_are_followed() {
+        assert_eq!(
+            followed_leaves("message m { optional int64 a; required group s { optional int64 b; required int64 c; } }"),
+            [None, None, None]
+        );
+        let optional = "message m { optional group s { optional int64 b; required int64 c; } optional int64 d; }";
+        assert_eq!(
+            followed_leaves(optional),
+            [Some((vec![], Some(("s".to_owned(), 0, 1)))), Some((vec![], None)), None]
+        );
+        let listed = "message m { optional group l { repeated group list { optional group element {
+            optional int64 a; optional group k { repeated group list { optional int64 element; } } } } } }";
+        let expected = Some(("l.list.element".to_owned(), 1, 3));
+        assert_eq!(followed_leaves(listed), [Some((vec![2], expected)), Some((vec![2, 5], None))]);
+    }
+
+    /// Adds the entries to one leaf, each as a run of its own.
+    fn add_entries(leaf: &mut NestedLevels, entries: &[(u32, u32)]) -> Option<()> {
+        entries.iter().try_for_each(|(repetition, definition)| leaf.add_entry(*repetition, *definition, 1))
+    }
+
+    const PAIRS: &str = "message m { optional group m { repeated group key_value { required int64 key;
+        optional group value { repeated group list { optional int64 element; } } } } }";
+
+    #[test]
+    fn leaves_of_one_map_are_the_same_where_its_entries_are() {
+        // {1: [1, 2], 2: null}, null, {}, {3: []}
+        let keys = [(0, 2), (1, 2), (0, 0), (0, 1), (0, 2)];
+        let values = [(0, 5), (2, 5), (1, 2), (0, 0), (0, 1), (0, 3)];
+        let same = |keys: &[(u32, u32)], values: &[(u32, u32)]| {
+            let mut found = leaves(PAIRS);
+            let [Some(first), Some(second)] = &mut found[..] else { panic!() };
+            add_entries(first, keys).unwrap();
+            add_entries(second, values).unwrap();
+            first.require_same(second, "m").is_ok()
+        };
+        assert!(same(&keys, &values));
+        assert!(!same(&[(0, 2), (0, 0), (0, 0), (0, 1), (0, 2)], &values));
+        assert!(!same(&[(0, 2), (0, 2), (0, 0), (0, 1), (0, 2)], &values));
+        assert!(!same(&[(0, 2), (1, 2), (0, 1), (0, 1), (0, 2)], &values));
+        assert!(!same(&keys[..4], &values));
+    }
+
+    #[test]
+    fn a_list_goes_on_only_where_it_has_elements() {
+        for (entries, right) in [
+            (&[(0, 5), (2, 4), (1, 5)][..], true),
+            (&[(0, 0), (1, 5)], false),
+            (&[(0, 1), (1, 5)], false),
+            (&[(0, 5), (1, 1)], false),
+            (&[(0, 3), (2, 5)], false),
+            (&[(0, 5), (2, 3)], false),
+            (&[(0, 2), (1, 5)], true),
+            (&[(1, 5)], false),
+        ] {
+            let mut found = leaves(PAIRS);
+            assert_eq!(add_entries(found[1].as_mut().unwrap(), entries).is_some(), right, "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn runs_and_packed_levels_are_equal() {
+        let message = "message m { optional group s { optional int64 a; optional int64 b; } }";
+        let mut found = leaves(message);
+        let [Some(first), Some(second)] = &mut found[..] else { panic!() };
+        // 2 1 0 0 2 2 2 2 and 2, packed and in runs; then in two pages.
+        first.add(&[], &[3, 0x06, 0xaa, 2, 2], 9).unwrap();
+        second.add(&[], &[2, 2, 2, 1, 4, 0], 4).unwrap();
+        second.add(&[], &[10, 2], 5).unwrap();
+        assert!(first.require_same(second, "s").is_ok());
+        assert!(first.add(&[], &[3, 0x06], 9).is_none());
+    }
+
+    #[test]
+    fn many_packed_levels_are_read_block_by_block() {
+        let message = "message m { optional group s { optional int64 a; optional int64 b; } }";
+        let mut found = leaves(message);
+        let [Some(first), Some(second)] = &mut found[..] else { panic!() };
+        // 0 1 2 0 2 ... 200 times: 25 groups of eight levels of two bits, and as runs.
+        let levels: Vec<u32> = (0..200).map(|at| [0, 1, 2, 0, 2][at % 5]).collect();
+        let packed = levels.chunks(4).map(|four| (0..4).fold(0, |byte, at| byte | (four[at] as u8) << (2 * at)));
+        let runs: Vec<u8> = levels.iter().flat_map(|level| [2, *level as u8]).collect();
+        first.add(&[], &[vec![51], packed.collect()].concat(), 200).unwrap();
+        second.add(&[], &runs, 200).unwrap();
+        assert!(first.require_same(second, "s").is_ok());
+    }
+}

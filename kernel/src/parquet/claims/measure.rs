@@ -1,0 +1,391 @@
+//! Measures the pages of a column chunk, from the same bytes that are decoded into rows.
+
+use crate::error::{Fault, Result};
+use crate::parquet::claims::bloom::BloomFilter;
+use crate::parquet::claims::dictionary::{Dictionary, split_texts};
+use crate::parquet::claims::levels::NestedLevels;
+use crate::parquet::claims::plain_values::decode_to_plain;
+use crate::parquet::claims::row_indices::RowIndices;
+use crate::parquet::claims::value_summary::{
+    Indices, ValueSummary, summarize_floats, summarize_indices, summarize_integers,
+};
+use crate::parquet::format::deltas;
+use crate::parquet::format::pages::split_page;
+use crate::parquet::format::runs::{bit_width, each_block, is_padded_below};
+use crate::parquet::ordered_value::{BOUND_MAX_BYTES, Order, OrderedValue, join_ends, parse_decimal};
+use bytes::Bytes;
+use parquet::basic::{Encoding, Type as Physical};
+use parquet::column::page::Page;
+use parquet::schema::types::ColumnDescPtr;
+
+/// The least that is kept of a page's ends, for error messages.
+const PAGE_ENDS_MIN_BYTES: usize = 64;
+
+/// The measure of one data page.
+#[derive(Debug, Default)]
+pub struct PageMeasure {
+    /// Entries, with or without a value.
+    pub entries: u64,
+    pub present: u64,
+    pub nans: u64,
+    pub bounds: Option<(OrderedValue, OrderedValue)>,
+    /// Rows that begin in this page, and whether the page begins with one.
+    pub rows: u64,
+    pub begins_row: bool,
+    /// The bytes of its values, if these are byte arrays.
+    pub bytes: u64,
+    pub repetition: Vec<u64>,
+    pub definition: Vec<u64>,
+    pub by_dictionary: bool,
+}
+
+/// The lengths of the ends that a file declares for a chunk and for each of its data pages.
+#[derive(Debug, Default)]
+pub struct EndLengths {
+    pub whole: usize,
+    pub pages: Vec<usize>,
+}
+
+/// The measure of a column chunk, page by page as the decoder reads them.
+#[derive(Debug)]
+pub struct ChunkMeasure {
+    pub column: ColumnDescPtr,
+    pub order: Order,
+    pub pages: Vec<PageMeasure>,
+    /// The ends of all pages so far. Long values are cut to what a comparison needs, because a few bytes of a file can
+    /// stand for long values in every page.
+    pub ends: Option<(OrderedValue, OrderedValue)>,
+    declared_ends: EndLengths,
+    /// The bytes of all byte arrays so far.
+    pub bytes: u64,
+    pub dictionary: Option<Dictionary>,
+    /// The first error. The decoder continues regardless.
+    pub fault: Option<Fault>,
+    /// The levels of a nested column.
+    pub nested: Option<NestedLevels>,
+    /// The rows as dictionary indices, if the column is read by them.
+    pub row_indices: Option<RowIndices>,
+    filter: Option<BloomFilter>,
+    marks: bool,
+}
+
+impl ChunkMeasure {
+    /// With `marks` the dictionary records which of its values rows use.
+    pub fn new(
+        column: ColumnDescPtr,
+        nested: Option<NestedLevels>,
+        filter: Option<BloomFilter>,
+        marks: bool,
+        declared_ends: EndLengths,
+    ) -> ChunkMeasure {
+        let (order, pages, dictionary, fault, marks) =
+            (Order::of(&column), Vec::new(), None, None, marks || filter.is_some());
+        ChunkMeasure {
+            column,
+            order,
+            pages,
+            ends: None,
+            declared_ends,
+            bytes: 0,
+            dictionary,
+            fault,
+            nested,
+            row_indices: None,
+            filter,
+            marks,
+        }
+    }
+
+    pub fn add_page(&mut self, page: &Page) {
+        if self.fault.is_none()
+            && let Err(fault) = self.measure_page(page)
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    fn measure_page(&mut self, page: &Page) -> Result<()> {
+        match page {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                let (physical, width) = (self.column.physical_type(), self.width());
+                let mut made =
+                    Dictionary::new(buf.clone(), *num_values, physical, width, self.order).ok_or_else(|| {
+                        self.ambiguous("a dictionary with the declared number of values", "a different one")
+                    })?;
+                if self.marks {
+                    made.mark_all();
+                }
+                self.dictionary = Some(made);
+                Ok(())
+            }
+            _ => {
+                let mut found = PageMeasure { entries: page.num_values().into(), ..PageMeasure::default() };
+                let levels = (self.column.max_rep_level(), self.column.max_def_level());
+                let (repetition, definition, values) = split_page(page, levels.0, levels.1)
+                    .ok_or_else(|| self.ambiguous("levels inside their page", "different ones"))?;
+                self.measure_levels(&mut found, repetition, definition)?;
+                let entries = found.entries;
+                self.row_indices.iter_mut().for_each(RowIndices::start_page);
+                let before = self.row_indices.as_ref().map_or(0, RowIndices::len);
+                self.measure_values(found, values, page.encoding())?;
+                match &mut self.row_indices {
+                    Some(row_indices) => row_indices
+                        .insert_nulls(before, definition, entries)
+                        .ok_or_else(|| self.ambiguous("an index for every value", "another number")),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn measure_levels(&mut self, found: &mut PageMeasure, repetition: &[u8], definition: &[u8]) -> Result<()> {
+        let (rep, def) = (self.column.max_rep_level(), self.column.max_def_level());
+        found.repetition = self.count_levels(repetition, rep, found.entries)?;
+        found.definition = self.count_levels(definition, def, found.entries)?;
+        if let Some(nested) = &mut self.nested
+            && nested.add(repetition, definition, found.entries).is_none()
+        {
+            return Err(self.ambiguous("levels that continue only lists with elements", "different ones"));
+        }
+        found.rows = found.repetition[0];
+        found.present = *found.definition.last().unwrap_or(&0);
+        found.begins_row = true;
+        if rep > 0 && found.entries > 0 {
+            each_block(repetition, bit_width(rep.unsigned_abs().into()), 1, |levels, _| {
+                found.begins_row = levels == [0];
+                Some(())
+            });
+        }
+        Ok(())
+    }
+
+    fn count_levels(&self, data: &[u8], most: i16, entries: u64) -> Result<Vec<u64>> {
+        let mut found = vec![0; usize::from(most.unsigned_abs()) + 1];
+        if most == 0 {
+            found[0] = entries;
+            return Ok(found);
+        }
+        each_block(data, bit_width(most.unsigned_abs().into()), entries, |levels, times| {
+            levels.iter().try_for_each(|level| {
+                *found.get_mut(*level as usize)? += times;
+                Some(())
+            })
+        })
+        .ok_or_else(|| self.ambiguous("levels of the column", "different ones"))?;
+        Ok(found)
+    }
+
+    fn measure_values(&mut self, mut found: PageMeasure, data: Bytes, encoding: Encoding) -> Result<()> {
+        #[allow(deprecated)]
+        let by_dictionary = matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
+        let seen = if by_dictionary {
+            found.by_dictionary = true;
+            self.measure_indices(&data, found.present)?
+        } else if self.row_indices.is_some() {
+            return Err(self.ambiguous("indices of a dictionary", "values"));
+        } else if encoding == Encoding::PLAIN {
+            self.measure_plain(&data, found.present)?
+        } else {
+            // Some readers find the streams by the bytes, others by the number of values.
+            if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != found.present * self.width() as u64 {
+                return Err(self.ambiguous("as many bytes as the values have", "another number"));
+            }
+            // Other decoders read overlong numbers and empty runs differently.
+            let one_form = match encoding {
+                Encoding::RLE => is_boolean_runs(&data, found.present),
+                _ => deltas::has_one_form(&data, encoding, self.column.physical_type(), found.present),
+            };
+            if !data.is_empty() && !one_form {
+                return Err(self.ambiguous("runs and deltas that every reader decodes alike", "different ones"));
+            }
+            let data = decode_to_plain(&self.column, data, encoding, found.present)
+                .ok_or_else(|| self.ambiguous("values that can be decoded", "different ones"))?;
+            self.measure_plain(&data, found.present)?
+        };
+        (found.nans, found.bytes) = (seen.nans, seen.bytes);
+        self.bytes = self.bytes.saturating_add(seen.bytes);
+        if let Some((low, high)) = &seen.bounds {
+            let whole = self.declared_ends.whole.max(BOUND_MAX_BYTES) + 1;
+            self.ends = join_ends(self.ends.take(), Some((low.shorten(whole), high.shorten(whole))));
+            let page = self
+                .declared_ends
+                .pages
+                .get(self.pages.len())
+                .map_or(0, |declared| declared + 1)
+                .max(PAGE_ENDS_MIN_BYTES);
+            found.bounds = Some((low.shorten(page), high.shorten(page)));
+        }
+        self.pages.push(found);
+        Ok(())
+    }
+
+    /// The bytes of a value, if all have the same size.
+    fn width(&self) -> usize {
+        match self.column.physical_type() {
+            Physical::BOOLEAN | Physical::BYTE_ARRAY => 0,
+            Physical::INT32 | Physical::FLOAT => 4,
+            Physical::INT64 | Physical::DOUBLE => 8,
+            Physical::INT96 => 12,
+            Physical::FIXED_LEN_BYTE_ARRAY => usize::try_from(self.column.type_length()).unwrap_or(0),
+        }
+    }
+
+    fn measure_indices(&mut self, data: &[u8], count: u64) -> Result<ValueSummary> {
+        let ambiguous =
+            |got: &str| Fault::new("parquet_ambiguous", &self.column.path().string(), "indices of a dictionary", got);
+        // Decoders read the width even if there is no value.
+        if self.row_indices.is_some() && data.first().is_none_or(|width| *width > 32) {
+            return Err(ambiguous("none"));
+        }
+        if count == 0 {
+            return Ok(ValueSummary::default());
+        }
+        let dictionary = self.dictionary.as_mut().ok_or_else(|| ambiguous("no dictionary"))?;
+        let (width, data) = data.split_first().ok_or_else(|| ambiguous("none"))?;
+        let width = u32::from(*width);
+        let sized = self.column.physical_type() == Physical::BYTE_ARRAY;
+        if self.marks {
+            let marked = each_block(data, width, count, |indices, _| {
+                indices.iter().for_each(|at| dictionary.mark(*at as usize));
+                Some(())
+            });
+            marked.ok_or_else(|| ambiguous("different ones"))?;
+        }
+        let indices = Indices { data, width, count };
+        let seen = match &mut self.row_indices {
+            Some(rows) => summarize_indices(dictionary, &indices, sized, |block, times| rows.add(block, times)),
+            None => summarize_indices(dictionary, &indices, sized, |_, _| ()),
+        };
+        let seen = seen.ok_or_else(|| ambiguous("different ones"))?;
+        // Polars looks up every index of a packed run.
+        match is_padded_below(data, width, count, dictionary.len()) {
+            true => Ok(seen),
+            false => Err(ambiguous("other indices behind the last value")),
+        }
+    }
+
+    /// Measures plain values, which must be exactly `count`.
+    fn measure_plain(&self, data: &[u8], count: u64) -> Result<ValueSummary> {
+        let many = || self.ambiguous("as many values as the levels count", "another number");
+        let count = usize::try_from(count).map_err(|_| many())?;
+        if self.column.physical_type() == Physical::BOOLEAN {
+            if data.len() < count.div_ceil(8) {
+                return Err(many());
+            }
+            let ones = (0..count).filter(|at| data[at / 8] >> (at % 8) & 1 == 1).count();
+            // DataFusion hashes a boolean as one byte.
+            let lacks =
+                |flag: u8| self.filter.as_ref().is_some_and(|filter| !filter.may_contain_value(&[flag], self.order));
+            if ones < count && lacks(0) || ones > 0 && lacks(1) {
+                return Err(self.not_in_filter());
+            }
+            let ends = (i64::from(ones == count), i64::from(ones > 0));
+            let bounds = (count > 0).then_some((OrderedValue::Integer(ends.0), OrderedValue::Integer(ends.1)));
+            return Ok(ValueSummary { bounds, ..ValueSummary::default() });
+        }
+        if self.column.physical_type() == Physical::BYTE_ARRAY {
+            return self.measure_texts(data, count);
+        }
+        let width = self.width();
+        if data.len() != count.checked_mul(width).ok_or_else(many)? || width == 0 && count > 0 {
+            return Err(many());
+        }
+        if let Some(filter) = &self.filter
+            && data.chunks_exact(width.max(1)).any(|value| !filter.may_contain_value(value, self.order))
+        {
+            return Err(self.not_in_filter());
+        }
+        Ok(match self.order {
+            Order::Int32 => summarize_integers(data.as_chunks::<4>().0.iter().map(|value| i32::from_le_bytes(*value))),
+            Order::Int64 => summarize_integers(data.as_chunks::<8>().0.iter().map(|value| i64::from_le_bytes(*value))),
+            Order::Float => {
+                let values = data.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+                summarize_floats(values, f32::is_nan, f32::total_cmp, OrderedValue::Float)
+            }
+            Order::Double => {
+                let values = data.as_chunks::<8>().0.iter().map(|value| f64::from_le_bytes(*value));
+                summarize_floats(values, f64::is_nan, f64::total_cmp, OrderedValue::Double)
+            }
+            Order::Bytes | Order::Decimal => self.measure_strings(data.chunks_exact(width.max(1)))?,
+            Order::Boolean | Order::Undefined => ValueSummary::default(),
+        })
+    }
+
+    fn measure_texts(&self, data: &[u8], count: usize) -> Result<ValueSummary> {
+        let (found, bytes) = split_texts(data).fold((0, 0), |(found, bytes), text| (found + 1, bytes + text.len()));
+        if found != count || bytes + 4 * count != data.len() {
+            return Err(self.ambiguous("as many values as the levels count", "another number"));
+        }
+        if let Some(filter) = &self.filter
+            && split_texts(data).any(|value| !filter.may_contain_value(value, self.order))
+        {
+            return Err(self.not_in_filter());
+        }
+        let mut seen = self.measure_strings(split_texts(data))?;
+        seen.bytes = bytes as u64;
+        Ok(seen)
+    }
+
+    fn measure_strings<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<ValueSummary> {
+        let mut seen = ValueSummary::default();
+        match self.order {
+            Order::Bytes => {
+                let Some(first) = values.next() else { return Ok(seen) };
+                let (low, high) = values.fold((first, first), |(low, high), value| {
+                    if value < low {
+                        (value, high)
+                    } else if value > high {
+                        (low, value)
+                    } else {
+                        (low, high)
+                    }
+                });
+                seen.bounds = Some((OrderedValue::Bytes(low.to_vec()), OrderedValue::Bytes(high.to_vec())));
+            }
+            Order::Decimal => {
+                for value in values {
+                    let value = parse_decimal(value)
+                        .ok_or_else(|| self.ambiguous("numbers of at most 32 bytes", "different ones"))?;
+                    let one = Some((OrderedValue::Decimal(value), OrderedValue::Decimal(value)));
+                    seen.bounds = join_ends(seen.bounds, one);
+                }
+            }
+            _ => {}
+        }
+        Ok(seen)
+    }
+
+    /// Ends the chunk. Refuses a bloom filter that lacks a dictionary value which rows use.
+    pub fn finish(&mut self) -> Result<()> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        if let (Some(filter), Some(dictionary)) = (&self.filter, &self.dictionary)
+            && dictionary.in_use().any(|value| !filter.may_contain_value(value, self.order))
+        {
+            return Err(self.not_in_filter());
+        }
+        Ok(())
+    }
+
+    fn not_in_filter(&self) -> Fault {
+        let path = self.column.path().string();
+        Fault::new(
+            "parquet_bloom_filter_lies",
+            &path,
+            "a bloom filter that has every value",
+            "one that lacks a value of a row",
+        )
+    }
+
+    fn ambiguous(&self, expected: &str, got: &str) -> Fault {
+        Fault::new("parquet_ambiguous", &self.column.path().string(), expected, got)
+    }
+}
+
+/// Whether a page has exactly `count` booleans in length-prefixed runs.
+fn is_boolean_runs(data: &[u8], count: u64) -> bool {
+    let Some((length, rest)) = data.split_first_chunk::<4>() else { return false };
+    let Some(runs) = rest.get(..u32::from_le_bytes(*length) as usize) else { return false };
+    each_block(runs, 1, count, |flags, _| flags.iter().all(|flag| *flag <= 1).then_some(())).is_some()
+}

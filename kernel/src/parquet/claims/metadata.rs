@@ -1,0 +1,392 @@
+//! Parses what a file declares about its values, in the footer, page headers, page indexes and bloom filter headers.
+
+use crate::parquet::format::pages::{chunk_end, chunk_start};
+use crate::parquet::format::thrift::Scan;
+use crate::parquet::format::thrift_form::{Binary, Bool, EMPTY, Int, Kind, List, Long, One, Struct, has_one_form};
+use crate::parquet::guard::footer_limits::SCHEMA_ELEMENTS_MAX;
+use bytes::Bytes;
+use parquet::file::metadata::ColumnChunkMetaData;
+
+/// The statistics of a column chunk or of a page. An absent field is not a claim.
+#[derive(Debug, Default)]
+pub struct Statistics<'a> {
+    /// The deprecated fields, minimum first.
+    pub old: [Option<&'a [u8]>; 2],
+    pub ends: [Option<&'a [u8]>; 2],
+    pub exact: [Option<bool>; 2],
+    pub nulls: Option<i64>,
+    pub distinct: Option<i64>,
+}
+
+impl Statistics<'_> {
+    /// The length of the longest end.
+    pub fn longest(&self) -> usize {
+        self.old.iter().chain(&self.ends).flatten().map(|end| end.len()).max().unwrap_or(0)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct ChunkMetadata<'a> {
+    pub encodings: Vec<i64>,
+    pub codec: i64,
+    pub statistics: Statistics<'a>,
+    pub has_statistics: bool,
+    /// Page type, encoding and number of pages.
+    pub encoding_stats: Option<Vec<[i64; 3]>>,
+    pub bloom: (Option<i64>, Option<i64>),
+    pub sizes: Sizes,
+    pub geospatial: bool,
+    /// Offset and length.
+    pub offset_index: (Option<i64>, Option<i64>),
+    pub column_index: (Option<i64>, Option<i64>),
+}
+
+/// An empty histogram is not a claim: writers omit it if it carries no information.
+#[derive(Debug, Default)]
+pub struct Sizes {
+    pub bytes: Option<i64>,
+    pub repetition: Vec<i64>,
+    pub definition: Vec<i64>,
+}
+
+#[derive(Debug)]
+pub struct Sorting {
+    pub column: i64,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct GroupMetadata<'a> {
+    pub chunks: Vec<ChunkMetadata<'a>>,
+    pub sorting: Vec<Sorting>,
+}
+
+#[derive(Debug, Default)]
+pub struct FileMetadata<'a> {
+    pub groups: Vec<GroupMetadata<'a>>,
+    /// Keys with their values.
+    pub keys: Vec<(&'a [u8], &'a [u8])>,
+}
+
+/// A page's header. `end` is the end of the page's body.
+#[derive(Debug, Default)]
+pub struct PageMetadata<'a> {
+    pub kind: i64,
+    pub encoding: i64,
+    pub nulls: Option<i64>,
+    pub rows: Option<i64>,
+    pub sorted: bool,
+    pub statistics: Statistics<'a>,
+    /// The decompressed size, and the size in the file.
+    pub size: i64,
+    pub body_size: usize,
+    pub values: i64,
+    /// For a version 2 page: the bytes of its levels, and whether its values are compressed.
+    pub definition_size: i64,
+    pub repetition_size: i64,
+    pub is_compressed: bool,
+    pub start: usize,
+    pub end: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct ColumnIndex<'a> {
+    pub null_pages: Vec<bool>,
+    pub least: Vec<&'a [u8]>,
+    pub greatest: Vec<&'a [u8]>,
+    pub order: i64,
+    pub nulls: Option<Vec<i64>>,
+    pub repetition: Vec<i64>,
+    pub definition: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+pub struct OffsetIndex {
+    /// Offset, size and first row.
+    pub pages: Vec<[i64; 3]>,
+    pub bytes: Option<Vec<i64>>,
+}
+
+const COLUMN_INDEX: Kind = Struct(&[
+    (1, List(&Bool)),
+    (2, List(&Binary)),
+    (3, List(&Binary)),
+    (4, Int),
+    (5, List(&Long)),
+    (6, List(&Long)),
+    (7, List(&Long)),
+]);
+
+const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, Long)]))), (2, List(&Long))]);
+const ONLY: Kind = One(&[(1, EMPTY)]);
+const BLOOM: Kind = Struct(&[(1, Int), (2, ONLY), (3, ONLY), (4, ONLY)]);
+/// Parsed lists take more memory than their bytes, so their lengths are limited.
+const KEYS_MAX: usize = 100_000;
+const ENCODINGS_MAX: usize = 64;
+/// More levels than a schema, and so a histogram, can have.
+const LEVELS_MAX: usize = 1_024;
+
+/// Parses a footer whose form was checked before.
+pub fn read_file(footer: &[u8]) -> Option<FileMetadata<'_>> {
+    let mut found = FileMetadata::default();
+    Scan::new(footer, 0).each_field(|scan, id, _| {
+        match id {
+            4 => found.groups = read_list(scan, usize::MAX, read_group)?,
+            5 => {
+                found.keys = read_list(scan, KEYS_MAX, |scan| {
+                    let (mut key, mut value) = (&[][..], &[][..]);
+                    scan.each_field(|scan, id, _| {
+                        match id {
+                            1 => key = scan.binary()?,
+                            2 => value = scan.binary()?,
+                            _ => return Some(false),
+                        }
+                        Some(true)
+                    })?;
+                    Some((key, value))
+                })?;
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_group<'a>(scan: &mut Scan<'a>) -> Option<GroupMetadata<'a>> {
+    let mut found = GroupMetadata::default();
+    scan.each_field(|scan, id, _| {
+        match id {
+            1 => found.chunks = read_list(scan, SCHEMA_ELEMENTS_MAX, read_chunk)?,
+            4 => found.sorting = read_list(scan, SCHEMA_ELEMENTS_MAX, read_sorting)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_sorting(scan: &mut Scan<'_>) -> Option<Sorting> {
+    let mut found = Sorting { column: -1, descending: false, nulls_first: false };
+    scan.each_field(|scan, id, wire| {
+        match id {
+            1 => found.column = scan.integer()?,
+            2 => found.descending = wire == 1,
+            3 => found.nulls_first = wire == 1,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_chunk<'a>(scan: &mut Scan<'a>) -> Option<ChunkMetadata<'a>> {
+    let mut found = ChunkMetadata { codec: -1, ..ChunkMetadata::default() };
+    scan.each_field(|scan, id, _| {
+        match id {
+            3 => read_column(scan, &mut found)?,
+            4 => found.offset_index.0 = Some(scan.integer()?),
+            5 => found.offset_index.1 = Some(scan.integer()?),
+            6 => found.column_index.0 = Some(scan.integer()?),
+            7 => found.column_index.1 = Some(scan.integer()?),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_column<'a>(scan: &mut Scan<'a>, found: &mut ChunkMetadata<'a>) -> Option<()> {
+    scan.each_field(|scan, id, _| {
+        match id {
+            2 => found.encodings = read_list(scan, ENCODINGS_MAX, Scan::integer)?,
+            4 => found.codec = scan.integer()?,
+            12 => (found.statistics, found.has_statistics) = (read_statistics(scan)?, true),
+            13 => {
+                found.encoding_stats = Some(read_list(scan, ENCODINGS_MAX, |scan| {
+                    let mut made = [-1; 3];
+                    read_integers(scan, &mut made)?;
+                    Some(made)
+                })?);
+            }
+            14 => found.bloom.0 = Some(scan.integer()?),
+            15 => found.bloom.1 = Some(scan.integer()?),
+            16 => found.sizes = read_sizes(scan)?,
+            17 => {
+                found.geospatial = true;
+                return Some(false);
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    })
+}
+
+fn read_statistics<'a>(scan: &mut Scan<'a>) -> Option<Statistics<'a>> {
+    let mut found = Statistics::default();
+    scan.each_field(|scan, id, wire| {
+        match id {
+            1 => found.old[1] = Some(scan.binary()?),
+            2 => found.old[0] = Some(scan.binary()?),
+            3 => found.nulls = Some(scan.integer()?),
+            4 => found.distinct = Some(scan.integer()?),
+            5 => found.ends[1] = Some(scan.binary()?),
+            6 => found.ends[0] = Some(scan.binary()?),
+            7 => found.exact[1] = Some(wire == 1),
+            8 => found.exact[0] = Some(wire == 1),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_sizes(scan: &mut Scan<'_>) -> Option<Sizes> {
+    let mut found = Sizes::default();
+    scan.each_field(|scan, id, _| {
+        match id {
+            1 => found.bytes = Some(scan.integer()?),
+            2 => found.repetition = read_list(scan, LEVELS_MAX, Scan::integer)?,
+            3 => found.definition = read_list(scan, LEVELS_MAX, Scan::integer)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// Parses the header of the page that begins at `at`.
+pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
+    let (mut found, mut size) = (PageMetadata { start: at, is_compressed: true, ..PageMetadata::default() }, 0);
+    let mut scan = Scan::new(data, at);
+    scan.each_field(|scan, id, _| {
+        match id {
+            1 => found.kind = scan.integer()?,
+            2 => found.size = scan.integer()?,
+            3 => size = scan.integer()?,
+            5 | 7 | 8 => scan.each_field(|scan, inner, wire| {
+                match (id, inner) {
+                    (_, 1) => found.values = scan.integer()?,
+                    (5 | 7, 2) | (8, 4) => found.encoding = scan.integer()?,
+                    (8, 5) => found.definition_size = scan.integer()?,
+                    (8, 6) => found.repetition_size = scan.integer()?,
+                    (8, 7) => found.is_compressed = wire == 1,
+                    (7, 3) => found.sorted = wire == 1,
+                    (8, 2) => found.nulls = Some(scan.integer()?),
+                    (8, 3) => found.rows = Some(scan.integer()?),
+                    (5, 5) | (8, 8) => found.statistics = read_statistics(scan)?,
+                    _ => return Some(false),
+                }
+                Some(true)
+            })?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    found.body_size = usize::try_from(size).ok()?;
+    found.end = scan.at.checked_add(found.body_size).filter(|end| *end <= data.len())?;
+    Some(found)
+}
+
+/// Parses a column index that fills these bytes, with lists that fit the chunk's pages.
+pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
+    let most = (pages + 1) * LEVELS_MAX;
+    let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
+    scan_one_form(data, &COLUMN_INDEX)?.each_field(|scan, id, _| {
+        match id {
+            1 => found.null_pages = read_list(scan, most, Scan::flag)?,
+            2 => found.least = read_list(scan, most, Scan::binary)?,
+            3 => found.greatest = read_list(scan, most, Scan::binary)?,
+            4 => found.order = scan.integer()?,
+            5 => found.nulls = Some(read_list(scan, most, Scan::integer)?),
+            6 => found.repetition = read_list(scan, most, Scan::integer)?,
+            7 => found.definition = read_list(scan, most, Scan::integer)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// Parses an offset index in the same way.
+pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
+    let most = (pages + 1) * LEVELS_MAX;
+    let mut found = OffsetIndex::default();
+    scan_one_form(data, &OFFSET_INDEX)?.each_field(|scan, id, _| {
+        match id {
+            1 => {
+                found.pages = read_list(scan, most, |scan| {
+                    let mut made = [-1; 3];
+                    read_integers(scan, &mut made)?;
+                    Some(made)
+                })?;
+            }
+            2 => found.bytes = Some(read_list(scan, most, Scan::integer)?),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// Parses the header of a bloom filter of the one known kind. Returns the size of the filter and of its header.
+pub fn read_bloom_header(data: &[u8], at: usize) -> Option<(i64, usize)> {
+    if has_one_form(&mut Scan::new(data, at), &BLOOM) != Some(true) {
+        return None;
+    }
+    let (mut size, mut known, mut scan) = (-1, 0, Scan::new(data, at));
+    scan.each_field(|scan, id, _| {
+        match id {
+            1 => size = scan.integer()?,
+            2..=4 => {
+                scan.each_field(|_, inner, _| {
+                    known += usize::from(inner == 1);
+                    Some(false)
+                })?;
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    (known == 3).then_some((size, scan.at - at))
+}
+
+fn scan_one_form<'a>(data: &'a [u8], kind: &Kind) -> Option<Scan<'a>> {
+    let mut scan = Scan::new(data, 0);
+    (has_one_form(&mut scan, kind)? && scan.at == data.len()).then(|| Scan::new(data, 0))
+}
+
+/// Reads the first fields of a struct of numbers.
+fn read_integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
+    scan.each_field(|scan, id, _| {
+        let Some(place) = usize::try_from(id - 1).ok().and_then(|at| into.get_mut(at)) else { return Some(false) };
+        *place = scan.integer()?;
+        Some(true)
+    })
+}
+
+fn read_list<'a, T>(
+    scan: &mut Scan<'a>,
+    most: usize,
+    mut one: impl FnMut(&mut Scan<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let length = scan.short_list(most)?;
+    // Nothing is reserved for the declared length: each element has at least one byte.
+    let mut found = Vec::new();
+    for _ in 0..length {
+        found.push(one(scan)?);
+    }
+    Some(found)
+}
+
+/// Parses the headers of all pages of a column chunk. Returns `None` if one cannot be parsed.
+pub fn read_page_headers<'a>(data: &'a Bytes, column: &ColumnChunkMetaData) -> Option<Vec<PageMetadata<'a>>> {
+    let (mut at, end, mut found) = (chunk_start(column), chunk_end(data, column)?, Vec::new());
+    while at < end {
+        let page = read_page(&data[..end], at)?;
+        at = page.end;
+        found.push(page);
+    }
+    Some(found)
+}

@@ -1,0 +1,141 @@
+//! Compares page indexes with the pages: a reader that uses an index skips the pages that it rules out.
+
+use crate::error::Result;
+use crate::parquet::claims::compare::{
+    ClaimPlace, compare_end, compare_values, is_counted_short, join_pages, require_between, unencoded_bytes,
+};
+use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
+use crate::parquet::claims::metadata::{ColumnIndex, OffsetIndex, PageMetadata};
+use crate::parquet::ordered_value::{Order, OrderedValue};
+
+const CODE: &str = "parquet_page_index_lies";
+const ASCENDING: i64 = 1;
+const DESCENDING: i64 = 2;
+
+pub fn index_place(column: &str) -> ClaimPlace<'_> {
+    ClaimPlace { code: CODE, column, page: None }
+}
+
+pub fn compare_offset_index(
+    column: &str,
+    declared: &OffsetIndex,
+    headers: &[&PageMetadata<'_>],
+    chunk: &ChunkMeasure,
+) -> Result<()> {
+    let all = index_place(column);
+    all.require_count("pages in the offset index", declared.pages.len() as i64, headers.len() as u64)?;
+    let mut row = 0;
+    for (at, ([offset, size, first], (header, page))) in
+        declared.pages.iter().zip(headers.iter().zip(&chunk.pages)).enumerate()
+    {
+        let place = ClaimPlace { page: Some(at), ..all };
+        place.require_count("offset", *offset, header.start as u64)?;
+        place.require_count("compressed_page_size", *size, (header.end - header.start) as u64)?;
+        place.require_count("first_row_index", *first, row)?;
+        if !page.begins_row {
+            return Err(place.fault(
+                "first_row_index",
+                "a page that begins with a row",
+                "one that begins inside a row",
+            ));
+        }
+        row += page.rows;
+    }
+    let Some(bytes) = &declared.bytes else { return Ok(()) };
+    all.require_count("pages with unencoded_byte_array_data_bytes", bytes.len() as i64, chunk.pages.len() as u64)?;
+    for (at, (declared, (header, page))) in bytes.iter().zip(headers.iter().zip(&chunk.pages)).enumerate() {
+        let real = unencoded_bytes(chunk, page);
+        let least = if is_counted_short(header) { 0 } else { real };
+        require_between(ClaimPlace { page: Some(at), ..all }, *declared, least, real)?;
+    }
+    Ok(())
+}
+
+pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &ChunkMeasure) -> Result<()> {
+    let all = index_place(column);
+    for (claim, length) in [("null_pages", declared.null_pages.len()), ("min_values", declared.least.len())] {
+        all.require_count(claim, length as i64, chunk.pages.len() as u64)?;
+    }
+    all.require_count("max_values", declared.greatest.len() as i64, chunk.pages.len() as u64)?;
+    let all_pages = join_pages(chunk);
+    for (at, page) in chunk.pages.iter().enumerate() {
+        let place = ClaimPlace { page: Some(at), ..all };
+        if declared.null_pages[at] != (page.present == 0) {
+            return Err(place.fault("null_pages", page.present == 0, declared.null_pages[at]));
+        }
+        for (side, (claim, value)) in
+            [("min_values", declared.least[at]), ("max_values", declared.greatest[at])].into_iter().enumerate()
+        {
+            if page.present > 0 {
+                // Polars writes the ends of the whole chunk, so readers only read more pages than needed.
+                let is_of_page = compare_end(place, claim, side, value, None, chunk.order, page);
+                let is_of_chunk = || compare_end(place, claim, side, value, None, chunk.order, &all_pages);
+                is_of_page.or_else(|fault| is_of_chunk().map_err(|_| fault))?;
+                require_outer_zero(place, claim, side, value, chunk.order, page)?;
+            } else if !value.is_empty() {
+                return Err(place.fault(claim, "none, because there is no value", "one"));
+            }
+        }
+    }
+    if let Some(nulls) = &declared.nulls {
+        let real: Vec<u64> = chunk.pages.iter().map(|page| page.entries - page.present).collect();
+        all.require_counts("null_counts", nulls, &real)?;
+    }
+    compare_histograms(all, declared, &chunk.pages)?;
+    require_boundary_order(all, declared, chunk.order)
+}
+
+/// Refuses the wrong zero. In statistics readers take either zero for both, but in the index Java orders -0 below 0.
+fn require_outer_zero(
+    place: ClaimPlace<'_>,
+    claim: &str,
+    side: usize,
+    declared: &[u8],
+    order: Order,
+    page: &PageMeasure,
+) -> Result<()> {
+    let Some((least, greatest)) = &page.bounds else { return Ok(()) };
+    let outside = order.value(declared).is_some_and(|declared| match side {
+        0 => is_zero(&declared) && declared.order(least).is_gt(),
+        _ => is_zero(&declared) && declared.order(greatest).is_lt(),
+    });
+    if outside { Err(place.fault(claim, "the zero that bounds all values", "the other")) } else { Ok(()) }
+}
+
+fn is_zero(bound: &OrderedValue) -> bool {
+    matches!(bound, OrderedValue::Float(value) if *value == 0.0)
+        || matches!(bound, OrderedValue::Double(value) if *value == 0.0)
+}
+
+fn compare_histograms(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, pages: &[PageMeasure]) -> Result<()> {
+    let levels = |of: fn(&PageMeasure) -> &Vec<u64>| pages.iter().flat_map(of).copied().collect::<Vec<u64>>();
+    for (claim, declared, real) in [
+        ("repetition_level_histograms", &declared.repetition, levels(|page| &page.repetition)),
+        ("definition_level_histograms", &declared.definition, levels(|page| &page.definition)),
+    ] {
+        if !declared.is_empty() {
+            all.require_counts(claim, declared, &real)?;
+        }
+    }
+    Ok(())
+}
+
+/// Requires the declared boundary order, because readers search an ordered index by bisection.
+fn require_boundary_order(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, order: Order) -> Result<()> {
+    if declared.order == 0 {
+        return Ok(());
+    }
+    let known = matches!(declared.order, ASCENDING | DESCENDING);
+    let fits = |values: &[&[u8]]| {
+        let ends: Vec<_> = values.iter().zip(&declared.null_pages).filter(|(_, null)| !**null).collect();
+        ends.windows(2).all(|pair| match (order.value(pair[0].0), order.value(pair[1].0)) {
+            (Some(a), Some(b)) if declared.order == ASCENDING => compare_values(&a, &b).is_le(),
+            (Some(a), Some(b)) => compare_values(&a, &b).is_ge(),
+            _ => false,
+        })
+    };
+    if known && fits(&declared.least) && fits(&declared.greatest) {
+        return Ok(());
+    }
+    Err(all.fault("boundary_order", "the order of the pages", declared.order))
+}

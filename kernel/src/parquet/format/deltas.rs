@@ -1,0 +1,216 @@
+//! Delta encodings: checks that they have one form, and sums lengths before a decoder allocates memory for them.
+
+use crate::parquet::format::runs::{BLOCK, next_block};
+use parquet::basic::{Encoding, Type as Physical};
+
+/// Decoders store lengths in 32 bits.
+const WIDTH_MAX: u8 = 32;
+const LONG_WIDTH_MAX: u8 = 64;
+/// Java reads the counts of the header as signed 32-bit numbers, and overflows for longer ones.
+const COUNTED_MAX: u64 = i32::MAX as u64;
+
+/// Whether delta-encoded values have their one accepted form: every number as short as possible, and exactly `count`
+/// values. True for other encodings.
+pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: u64) -> bool {
+    let found = match encoding {
+        Encoding::DELTA_BINARY_PACKED if physical == Physical::INT32 => find_end(data, count, WIDTH_MAX),
+        Encoding::DELTA_BINARY_PACKED => find_end(data, count, LONG_WIDTH_MAX),
+        Encoding::DELTA_LENGTH_BYTE_ARRAY => find_end(data, count, WIDTH_MAX),
+        Encoding::DELTA_BYTE_ARRAY => {
+            find_end(data, count, WIDTH_MAX).and_then(|end| find_end(&data[end..], count, WIDTH_MAX))
+        }
+        _ => Some(0),
+    };
+    found.is_some()
+}
+
+/// Finds the end of `count` numbers in the encoding DELTA_BINARY_PACKED.
+fn find_end(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
+    let mut reader = Reader { data, at: 0 };
+    let head = read_header(&mut reader).filter(|head| head.count == count)?;
+    each_miniblock(&mut reader, &head, width_max, |_, _, _, _| Some(()))?;
+    Some(reader.at)
+}
+
+/// The sum of lengths in the same encoding, and where they end. Returns `None` if they cannot be read, are more than
+/// `most`, or include a negative one.
+pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
+    let mut reader = Reader { data, at: 0 };
+    let head = read_header(&mut reader).filter(|head| head.count <= most)?;
+    let mut length = i32::try_from(head.first).ok()?;
+    let mut sum = if head.count > 0 { u64::try_from(length).ok()? } else { 0 };
+    each_miniblock(&mut reader, &head, WIDTH_MAX, |packed, width, taken, step| {
+        sum += add_lengths(packed, width, taken, i32::try_from(step).ok()?, &mut length)?;
+        Some(())
+    })?;
+    Some((sum, reader.at))
+}
+
+/// The header before the blocks.
+pub struct Header {
+    /// Miniblocks per block, and numbers per miniblock.
+    miniblocks: u64,
+    each: u64,
+    pub count: u64,
+    pub first: i64,
+}
+
+pub fn read_header(reader: &mut Reader<'_>) -> Option<Header> {
+    let (block, miniblocks, count) = (reader.count()?, reader.count()?, reader.count()?);
+    let each = block
+        .checked_div(miniblocks)
+        .filter(|each| *each > 0 && each.is_multiple_of(32) && each * miniblocks == block)?;
+    Some(Header { miniblocks, each, count, first: reader.zigzag()? })
+}
+
+/// Gives each miniblock to `part`: its bytes, the bit width, how many of its numbers count, and the least difference.
+pub fn each_miniblock<'a>(
+    reader: &mut Reader<'a>,
+    head: &Header,
+    width_max: u8,
+    mut part: impl FnMut(&'a [u8], usize, u64, i64) -> Option<()>,
+) -> Option<()> {
+    let mut left = head.count.saturating_sub(1);
+    while left > 0 {
+        let step = reader.zigzag()?;
+        for width in reader.take(head.miniblocks)? {
+            if left == 0 {
+                break;
+            }
+            let width = Some(*width).filter(|width| *width <= width_max)?;
+            let packed = reader.take(head.each.checked_mul(u64::from(width))? / 8)?;
+            let taken = left.min(head.each);
+            part(packed, usize::from(width), taken, step)?;
+            left -= taken;
+        }
+    }
+    Some(())
+}
+
+/// The sum of the next lengths. `length` is the last length before and after.
+fn add_lengths(mut packed: &[u8], width: usize, count: u64, step: i32, length: &mut i32) -> Option<u64> {
+    let (mut block, mut left, mut sum) = ([0; BLOCK], count, 0_u64);
+    while left > 0 {
+        if width > 0 {
+            packed = next_block(packed, width, &mut block)?;
+        }
+        let taken = left.min(BLOCK as u64);
+        for more in &block[..taken as usize] {
+            *length = length.wrapping_add(step).wrapping_add(*more as i32);
+            sum += u64::try_from(*length).ok()?;
+        }
+        left -= taken;
+    }
+    Some(sum)
+}
+
+pub struct Reader<'a> {
+    data: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(data: &'a [u8]) -> Self {
+        Reader { data, at: 0 }
+    }
+
+    fn take(&mut self, size: u64) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(usize::try_from(size).ok()?)?;
+        let found = self.data.get(self.at..end)?;
+        self.at = end;
+        Some(found)
+    }
+
+    /// A varint in its shortest form, of at most 64 bits.
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            let low = u64::from(byte & 0x7f);
+            value |= low << shift;
+            if byte < 0x80 {
+                return (low << shift >> shift == low && (shift == 0 || byte != 0)).then_some(value);
+            }
+        }
+        None
+    }
+
+    fn count(&mut self) -> Option<u64> {
+        self.varint().filter(|count| *count <= COUNTED_MAX)
+    }
+
+    fn zigzag(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_added_up_and_end_where_their_blocks_end() {
+        // A block of 128 in four parts, three lengths: 5, 7 and 6. The least difference is -1.
+        let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 99];
+        assert_eq!(sum_lengths(&data, 3), Some((18, 18)));
+        assert_eq!(sum_lengths(&data, 2), None);
+        assert_eq!(sum_lengths(&data[..17], 3), None);
+        // One length, and none at all: there is no block.
+        assert_eq!(sum_lengths(&[128, 1, 4, 1, 10], 1), Some((5, 5)));
+        assert_eq!(sum_lengths(&[128, 1, 4, 0, 0], 1), Some((0, 5)));
+    }
+
+    #[test]
+    fn many_lengths_may_take_few_bytes() {
+        // 1,000 lengths from 0 on, each one more than the last: 1,024 in a block of one part, which takes no bit.
+        let data = [128, 8, 1, 232, 7, 0, 2, 0];
+        assert_eq!(sum_lengths(&data, 1_000), Some((499_500, 8)));
+        assert_eq!(sum_lengths(&data, 999), None);
+    }
+
+    #[test]
+    fn lengths_that_decoders_cannot_hold_are_none() {
+        // 2^40 lengths; a negative one; numbers of 33 bits; blocks of nothing; more parts than there are bytes.
+        for data in [
+            &[128, 1, 4, 128, 128, 128, 128, 128, 32, 0][..],
+            &[128, 1, 4, 1, 1],
+            &[128, 1, 4, 2, 0, 0, 33, 0, 0, 0],
+            &[0, 4, 2, 0, 0],
+            &[128, 128, 128, 128, 16, 128, 128, 128, 128, 8, 2, 0, 0],
+        ] {
+            assert_eq!(sum_lengths(data, 1 << 41), None, "{data:?}");
+        }
+    }
+
+    fn plain(data: &[u8], count: u64) -> bool {
+        has_one_form(data, Encoding::DELTA_BINARY_PACKED, Physical::INT64, count)
+    }
+
+    #[test]
+    fn differences_have_one_form() {
+        let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+        assert!(plain(&data, 3) && !plain(&data, 2) && !plain(&data, 4) && !plain(&data[..17], 3));
+        // Without values there is no block. Bytes behind the last value are ignored.
+        assert!(plain(&[128, 1, 4, 0, 0], 0) && plain(&[128, 1, 4, 1, 10, 255], 1));
+        // A block size of 128 + 2^39, which Java reads as 128; then numbers with one byte too many.
+        assert!(!plain(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
+        for at in [1, 3, 4, 5] {
+            let mut longer = data.to_vec();
+            longer[at] |= 128;
+            longer.insert(at + 1, 0);
+            assert!(!plain(&longer, 3), "{at}");
+        }
+        // The least 64-bit number has ten bytes; a further bit beyond them is refused.
+        let least = [&[128, 1, 4, 1][..], &[255; 9], &[1]].concat();
+        let beyond = [&[128, 1, 4, 1][..], &[255; 9], &[3]].concat();
+        assert!(plain(&least, 1) && !plain(&beyond, 1));
+    }
+
+    #[test]
+    fn both_lengths_of_a_text_have_one_form() {
+        let (one, longer) = ([128, 1, 4, 1, 0], [128, 1, 4, 1, 128, 0]);
+        let texts = |data: &[&[u8]]| has_one_form(&data.concat(), Encoding::DELTA_BYTE_ARRAY, Physical::BYTE_ARRAY, 1);
+        assert!(texts(&[&one, &one]) && !texts(&[&one, &longer]) && !texts(&[&longer, &one]) && !texts(&[&one]));
+    }
+}

@@ -1,0 +1,152 @@
+//! Page headers, the parts of a page body, and the byte ranges of column chunks.
+
+use crate::parquet::format::thrift::{I32, STRUCT, Scan};
+use bytes::Bytes;
+use parquet::column::page::Page;
+use parquet::file::metadata::ColumnChunkMetaData;
+
+/// `PageType` of the format.
+pub const DATA_PAGE: i64 = 0;
+pub const DICTIONARY_PAGE: i64 = 2;
+pub const DATA_PAGE_V2: i64 = 3;
+pub const PLAIN_DICTIONARY: i64 = 2;
+/// `Encoding` of the format.
+const RLE_DICTIONARY: i64 = 8;
+/// The values of a small dictionary are encoded once per batch of some thousand rows.
+const SMALL_DICTIONARY_BYTES: usize = 32_768;
+
+pub fn chunk_start(column: &ColumnChunkMetaData) -> usize {
+    let first = column.dictionary_page_offset().filter(|offset| *offset > 0).unwrap_or(column.data_page_offset());
+    usize::try_from(first).unwrap_or(usize::MAX)
+}
+
+pub fn chunk_end(data: &Bytes, column: &ColumnChunkMetaData) -> Option<usize> {
+    let end = chunk_start(column).checked_add(usize::try_from(column.compressed_size()).ok()?)?;
+    (end <= data.len()).then_some(end)
+}
+
+pub struct PageHeader {
+    pub kind: i64,
+    /// The decompressed size, and the size in the file.
+    pub size: u64,
+    pub compressed: u64,
+    /// For a version 2 page: whether its values are compressed, and the bytes of levels before them.
+    pub is_compressed: bool,
+    pub levels_size: u64,
+    pub values: u64,
+    pub encoding: i64,
+    /// The encodings of definition and repetition levels in a version 1 page.
+    pub levels: (i64, i64),
+    /// Whether it has the fields of its page type, and of no other type.
+    pub is_consistent: bool,
+    pub end: usize,
+}
+
+pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
+    let mut scan = Scan::new(data, at);
+    let (mut kind, mut size, mut compressed, mut values, mut levels) = (0, 0, 0, 0, (0, 0));
+    let (mut is_compressed, mut levels_size, mut encoding, mut said) = (true, 0, 0, Vec::new());
+    scan.each_field(|scan, id, field| match (id, field) {
+        (1, I32) => {
+            kind = scan.number(I32)?;
+            Some(true)
+        }
+        (2, I32) => {
+            size = scan.number(I32)?;
+            Some(true)
+        }
+        (3, I32) => {
+            compressed = scan.number(I32)?;
+            Some(true)
+        }
+        (5 | 7 | 8, STRUCT) => {
+            said.push(id);
+            let (first, second) = (id == 5, id == 8);
+            scan.each_field(|scan, id, field| {
+                match (id, field) {
+                    (1, I32) => values = scan.number(I32)?,
+                    (2, I32) if !second => encoding = scan.number(I32)?,
+                    (4, I32) if second => encoding = scan.number(I32)?,
+                    (3, I32) if first => levels.0 = scan.number(I32)?,
+                    (4, I32) if first => levels.1 = scan.number(I32)?,
+                    (5 | 6, I32) if second => levels_size += scan.number(I32)?,
+                    (7, wire @ (1 | 2)) if second => is_compressed = wire == 1,
+                    _ => return Some(false),
+                }
+                Some(true)
+            })?;
+            Some(true)
+        }
+        _ => Some(false),
+    })?;
+    let end = scan.at.checked_add(usize::try_from(compressed).ok()?).filter(|end| *end <= data.len())?;
+    let (size, compressed) = (u64::try_from(size).ok()?, u64::try_from(compressed).ok()?);
+    let (values, levels_size) = (u64::try_from(values).ok()?, u64::try_from(levels_size).ok()?);
+    let is_consistent = matches!((kind, &said[..]), (DATA_PAGE, [5]) | (DICTIONARY_PAGE, [7]) | (DATA_PAGE_V2, [8]));
+    Some(PageHeader {
+        kind,
+        size,
+        compressed,
+        is_compressed,
+        levels_size,
+        values,
+        encoding,
+        levels,
+        is_consistent,
+        end,
+    })
+}
+
+/// The compressed part of a page's body.
+pub fn compressed_bytes<'a>(page: &PageHeader, data: &'a [u8]) -> Option<&'a [u8]> {
+    let size = usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?;
+    data.get(page.end.checked_sub(size)?..page.end)
+}
+
+/// Splits a data page into repetition levels, definition levels and values. Returns `None` if they exceed the page.
+pub fn split_page(page: &Page, repetition: i16, definition: i16) -> Option<(&[u8], &[u8], Bytes)> {
+    match page {
+        Page::DictionaryPage { .. } => None,
+        Page::DataPage { buf, .. } => {
+            let (repetition, rest) = split_prefixed(buf, repetition)?;
+            let (definition, values) = split_prefixed(rest, definition)?;
+            Some((repetition, definition, buf.slice(buf.len() - values.len()..)))
+        }
+        Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            let first = *rep_levels_byte_len as usize;
+            let second = first.saturating_add(*def_levels_byte_len as usize);
+            Some((buf.get(..first)?, buf.get(first..second)?, buf.slice(second..)))
+        }
+    }
+}
+
+/// In a version 1 page, levels have their length before them.
+fn split_prefixed(data: &[u8], most: i16) -> Option<(&[u8], &[u8])> {
+    if most == 0 {
+        return Some((&[], data));
+    }
+    let (length, rest) = data.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+}
+
+/// Whether every page of a column chunk uses a small dictionary.
+pub fn has_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool {
+    largest_dictionary_page(data, column, SMALL_DICTIONARY_BYTES).is_some()
+}
+
+/// The most values in any page of a column chunk. Returns `None` unless every page uses a dictionary of at most
+/// `most_bytes` bytes.
+pub fn largest_dictionary_page(data: &Bytes, column: &ColumnChunkMetaData, most_bytes: usize) -> Option<u64> {
+    let (mut at, end) = (chunk_start(column), chunk_end(data, column)?);
+    let (mut dictionary, mut values) = (false, 0);
+    while at < end {
+        let page = read_page_header(&data[..end], at)?;
+        match page.kind {
+            DICTIONARY_PAGE => dictionary = page.size <= most_bytes as u64,
+            _ if ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding) => return None,
+            _ => values = values.max(page.values),
+        }
+        at = page.end;
+    }
+    dictionary.then_some(values)
+}

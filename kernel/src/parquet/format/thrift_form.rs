@@ -1,0 +1,156 @@
+//! Checks that the Thrift structures of a file have the one form that every parser reads alike.
+
+use crate::parquet::format::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
+pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, One, Struct};
+
+pub const MAGIC_BYTES: usize = 4;
+
+/// The type of a field in Parquet's structures. The `parquet` crate accepts a field of another wire type, while other
+/// readers skip it.
+pub enum Kind {
+    Bool,
+    Byte,
+    I16,
+    I32,
+    I64,
+    Binary,
+    List(&'static Kind),
+    Struct(&'static [(i16, Kind)]),
+    /// A struct with at most one field.
+    One(&'static [(i16, Kind)]),
+}
+
+pub const EMPTY: Kind = Struct(&[]);
+const DECIMAL: Kind = Struct(&[(1, Int), (2, Int)]);
+const TIME: Kind = Struct(&[(1, Bool), (2, One(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
+const LOGICAL: Kind = One(&[(5, DECIMAL), (7, TIME), (8, TIME), (10, Struct(&[(1, Byte), (2, Bool)]))]);
+
+const ELEMENT: Kind = Struct(&[
+    (1, Int),
+    (2, Int),
+    (3, Int),
+    (4, Binary),
+    (5, Int),
+    (6, Int),
+    (7, Int),
+    (8, Int),
+    (9, Int),
+    (10, LOGICAL),
+]);
+
+const PAIR: Kind = Struct(&[(1, Binary), (2, Binary)]);
+const STATISTICS: Kind =
+    Struct(&[(1, Binary), (2, Binary), (3, Long), (4, Long), (5, Binary), (6, Binary), (7, Bool), (8, Bool)]);
+
+const COLUMN: Kind = Struct(&[
+    (1, Int),
+    (2, List(&Int)),
+    (3, List(&Binary)),
+    (4, Int),
+    (5, Long),
+    (6, Long),
+    (7, Long),
+    (8, List(&PAIR)),
+    (9, Long),
+    (10, Long),
+    (11, Long),
+    (12, STATISTICS),
+    (13, List(&Struct(&[(1, Int), (2, Int), (3, Int)]))),
+    (14, Long),
+    (15, Int),
+    (16, Struct(&[(1, Long), (2, List(&Long)), (3, List(&Long))])),
+    (17, EMPTY),
+]);
+
+const CHUNK: Kind =
+    Struct(&[(1, Binary), (2, Long), (3, COLUMN), (4, Long), (5, Int), (6, Long), (7, Int), (8, EMPTY), (9, Binary)]);
+
+const GROUP: Kind = Struct(&[
+    (1, List(&CHUNK)),
+    (2, Long),
+    (3, Long),
+    (4, List(&Struct(&[(1, Int), (2, Bool), (3, Bool)]))),
+    (5, Long),
+    (6, Long),
+    (7, Short),
+]);
+
+pub const FILE: Kind = Struct(&[
+    (1, Int),
+    (2, List(&ELEMENT)),
+    (3, Long),
+    (4, List(&GROUP)),
+    (5, List(&PAIR)),
+    (6, Binary),
+    (7, List(&One(&[(1, EMPTY)]))),
+    (8, EMPTY),
+    (9, Binary),
+]);
+
+pub const PAGE: Kind = Struct(&[
+    (1, Int),
+    (2, Int),
+    (3, Int),
+    (4, Int),
+    (5, Struct(&[(1, Int), (2, Int), (3, Int), (4, Int), (5, STATISTICS)])),
+    (6, EMPTY),
+    (7, Struct(&[(1, Int), (2, Int), (3, Bool)])),
+    (8, Struct(&[(1, Int), (2, Int), (3, Int), (4, Int), (5, Int), (6, Int), (7, Bool), (8, STATISTICS)])),
+]);
+
+impl Kind {
+    fn wires(&self) -> &'static [u8] {
+        match self {
+            Bool => &[1, 2],
+            Byte => &[3],
+            Short => &[4],
+            Int => &[I32],
+            Long => &[I64],
+            Binary => &[BINARY],
+            List(_) => &[LIST],
+            Struct(_) | One(_) => &[STRUCT],
+        }
+    }
+}
+
+/// Whether a value has the one form that every parser reads alike. Returns `None` if it cannot be parsed.
+pub fn has_one_form(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
+    let (fields, most) = match kind {
+        List(inner) => return list_has_one_form(scan, inner),
+        Struct(fields) => (fields, usize::MAX),
+        One(fields) => (fields, 1),
+        _ => return None,
+    };
+    let (mut last, mut count, mut plain) = (0, 0, true);
+    scan.each_field(|scan, id, wire| {
+        // Ascending ids exclude repeated fields: some parsers use the first, others the last.
+        plain &= id > last;
+        (last, count) = (id, count + 1);
+        let Some((_, known)) = fields.iter().find(|(known, _)| *known == id) else { return Some(false) };
+        plain &= known.wires().contains(&wire);
+        if plain && matches!(known, List(_) | Struct(_) | One(_)) {
+            plain &= has_one_form(scan, known)?;
+            return Some(true);
+        }
+        Some(false)
+    })?;
+    Some(plain && count <= most)
+}
+
+fn list_has_one_form(scan: &mut Scan<'_>, inner: &Kind) -> Option<bool> {
+    let (length, wire) = scan.list()?;
+    let mut plain = length == 0 || inner.wires().contains(&wire);
+    for _ in 0..length {
+        match inner {
+            Struct(_) | One(_) if plain => plain &= has_one_form(scan, inner)?,
+            _ => scan.skip_element(wire)?,
+        }
+    }
+    Some(plain)
+}
+
+pub fn footer_start(data: &[u8]) -> Option<usize> {
+    let end = data.len().checked_sub(2 * MAGIC_BYTES)?;
+    let length = u32::from_le_bytes(*data.get(end..)?.first_chunk::<4>()?) as usize;
+    end.checked_sub(length)
+}

@@ -1,0 +1,219 @@
+//! Checks the annotations of schema elements. Some readers know only the deprecated annotations, and others prefer the
+//! new ones. So both must be present and mean the same, and every reader must see the same leaves.
+
+use crate::error::{Fault, Result};
+use crate::parquet::format::thrift::Scan;
+
+/// The last number of the format's `ConvertedType`.
+const CONVERTED_LAST: i64 = 21;
+const MAP_KEY_VALUE: i64 = 2;
+const DECIMAL: i64 = 5;
+/// Some readers take these as bytes, others as text, which changes invalid UTF-8.
+const ENUM: i64 = 4;
+const BSON: i64 = 20;
+/// The deprecated annotation of each time unit, milliseconds first.
+const TIMES: [i64; 2] = [7, 8];
+const TIMESTAMPS: [i64; 2] = [9, 10];
+const REPEATED: i64 = 2;
+const JSON: i64 = 19;
+/// `Type` of the format.
+const INT32: i64 = 1;
+const INT64: i64 = 2;
+const BYTE_ARRAY: i64 = 6;
+const FIXED_LEN_BYTE_ARRAY: i64 = 7;
+/// The longest decimals that PyArrow and Polars read.
+const DECIMAL_MAX_BYTES: i64 = 16;
+
+#[derive(Debug, Default)]
+struct Element<'a> {
+    physical: Option<i64>,
+    /// For values of a fixed length.
+    length: i64,
+    repetition: Option<i64>,
+    name: &'a [u8],
+    children: i64,
+    converted: Option<i64>,
+    /// For a decimal.
+    scale: i64,
+    precision: i64,
+    logical: Option<Logical>,
+}
+
+#[derive(Debug, Default)]
+struct Logical {
+    /// The member of the union `LogicalType`.
+    kind: i16,
+    scale: i64,
+    precision: i64,
+    /// Whether a time is in UTC, or an integer is signed.
+    flag: bool,
+    /// 1 is milliseconds, 2 microseconds, 3 nanoseconds.
+    unit: i16,
+    bits: u8,
+}
+
+/// Refuses schema elements in which readers would find other columns or types. The footer's form was checked before.
+pub fn require_annotations(footer: &[u8]) -> Result<()> {
+    let mut refused = None;
+    let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
+        if id == 2 {
+            refused = refused.take().or(check_elements(scan)?);
+        }
+        Some(id == 2)
+    });
+    match (refused, scanned) {
+        (Some(fault), _) => Err(fault),
+        (None, None) => Err(Fault::new("parquet_ambiguous", "", "a schema", "none")),
+        (None, Some(())) => Ok(()),
+    }
+}
+
+fn check_elements(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
+    let (count, _) = scan.list()?;
+    // The open groups, each with the number of its children still to come.
+    let mut open: Vec<(&[u8], i64)> = Vec::new();
+    for at in 0..count {
+        let found = read_element(scan)?;
+        let problem = if at == 0 { None } else { found.find_problem() };
+        if let Some(expected) = problem {
+            let names = open.iter().skip(1).map(|(name, _)| *name).chain([found.name]);
+            let path: Vec<_> = names.map(String::from_utf8_lossy).collect();
+            return Some(Some(Fault::new("parquet_ambiguous", &path.join("."), expected, "a different one")));
+        }
+        if let Some((_, left)) = open.last_mut() {
+            *left -= 1;
+        }
+        open.push((found.name, found.children));
+        while open.last().is_some_and(|(_, left)| *left <= 0) {
+            open.pop();
+        }
+    }
+    Some(None)
+}
+
+fn read_element<'a>(scan: &mut Scan<'a>) -> Option<Element<'a>> {
+    let mut found = Element::default();
+    scan.each_field(|scan, id, _| {
+        match id {
+            1 => found.physical = Some(scan.integer()?),
+            2 => found.length = scan.integer()?,
+            3 => found.repetition = Some(scan.integer()?),
+            4 => found.name = scan.binary()?,
+            5 => found.children = scan.integer()?,
+            6 => found.converted = Some(scan.integer()?),
+            7 => found.scale = scan.integer()?,
+            8 => found.precision = scan.integer()?,
+            10 => found.logical = read_logical(scan)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_logical(scan: &mut Scan<'_>) -> Option<Option<Logical>> {
+    let mut found = None;
+    scan.each_field(|scan, kind, _| {
+        let mut made = Logical { kind, ..Logical::default() };
+        scan.each_field(|scan, id, wire| {
+            match (kind, id) {
+                (5, 1) => made.scale = scan.integer()?,
+                (5, 2) => made.precision = scan.integer()?,
+                (7 | 8, 1) | (10, 2) => made.flag = wire == 1,
+                (7 | 8, 2) => scan.each_field(|_, unit, _| {
+                    made.unit = unit;
+                    Some(false)
+                })?,
+                (10, 1) => made.bits = scan.byte()?,
+                _ => return Some(false),
+            }
+            Some(true)
+        })?;
+        found = Some(made);
+        Some(true)
+    })?;
+    Some(found)
+}
+
+impl Element<'_> {
+    /// Returns what is expected, if the element is something else.
+    fn find_problem(&self) -> Option<&'static str> {
+        if self.physical.is_some() == (self.children != 0) || self.children < 0 {
+            return Some("a leaf with a type or a group with children");
+        }
+        if !self.repetition.is_some_and(|repetition| (0..=REPEATED).contains(&repetition)) {
+            return Some("required, optional or repeated");
+        }
+        let known = self.converted.is_none_or(|converted| (0..=CONVERTED_LAST).contains(&converted));
+        match &self.logical {
+            _ if !known => Some("an annotation of the format"),
+            _ if !self.suits_physical_type() => Some("an annotation that suits the type"),
+            // DuckDB reads the deprecated timestamps as local ones, and others as instants.
+            None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
+                Some("the new annotation beside the deprecated one")
+            }
+            _ if self.converted == Some(MAP_KEY_VALUE) && self.repetition != Some(REPEATED) => Some("entries of a map"),
+            _ if matches!(self.converted, Some(ENUM | BSON)) => {
+                Some("text, bytes or an annotation that all readers know")
+            }
+            _ if self.converted == Some(DECIMAL) && self.length > DECIMAL_MAX_BYTES => {
+                Some("a decimal of at most 16 bytes")
+            }
+            // Iceberg writes none, and its vectorized reader fails on them.
+            _ if self.converted == Some(DECIMAL) && self.physical == Some(BYTE_ARRAY) => {
+                Some("a decimal in numbers or bytes of a fixed length")
+            }
+            Some(logical) if !self.agrees_with(logical) => Some("the deprecated annotation that matches the new one"),
+            _ => None,
+        }
+    }
+
+    /// Whether the deprecated annotation fits the physical type or a group. PyArrow and Polars read no others.
+    fn suits_physical_type(&self) -> bool {
+        let Some(converted) = self.converted else { return true };
+        let physical: &[i64] = match converted {
+            0 | ENUM | JSON | BSON => &[BYTE_ARRAY],
+            1..=3 => &[],
+            DECIMAL => &[INT32, INT64, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY],
+            6 | 7 | 11..=13 | 15..=17 => &[INT32],
+            8..=10 | 14 | 18 => &[INT64],
+            _ => &[FIXED_LEN_BYTE_ARRAY],
+        };
+        self.physical.map_or(physical.is_empty(), |own| physical.contains(&own))
+    }
+
+    /// Whether the deprecated annotation means the same as the new one.
+    fn agrees_with(&self, logical: &Logical) -> bool {
+        let only = |converted: i64| self.converted == Some(converted);
+        let timed = |of: [i64; 2]| {
+            let old = usize::try_from(logical.unit - 1).ok().and_then(|unit| of.get(unit)).copied();
+            // The deprecated times are in UTC. Some writers omit the annotation for local times.
+            self.converted == old || self.converted.is_none() && !logical.flag
+        };
+        // Polars writes only the new annotation of an instant, and every engine uses it.
+        let is_instant_alone = self.converted.is_none() && logical.flag;
+        match logical.kind {
+            1 => only(0),
+            2 => only(1),
+            3 => only(3),
+            4 => only(ENUM),
+            5 => only(DECIMAL) && (self.scale, self.precision) == (logical.scale, logical.precision),
+            6 => only(6),
+            7 => timed(TIMES),
+            8 => is_instant_alone || timed(TIMESTAMPS),
+            10 => converted_integer(logical).is_some_and(only),
+            // Java writers annotate the entries of a map with it.
+            11 => self.converted.is_none_or(|converted| converted == MAP_KEY_VALUE && self.children > 0),
+            12 => only(19),
+            13 => only(BSON),
+            14..=18 => self.converted.is_none(),
+            _ => false,
+        }
+    }
+}
+
+fn converted_integer(logical: &Logical) -> Option<i64> {
+    let first = if logical.flag { 15 } else { 11 };
+    let at = [8, 16, 32, 64].iter().position(|bits| *bits == logical.bits)?;
+    Some(first + at as i64)
+}

@@ -1,0 +1,335 @@
+//! Refuses files that engines read differently, so that every reader sees the rows that were digested.
+
+use crate::error::{Fault, Result};
+use crate::parquet::arrow_fields::join_path;
+use crate::parquet::format::pages::{
+    DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, PLAIN_DICTIONARY, PageHeader, chunk_end, chunk_start, compressed_bytes,
+    read_page_header,
+};
+use crate::parquet::format::thrift::{Scan, physical_number};
+use crate::parquet::format::thrift_form::{FILE, MAGIC_BYTES, PAGE, footer_start, has_one_form};
+use crate::parquet::format::zstd_frames;
+use crate::parquet::guard::annotations::require_annotations;
+use crate::parquet::guard::footer_limits::SCHEMA_DEPTH_MAX;
+use bytes::Bytes;
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::Type as Element;
+use std::collections::HashSet;
+
+/// The start of a gzip stream without name, comment or extra fields.
+const GZIP: [u8; 4] = [0x1f, 0x8b, 8, 0];
+/// `Encoding` of the format.
+const PLAIN: i64 = 0;
+const RLE: i64 = 3;
+const BIT_PACKED: i64 = 4;
+
+/// What the footer declares about a row group that the `parquet` crate does not expose.
+#[derive(Default)]
+struct DeclaredGroup {
+    size: Option<i64>,
+    columns: Vec<DeclaredColumn>,
+}
+
+#[derive(Default)]
+struct DeclaredColumn {
+    path: Vec<Vec<u8>>,
+    physical: Option<i64>,
+    elsewhere: bool,
+    encrypted: bool,
+}
+
+/// Reads the row groups of a footer whose form was checked before.
+fn read_groups(footer: &[u8]) -> Option<Vec<DeclaredGroup>> {
+    let mut found = Vec::new();
+    Scan::new(footer, 0).each_field(|scan, id, _| {
+        if id == 4 {
+            let (length, _) = scan.list()?;
+            for _ in 0..length {
+                found.push(read_group(scan)?);
+            }
+        }
+        Some(id == 4)
+    })?;
+    Some(found)
+}
+
+fn read_group(scan: &mut Scan<'_>) -> Option<DeclaredGroup> {
+    let mut found = DeclaredGroup::default();
+    scan.each_field(|scan, id, _| {
+        match id {
+            1 => {
+                let (length, _) = scan.list()?;
+                for _ in 0..length {
+                    found.columns.push(read_column(scan)?);
+                }
+            }
+            6 => found.size = Some(scan.integer()?),
+            _ => return Some(false),
+        }
+        Some(true)
+    })?;
+    Some(found)
+}
+
+fn read_column(scan: &mut Scan<'_>) -> Option<DeclaredColumn> {
+    let mut found = DeclaredColumn::default();
+    scan.each_field(|scan, id, _| {
+        found.elsewhere |= id == 1;
+        found.encrypted |= matches!(id, 8 | 9);
+        if id != 3 {
+            return Some(false);
+        }
+        scan.each_field(|scan, id, _| {
+            match id {
+                1 => found.physical = Some(scan.integer()?),
+                3 => {
+                    for _ in 0..scan.short_list(SCHEMA_DEPTH_MAX + 1)? {
+                        found.path.push(scan.binary()?.to_vec());
+                    }
+                }
+                _ => return Some(false),
+            }
+            Some(true)
+        })?;
+        Some(true)
+    })?;
+    Some(found)
+}
+
+/// Refuses a file that other engines read as different rows, or do not read.
+pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
+    let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
+    let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
+    if has_one_form(&mut Scan::new(footer, 0), &FILE) != Some(true) {
+        return Err(ambiguous(
+            "",
+            "a footer with its fields in ascending order, each once, with their types",
+            "a different one",
+        ));
+    }
+    require_annotations(footer)?;
+    require_names("", metadata.file_metadata().schema_descr().root_schema())?;
+    if metadata.file_metadata().schema_descr().num_columns() == 0 {
+        return Err(ambiguous("", "a column", "none"));
+    }
+    let declared = read_groups(footer).filter(|declared| declared.len() == metadata.num_row_groups());
+    let declared = declared.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
+    let mut ranges = Vec::new();
+    for (at, (group, declared)) in metadata.row_groups().iter().zip(&declared).enumerate() {
+        let placed = |fault: Fault| fault.in_group(at);
+        require_columns(group, declared).map_err(placed)?;
+        for column in group.columns() {
+            ranges.push(require_pages(data, group, column).map_err(placed)?);
+        }
+        require_found_by_splits(data, group, declared).map_err(placed)?;
+    }
+    require_no_overlap(ranges, start)
+}
+
+/// Requires distinct names, because some readers find columns by name, and required map keys.
+fn require_names(path: &str, element: &Element) -> Result<()> {
+    let mut seen = HashSet::new();
+    if !element.is_group() {
+        return Ok(());
+    }
+    if is_map(element) && element.get_fields().iter().any(|entry| !has_required_key(entry)) {
+        return Err(ambiguous(path, "a map of required keys", "one of optional keys"));
+    }
+    for child in element.get_fields() {
+        let place = join_path(path, child.name());
+        if !seen.insert(child.name()) {
+            return Err(ambiguous(&place, "each name once", "a name twice"));
+        }
+        require_names(&place, child)?;
+    }
+    Ok(())
+}
+
+fn is_map(element: &Element) -> bool {
+    let info = element.get_basic_info();
+    matches!(info.logical_type_ref(), Some(LogicalType::Map)) || info.converted_type() == ConvertedType::MAP
+}
+
+/// PyArrow does not open a file with optional keys.
+fn has_required_key(entry: &Element) -> bool {
+    let key = if entry.is_group() { entry.get_fields().first() } else { None };
+    key.is_none_or(|key| key.get_basic_info().repetition() == Repetition::REQUIRED)
+}
+
+/// Requires each chunk in its column's position and with its path: some readers use one, some the other.
+fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
+    if group.num_columns() != declared.columns.len() {
+        return Err(ambiguous("", "one chunk per column", "another number"));
+    }
+    for (column, declared) in group.columns().iter().zip(&declared.columns) {
+        let path = column.column_path();
+        let place = path.string();
+        if declared.elsewhere {
+            return Err(ambiguous(&place, "pages in the file itself", "the name of another file"));
+        }
+        if declared.encrypted {
+            return Err(Fault::new("parquet_encrypted", &place, "a file without encryption", "an encrypted column"));
+        }
+        if !path.parts().iter().map(String::as_bytes).eq(declared.path.iter().map(Vec::as_slice)) {
+            return Err(ambiguous(&place, "a chunk with its column's path", "another path"));
+        }
+        if column.column_type() == Physical::INT96 {
+            // Some readers read it in microseconds, others in nanoseconds.
+            return Err(Fault::new("parquet_type_unsupported", &place, "a time of 64 bits", "INT96"));
+        }
+        if declared.physical != Some(i64::from(physical_number(column.column_type()))) {
+            return Err(ambiguous(&place, "a chunk with its column's type", "another type"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the pages of a column chunk, and returns their range. Readers begin at different offsets, and end by bytes,
+/// by values or by rows.
+fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<(usize, usize)> {
+    let place = column.column_path().string();
+    let refuse = |expected: &str, got: &str| ambiguous(&place, expected, got);
+    let (start, first) = (chunk_start(column), usize::try_from(column.data_page_offset()).unwrap_or(0));
+    let end = chunk_end(data, column).ok_or_else(|| refuse("pages inside the file", "different ones"))?;
+    // No reader reads a row group without rows, and writers put any offset there.
+    let has_dictionary = column.dictionary_page_offset().is_some() && group.num_rows() != 0;
+    if start < MAGIC_BYTES && group.num_rows() != 0 || has_dictionary && start >= first {
+        return Err(refuse("a dictionary before the data", "another order"));
+    }
+    let (mut at, mut values, mut pages) = (start, 0_u64, 0_u64);
+    while at < end {
+        if has_one_form(&mut Scan::new(&data[..end], at), &PAGE) != Some(true) {
+            return Err(refuse(
+                "a page header with its fields in ascending order, each once, with their types",
+                "a different one",
+            ));
+        }
+        let page = read_page_header(&data[..end], at).ok_or_else(|| refuse("a page header", "none"))?;
+        let data_page = matches!(page.kind, DATA_PAGE | DATA_PAGE_V2);
+        if !data_page && (at != start || page.kind != DICTIONARY_PAGE) || data_page && has_dictionary && at < first {
+            return Err(refuse("one dictionary, and data pages after it", "other pages"));
+        }
+        if page.kind == DICTIONARY_PAGE && ![PLAIN, PLAIN_DICTIONARY].contains(&page.encoding) {
+            return Err(refuse("a dictionary of plain values", "another encoding"));
+        }
+        if data_page && pages == 0 && has_dictionary && at != first {
+            return Err(refuse("the first data page at the declared offset", "another place"));
+        }
+        require_size(&page, column.compression(), data)
+            .ok_or_else(|| refuse("a page of its declared size", "a different one"))?;
+        let levels = (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
+        // Java names the encoding of absent levels bit-packed.
+        let known = |most: i16, encoding: i64| encoding == RLE || most == 0 && encoding == BIT_PACKED;
+        if page.kind == DATA_PAGE && !(known(levels.0, page.levels.0) && known(levels.1, page.levels.1)) {
+            return Err(refuse("levels in runs", "levels in another encoding"));
+        }
+        if data_page && pages == 0 && page.values == 0 && group.num_rows() != 0 && levels.1 == 0 {
+            // PyArrow takes it for the end of the column. Inside lists PyArrow writes such pages itself.
+            return Err(refuse("a first page with values", "one without any"));
+        }
+        if data_page {
+            (values, pages) = (values.saturating_add(page.values), pages + 1);
+        }
+        at = page.end;
+    }
+    let flat = column.column_descr().max_rep_level() == 0;
+    if u64::try_from(column.num_values()) != Ok(values) || flat && u64::try_from(group.num_rows()) != Ok(values) {
+        return Err(Fault::new(
+            "parquet_rows_lie",
+            &place,
+            format!("{values} values, as the pages hold"),
+            format!("{} values of {} rows in the footer", column.num_values(), group.num_rows()),
+        ));
+    }
+    Ok((start, end))
+}
+
+/// Returns `None` unless the declared size is that of the data. Some readers use the declared size, others the data,
+/// and the `parquet` crate pads short Snappy data. DuckDB does not read gzip with a name, and Java not Zstandard with a
+/// large window.
+fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
+    let declared = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
+        page.compressed
+    } else if codec == Compression::SNAPPY {
+        page.levels_size + read_snappy_size(compressed_bytes(page, data)?)?
+    } else if let Compression::GZIP(_) = codec {
+        // A page without values needs no stream.
+        let is_plain = page.size == page.levels_size || compressed_bytes(page, data)?.starts_with(&GZIP);
+        return is_plain.then_some(());
+    } else if let Compression::ZSTD(_) = codec {
+        return zstd_frames::are_readable_by_all(compressed_bytes(page, data)?).then_some(());
+    } else {
+        return Some(());
+    };
+    (declared == page.size).then_some(())
+}
+
+/// The size that Snappy data declares. No data is size zero.
+fn read_snappy_size(data: &[u8]) -> Option<u64> {
+    let mut size = 0;
+    for (at, byte) in data.iter().enumerate().take(5) {
+        size |= u64::from(byte & 0x7f) << (7 * at);
+        if *byte < 0x80 {
+            return Some(size);
+        }
+    }
+    data.is_empty().then_some(0)
+}
+
+/// Requires that readers of a file's parts find the row group. They take the row groups whose middle, by declared start
+/// and size, lies in their part.
+fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
+    let size: i64 = group.columns().iter().map(ColumnChunkMetaData::compressed_size).sum();
+    if declared.size.is_some_and(|declared| declared != size) {
+        return Err(ambiguous("", "a row group of the size of its columns", "another size"));
+    }
+    let Some(first) = group.columns().first().map(chunk_start) else { return Ok(()) };
+    let middle = first.saturating_add(usize::try_from(size / 2).unwrap_or(usize::MAX));
+    // A column without pages, which writers leave in an empty row group, has no start.
+    let mut held = group.columns().iter().filter(|column| column.compressed_size() != 0);
+    if middle >= data.len() || held.any(|column| chunk_start(column) < first) {
+        return Err(ambiguous("", "a row group that begins with its first column", "another order"));
+    }
+    Ok(())
+}
+
+/// Refuses a row group that readers of a file's parts do not find in any part.
+///
+/// Java reads every file in parts, even one that is not split, and takes the row groups whose middle lies in a part.
+/// The first part begins at `from`.
+pub fn require_found_in_parts(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
+    let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
+    let declared = read_groups(&data[start..data.len() - 2 * MAGIC_BYTES]);
+    let declared = declared.filter(|declared| declared.len() == metadata.num_row_groups());
+    let declared = declared.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
+    for (at, (group, declared)) in metadata.row_groups().iter().zip(&declared).enumerate() {
+        let sum = || group.columns().iter().map(ColumnChunkMetaData::compressed_size).fold(0, i64::saturating_add);
+        let half = usize::try_from(declared.size.unwrap_or_else(sum) / 2).unwrap_or(usize::MAX);
+        let middle = group.columns().first().map(|first| chunk_start(first).saturating_add(half));
+        if group.num_rows() != 0 && middle.is_some_and(|middle| !(from..data.len()).contains(&middle)) {
+            return Err(ambiguous("", "a row group whose middle lies in a part of the file", "one outside every part")
+                .in_group(at));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses bytes that belong to two columns, or to a column and the footer.
+pub fn require_no_overlap(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
+    ranges.retain(|(start, end)| start < end);
+    ranges.sort_unstable();
+    ranges.push((footer, footer));
+    if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+        return Err(ambiguous(
+            "",
+            "columns that do not overlap",
+            "bytes of two columns, or of a column and the footer",
+        ));
+    }
+    Ok(())
+}
+
+fn ambiguous(column: &str, expected: &str, got: &str) -> Fault {
+    Fault::new("parquet_ambiguous", column, expected, got)
+}

@@ -1,0 +1,68 @@
+//! Exact ends of a column for the published footer and column index; none if readers disagree on them.
+
+use crate::canonical::schema::Type;
+use crate::parquet::claims::measure::PageMeasure;
+use crate::parquet::ordered_value::OrderedValue;
+use crate::parquet::rewrite::elements::Column;
+use parquet::basic::Type as Physical;
+
+/// Longer texts have no ends, because the measured ones may be cut.
+const END_MAX_BYTES: usize = 63;
+
+/// Whether readers agree on the order of the column's values. Spark compares UUIDs with a sign, and PyArrow truncates
+/// fixed-length values.
+pub fn has_ends(column: &Column) -> bool {
+    match column.kind {
+        Some(
+            Type::Boolean
+            | Type::Int
+            | Type::Long
+            | Type::Float
+            | Type::Double
+            | Type::Date
+            | Type::Time
+            | Type::TimeNs
+            | Type::Timestamp
+            | Type::TimestampTz
+            | Type::TimestampNs
+            | Type::TimestampTzNs
+            | Type::String,
+        ) => true,
+        // A number in a byte array of any length has many forms.
+        Some(Type::Decimal { .. }) => column.physical != Physical::BYTE_ARRAY,
+        _ => false,
+    }
+}
+
+/// The least and the greatest value as plain bytes. None without a value, and none with a NaN, because engines sort NaN
+/// differently.
+pub fn exact_ends(column: &Column, measured: &PageMeasure) -> Option<(Vec<u8>, Vec<u8>)> {
+    if !has_ends(column) || measured.nans > 0 {
+        return None;
+    }
+    let (low, high) = measured.bounds.as_ref()?;
+    Some((to_plain_bytes(column, low, false)?, to_plain_bytes(column, high, true)?))
+}
+
+fn to_plain_bytes(column: &Column, bound: &OrderedValue, greatest: bool) -> Option<Vec<u8>> {
+    let zero = if greatest { 0.0 } else { -0.0 };
+    match (bound, column.physical) {
+        (OrderedValue::Integer(value), Physical::BOOLEAN) => Some(vec![u8::from(*value != 0)]),
+        (OrderedValue::Integer(value), Physical::INT32) => Some(i32::try_from(*value).ok()?.to_le_bytes().to_vec()),
+        (OrderedValue::Integer(value), Physical::INT64) => Some(value.to_le_bytes().to_vec()),
+        // Either zero counts for both, which engines find equal.
+        (OrderedValue::Float(value), Physical::FLOAT) => {
+            Some((if *value == 0.0 { zero as f32 } else { *value }).to_le_bytes().to_vec())
+        }
+        (OrderedValue::Double(value), Physical::DOUBLE) => {
+            Some((if *value == 0.0 { zero } else { *value }).to_le_bytes().to_vec())
+        }
+        (OrderedValue::Decimal(value), Physical::FIXED_LEN_BYTE_ARRAY) => {
+            let whole = value.to_be_bytes();
+            let length = usize::try_from(column.length).ok()?;
+            Some(whole[whole.len().checked_sub(length)?..].to_vec())
+        }
+        (OrderedValue::Bytes(value), Physical::BYTE_ARRAY) => (value.len() <= END_MAX_BYTES).then(|| value.clone()),
+        _ => None,
+    }
+}
