@@ -16,7 +16,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record.tokens import Grant
-from pvdm.metadata.gate.carrying import carry_out
+from pvdm.metadata.gate.checks_table import carry_out
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.proposal import Shown

@@ -13,7 +13,8 @@ from pvdm.errors import VerificationError
 from pvdm.ledger import Unit
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.checks_ledger import check_12_claim, claim_taken
+from pvdm.metadata.gate.checks_table import check_12_claim
+from pvdm.metadata.gate.order import claim_taken
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import RowCounts
 from pvdm.model.statements.proof import Proof

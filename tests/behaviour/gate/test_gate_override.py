@@ -11,7 +11,7 @@ from pvdm.errors import NotAllowedError, PvdmError, VerificationError
 from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.work import attempts, nonces
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.gate.checks_proof import require_waived
+from pvdm.metadata.gate.checks_statements import require_waived
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Published
 from pvdm.model.statements.break_glass import BreakGlass

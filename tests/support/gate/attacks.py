@@ -45,8 +45,8 @@ def _rows(house: House) -> list[tables.TableRow]:
         return tables.all_live(unit)
 
 
-def told(error: PvdmError) -> tuple[str, object]:
-    return error.code, error.details.get("check")
+def told(error: PvdmError) -> tuple[str, int | None]:
+    return error.code, error.check
 
 
 def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> Logged:

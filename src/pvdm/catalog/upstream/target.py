@@ -29,7 +29,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import announced
 from pvdm.ledger.work.announced import Announced, NewAnnounced
-from pvdm.metadata.gate.carrying import carry_out
+from pvdm.metadata.gate.checks_table import carry_out
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.proposal import Shown
 from pvdm.metadata.gate.target import Base, Next, Target

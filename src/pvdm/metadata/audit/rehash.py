@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +27,6 @@ class Bound:
     sha256: str
     notes: Notes
     version: str | None = None
-
-
-def bound(location: str, data: bytes, notes: Notes) -> Bound:
-    """A file whose bytes are known."""
-    return Bound(location, len(data), hashlib.sha256(data).hexdigest(), notes)
 
 
 def rehash(data_files: Iterable[Bound], manifests: Iterable[Bound], files: Files, watch: Progress) -> Rehashed:

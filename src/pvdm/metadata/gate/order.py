@@ -17,6 +17,7 @@ from pvdm.model.canonical_json import Value
 from pvdm.model.contract import Source
 from pvdm.model.fields import Fields
 from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.core import Operation, ProofCore
 
 _KEYS: Final = ("parts", "source", "claim", "override_nonce", "manifest_list", "proof_ids", "shown")
 
@@ -85,6 +86,15 @@ class Order:
             fields.text("manifest_list"),
             Shown.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
         )
+
+
+def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
+    """The claim of an append that publishes a row; None for other publications.
+
+    An overwrite shows its rows once however often it runs. Without a row nothing can be published twice.
+    """
+    takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
+    return claim if takes else None
 
 
 def _numbers(extent: Extent) -> list[Value]:

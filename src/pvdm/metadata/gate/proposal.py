@@ -20,9 +20,10 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 
-# Besides `proof_expired`: what another verification may cure, since the table moved and not the bytes.
-MOVED: Final = frozenset(
+# Refusals after which the attempt is verified again: the proof expired, or the table moved. The bytes are the same.
+VERIFY_AGAIN_CODES: Final = frozenset(
     {
+        "proof_expired",
         "proof_wrong_schema",
         "proof_wrong_spec",
         "proof_wrong_format",
@@ -31,8 +32,8 @@ MOVED: Final = frozenset(
         "deletes_newer",
     }
 )
-# What is wrong with the table itself, as its catalog shows it: no word about what was staged and proved.
-IN_DOUBT: Final = frozenset(
+# Errors about the table itself, as its catalog shows it. They say nothing about what was staged and proved.
+TABLE_IN_DOUBT_CODES: Final = frozenset(
     {
         "location_outside",
         "location_reserved",
@@ -49,35 +50,35 @@ IN_DOUBT: Final = frozenset(
 
 
 @contextlib.contextmanager
-def doubting() -> Iterator[None]:
-    """What is wrong with the table itself is told as that."""
+def raise_table_in_doubt() -> Iterator[None]:
+    """Raise `table_in_doubt` for an error that is about the table itself, as its catalog shows it."""
     try:
         yield
     except PvdmError as error:
-        if error.code in IN_DOUBT:
-            raise in_doubt(error) from error
+        if error.code in TABLE_IN_DOUBT_CODES:
+            raise table_in_doubt(error) from error
         raise
 
 
 def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
-    """An upstream may answer with what it showed before something was staged: that says nothing about what was."""
+    """Raise `table_in_doubt` if an upstream does not show the staged snapshot: its answer is older than the staging."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
     raise _doubt(f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
 
 
-def in_doubt(error: PvdmError) -> UnavailableError:
-    """A table that its catalog does not show as it must be: what was staged waits, and is not to blame for it."""
+def table_in_doubt(error: PvdmError) -> UnavailableError:
+    """The error for a table that its catalog does not show as the ledger knows it. The attempt waits."""
     return _doubt(f"{error.code}: {error.message}", **error.details)
 
 
 def _doubt(got: str, **details: str | int) -> UnavailableError:
     return UnavailableError(
         "table_in_doubt",
-        "nothing is published to the table as it is shown now",
+        "publishing is paused: the catalog does not show the table as the ledger knows it",
         expected="the table as the ledger knows it",
         got=got,
-        hint="nothing is lost, and it is tried again; whoever runs the Steward finds out what became of the table",
+        hint="nothing is lost, and it is tried again; the operator has to find out what happened to the table",
         **details,
     )
 

@@ -19,7 +19,7 @@ from pvdm.lake.format.table.structure import structure_sha256
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.write.branches import BranchRemoval, reached
 from pvdm.lake.write.next_snapshot import NewFile, Publication, Wanted, next_snapshot
-from pvdm.metadata.gate.context import of_main
+from pvdm.metadata.gate.context import blame_main
 from pvdm.metadata.gate.permit import Permit
 from pvdm.metadata.gate.target import Base
 
@@ -47,7 +47,7 @@ def publication(
 
     `found_sha256` is what protection found: a `main` that is taken over must still be that.
     """
-    with of_main(but=("removed_file_not_live",)):
+    with blame_main(except_codes=("removed_file_not_live",)):
         made = next_snapshot(
             metadata,
             wanted,

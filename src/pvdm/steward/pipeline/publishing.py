@@ -19,10 +19,16 @@ from pvdm.ledger.record import events, proofs, receipts
 from pvdm.ledger.record.receipts import Unwitnessed
 from pvdm.ledger.work import announced, attempts, nonces
 from pvdm.ledger.work.announced import Announced
-from pvdm.metadata.gate.carrying import PUBLISHED
+from pvdm.metadata.gate.checks_table import PUBLISHED
 from pvdm.metadata.gate.context import Gate
-from pvdm.metadata.gate.gate import committed, validate_then_commit, witnessed
-from pvdm.metadata.gate.proposal import IN_DOUBT, MOVED, Published, Shown, in_doubt
+from pvdm.metadata.gate.gate import confirm_publication, translate_errors_after_commit, validate_then_commit
+from pvdm.metadata.gate.proposal import (
+    TABLE_IN_DOUBT_CODES,
+    VERIFY_AGAIN_CODES,
+    Published,
+    Shown,
+    table_in_doubt,
+)
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import OWN
 from pvdm.steward.logs import log_failure
@@ -89,8 +95,8 @@ class Publishing:
             earlier = self._earlier(attempt_ids)
             if earlier is not None:
                 return earlier
-            if error.code in IN_DOUBT:
-                raise in_doubt(error) from error
+            if error.code in TABLE_IN_DOUBT_CODES:
+                raise table_in_doubt(error) from error
             if _is_untrusted(error):
                 raise _untrusted(error) from error
             self._move(error, judged)
@@ -186,8 +192,8 @@ class Publishing:
         if receipt is not None:
             self._witness.cover()
             return Published(shown, receipt.receipt_id)
-        with committed():
-            return witnessed(shown, self._gate(each.table_uuid))
+        with translate_errors_after_commit():
+            return confirm_publication(shown, self._gate(each.table_uuid))
 
     def _nonces(self, attempt_ids: Sequence[str]) -> dict[str, str]:
         """The nonces that the attempts hold, before any of it is judged."""
@@ -197,7 +203,7 @@ class Publishing:
 
     def _move(self, error: PvdmError, judged: Mapping[str, str]) -> None:
         """What the gate's refusal makes of the attempts it is about: of one of a workload's chunks, that one."""
-        again = error.code == "proof_expired" or error.code in MOVED
+        again = error.code in VERIFY_AGAIN_CODES
         if not again and not isinstance(error, VerificationError | NotAllowedError):
             return
         about = error.details.get("attempt_id")
@@ -241,7 +247,7 @@ def _verify_again(unit: Unit, attempt: attempts.Attempt, reason: str) -> None:
 def _is_untrusted(error: PvdmError) -> bool:
     """Whether nobody's word counts just now, since the trust root was not renewed: not what the proofs say is wrong."""
     if error.code == "key_expired":
-        return error.details.get("check") == _CHECK_OF_NOTARIES
+        return error.check == _CHECK_OF_NOTARIES
     return error.code in _UNTRUSTED
 
 

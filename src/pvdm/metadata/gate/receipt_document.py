@@ -14,7 +14,7 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.lake.read.found_manifests import SteadyFiles
 from pvdm.metadata.audit import checks
-from pvdm.metadata.gate.checks_ledger import check_10_bytes
+from pvdm.metadata.gate.checks_table import require_bytes
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.files import AddedFile
 from pvdm.model.statements.receipt import Receipt
@@ -92,5 +92,5 @@ def require_published_bytes(
             checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
             entries = read_listed(metadata, each, reader).entries
         live |= {entry.data_file.file_path: entry.snapshot_id for entry in entries if entry.is_live}
-    check_10_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
+    require_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)
     return live
