@@ -1,4 +1,4 @@
-"""What is put before the gate, and what comes of it: proofs, verified files and the ledger's own words about them."""
+"""The input of the gate (proofs, verified files and ledger records) and its result."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _doubt(got: str, **details: str | int) -> UnavailableError:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A signed statement as the ledger keeps it, with its place in the log and the time of that entry."""
+    """A signed statement as the ledger stores it, with the index and the time of its log entry."""
 
     kind: StatementKind
     envelope: bytes
@@ -127,7 +127,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a publication made visible: everything that its receipt will say, but who signs it."""
+    """The snapshot that a publication made visible: the content of its receipt without the signer."""
 
     workload_id: str
     proof_ids: tuple[str, ...]
@@ -142,7 +142,7 @@ class Shown:
     published_at: int
 
     def receipt(self, notary: str, epoch: int) -> Receipt:
-        """The receipt, to be signed by this notary with its key of this epoch."""
+        """The receipt for this notary to sign with its key of this epoch."""
         return Receipt(
             notary,
             epoch,
@@ -160,7 +160,7 @@ class Shown:
         )
 
     def facts(self) -> dict[str, Value]:
-        """What the ledger notes of it; the proofs are known by what they published, and may be many."""
+        """The facts that the ledger stores. The proofs, which may be many, are found by their nonces."""
         return {
             "workload_id": self.workload_id,
             "override_id": self.override_id,
@@ -175,7 +175,7 @@ class Shown:
 
     @classmethod
     def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> Shown:
-        """What `facts` noted, with the proofs that the ledger has for it."""
+        """The snapshot from stored `facts`, with the proofs that the ledger has for it."""
         keys = ("workload_id", "override_id", "table", "branch", "old_snapshot_id", "new_snapshot_id")
         hashes = ("manifest_list_sha256", "metadata_path", "metadata_sha256")
         fields = Fields(value, "what was published", (*keys, *hashes))
@@ -196,7 +196,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became visible, and the receipt that says so."""
+    """The published snapshot, and the id of its receipt."""
 
     shown: Shown
     receipt_id: str
