@@ -27,7 +27,7 @@ from pvdm.metadata.gate.checks_table import require_reserved
 from pvdm.metadata.gate.context import Gate, check
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.order import Order
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, Shown
+from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublishedSnapshot
 from pvdm.metadata.gate.target import Base, Next
 from pvdm.model.contract import parse_contract
 from pvdm.model.filter.claim import Claim
@@ -201,7 +201,7 @@ class _Target:
         self,
         _make: Callable[[Base], Next],
         _in_transaction: Callable[[Unit, TableRow], Order],
-        _then: Callable[[Shown], None],
+        _then: Callable[[PublishedSnapshot], None],
         /,
     ) -> None:
         with check(12):

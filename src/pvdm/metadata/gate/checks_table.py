@@ -31,7 +31,7 @@ from pvdm.ledger.work.nonces import Nonce
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal
 from pvdm.metadata.gate.context import Gate, about, blame_main, check
 from pvdm.metadata.gate.order import Order, OrderPart
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, Published, Shown, require_seen
+from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot, require_seen
 from pvdm.metadata.gate.target import Base
 from pvdm.model.contract import Source
 from pvdm.model.filter.claim import Claim
@@ -407,7 +407,7 @@ def require_reserved(core: ProofCore, held: Nonce | None) -> None:
         )
 
 
-def carry_out(unit: Unit, order: Order) -> Shown:
+def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:
     """Write the publication to the ledger: nonces, chunks, source, claim, override and the facts for the receipt.
 
     Any error undoes the unit as a whole.
@@ -463,7 +463,7 @@ def check_12_override(unit: Unit, nonce: str, snapshot_id: str) -> None:
 
 
 @check(14)
-def check_14_shown(shown: Shown, gate: Gate) -> None:
+def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
     """A new connection shows the snapshot in the history of `main`, with the manifest list that was written."""
     metadata = gate.target.read_back().metadata
     current = metadata.current_snapshot_id
@@ -487,6 +487,6 @@ def _not_shown(expected: str, got: str) -> StateUnknownError:
 
 
 @check(15)
-def check_15_receipt(shown: Shown, gate: Gate) -> Published:
+def check_15_receipt(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
     """The receipt is signed and logged."""
-    return Published(shown, gate.witness(shown))
+    return PublicationResult(shown, gate.witness(shown))

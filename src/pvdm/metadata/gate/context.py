@@ -12,7 +12,7 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
-from pvdm.metadata.gate.proposal import Part, Shown, table_in_doubt
+from pvdm.metadata.gate.proposal import Part, PublishedSnapshot, table_in_doubt
 from pvdm.metadata.gate.target import Target
 from pvdm.trust.root import TrustRoot
 from pvdm.verify.fetch import Files
@@ -43,7 +43,7 @@ class Gate:
     files: Files
     origin: str
     log_proof: Callable[[int], bytes]
-    witness: Callable[[Shown], str]
+    witness: Callable[[PublishedSnapshot], str]
     seals: Seals | None = None
 
 

@@ -51,7 +51,7 @@ from pvdm.metadata.gate.checks_table import (
 )
 from pvdm.metadata.gate.context import Gate, check
 from pvdm.metadata.gate.order import Order, OrderPart, claim_taken
-from pvdm.metadata.gate.proposal import Proposal, Published, Shown
+from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
 from pvdm.metadata.gate.publication import permit_publication, publication
 from pvdm.metadata.gate.target import Base, Next
 from pvdm.verify.claim_columns import with_target_column
@@ -61,7 +61,7 @@ SUMMARY_PROOF: Final = "pvdm.proof"
 SUMMARY_STATEMENT: Final = "pvdm.statement"
 
 
-def validate_then_commit(proposal: Proposal, gate: Gate) -> Published:
+def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
     """Publish what the proofs allow and nothing else (spec/gate.md).
 
     Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published.
@@ -107,10 +107,10 @@ class _Swap:
         self._tried: tuple[Base, Publication] | None = None
         self._written: list[str] = []
         self._expired: frozenset[int] = frozenset()
-        self._result: Published | None = None
+        self._result: PublicationResult | None = None
 
     @property
-    def result(self) -> Published:
+    def result(self) -> PublicationResult:
         """What was published."""
         if self._result is None:
             raise AssertionError("a target that published calls `finish`")
@@ -204,7 +204,7 @@ class _Swap:
             self._shown(base, made, row, unit.at_micros),
         )
 
-    def finish(self, shown: Shown) -> None:
+    def finish(self, shown: PublishedSnapshot) -> None:
         """Checks 14 and 15, after the commit."""
         with translate_errors_after_commit():
             self._result = confirm_publication(shown, self._gate)
@@ -219,9 +219,9 @@ class _Swap:
             summary[SUMMARY_STATEMENT] = signed.statement.statement_id
         return Wanted(added, signed.removed, summary)
 
-    def _shown(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> Shown:
+    def _shown(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> PublishedSnapshot:
         signed = self._signed
-        return Shown(
+        return PublishedSnapshot(
             signed.proposal.workload.opening.workload_id,
             tuple(sorted(proof_id for chunk in signed.chunks for proof_id in chunk.proof.proof_ids)),
             None if signed.override is None else signed.override.statement_id,
@@ -249,7 +249,7 @@ def _order_part(chunk: SignedChunk, made: Publication) -> OrderPart:
     return OrderPart(chunk.part.attempt.attempt_id, chunk.core.attempt.nonce, extent)
 
 
-def confirm_publication(shown: Shown, gate: Gate) -> Published:
+def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
     """Read a committed publication back, then sign and log its receipt: checks 14 and 15."""
     check_14_shown(shown, gate)
     fault.point("gate.before_receipt")

@@ -12,7 +12,7 @@ from typing import Final
 
 from pvdm.ledger.work.announced import ORDER_MAX_BYTES
 from pvdm.ledger.work.chunks import Extent
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
 from pvdm.model.contract import Source
@@ -41,7 +41,7 @@ class Order:
     claim: Claim | None
     override_nonce: str | None
     manifest_list: str
-    shown: Shown
+    shown: PublishedSnapshot
 
     def seen_as(self, *, metadata_path: str, metadata_sha256: str, published_at: int) -> Order:
         """The same order with the metadata file that an upstream made of it."""
@@ -85,7 +85,7 @@ class Order:
             _claim(fields.value("claim")),
             fields.optional_text("override_nonce"),
             fields.text("manifest_list"),
-            Shown.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
+            PublishedSnapshot.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
         )
 
 

@@ -126,7 +126,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PublishedSnapshot:
     """The snapshot that a publication made visible: the content of its receipt without the signer."""
 
     workload_id: str
@@ -174,7 +174,7 @@ class Shown:
         }
 
     @classmethod
-    def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> Shown:
+    def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> PublishedSnapshot:
         """The snapshot from stored `facts`, with the proofs that the ledger has for it."""
         keys = ("workload_id", "override_id", "table", "branch", "old_snapshot_id", "new_snapshot_id")
         hashes = ("manifest_list_sha256", "metadata_path", "metadata_sha256")
@@ -195,8 +195,8 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublicationResult:
     """The published snapshot, and the id of its receipt."""
 
-    shown: Shown
+    shown: PublishedSnapshot
     receipt_id: str

@@ -12,7 +12,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.unit import Unit
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.permit import Permit
-from pvdm.metadata.gate.proposal import Shown
+from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model.statements.table import TableRef
 
 
@@ -49,7 +49,7 @@ class Target(Protocol):
         self,
         make: Callable[[Base], Next],
         in_transaction: Callable[[Unit, TableRow], Order],
-        then: Callable[[Shown], None],
+        then: Callable[[PublishedSnapshot], None],
     ) -> None:
         """Publish what `make` makes of a base, and carry out its order. If the base has moved, call `make` again.
 

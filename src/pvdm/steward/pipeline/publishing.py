@@ -25,8 +25,8 @@ from pvdm.metadata.gate.gate import confirm_publication, translate_errors_after_
 from pvdm.metadata.gate.proposal import (
     TABLE_IN_DOUBT_CODES,
     VERIFY_AGAIN_CODES,
-    Published,
-    Shown,
+    PublicationResult,
+    PublishedSnapshot,
     table_in_doubt,
 )
 from pvdm.model.states import AttemptState
@@ -72,7 +72,7 @@ class Publishing:
         self._proposals = proposals
         self._witness = witness
 
-    def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> Published:
+    def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         """Publish these proved attempts at once: one of a chunk, or one of every chunk under atomicity `workload`.
 
         An attempt that the gate refuses is VERIFICATION_FAILED, one whose proof ran out or whose table moved goes back
@@ -81,7 +81,7 @@ class Publishing:
         with working_on(self._ledger, publication_of(workload_id, attempt_ids)):
             return self._publish(workload_id, attempt_ids)
 
-    def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> Published:
+    def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         earlier = self._earlier(attempt_ids)
         if earlier is not None:
             return earlier
@@ -111,7 +111,7 @@ class Publishing:
         except PvdmError as error:
             raise _untrusted(error) from error
 
-    def settle(self) -> list[Published]:
+    def settle(self) -> list[PublicationResult]:
         """At start-up: publications whose receipt a crash prevented get it, once `main` is seen to show them.
 
         Pointer, nonces and states change in one transaction: an attempt that is COMMITTING was not published. To an
@@ -170,7 +170,7 @@ class Publishing:
             ground.seals,
         )
 
-    def _earlier(self, attempt_ids: Sequence[str]) -> Published | None:
+    def _earlier(self, attempt_ids: Sequence[str]) -> PublicationResult | None:
         """What came of an earlier call, if that published exactly these."""
         with self._ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
@@ -181,17 +181,17 @@ class Publishing:
         self._clean_up(attempt_ids)
         return done
 
-    def _receipted(self, each: Unwitnessed) -> Published:
+    def _receipted(self, each: Unwitnessed) -> PublicationResult:
         """Checks 14 and 15 for what is committed; a receipt that is there is the one that counts."""
         with self._ledger.read() as unit:
             (noted, *_) = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)
             of = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
             receipt = receipts.of_snapshot(unit, each.table_uuid, each.snapshot_id)
         facts = dict(noted.new or {})
-        shown = Shown.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
+        shown = PublishedSnapshot.from_facts(facts, proof_ids=tuple(sorted(of)), published_at=each.published_micros)
         if receipt is not None:
             self._witness.cover()
-            return Published(shown, receipt.receipt_id)
+            return PublicationResult(shown, receipt.receipt_id)
         with translate_errors_after_commit():
             return confirm_publication(shown, self._gate(each.table_uuid))
 
